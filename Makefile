@@ -1,0 +1,48 @@
+# Every target sets up what it needs. `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(READY): requirements.lock pyproject.toml src/millrace/keys/_kernels.c scripts/setup
+	@scripts/setup $(PYTHON) $(VENV)
+	@touch $@
+
+setup: $(READY)  ## make the virtual environment with pinned packages
+
+java: $(READY)  ## check that a Java is there that Spark can use
+	@$(BIN)/python -c "from millrace.cli.java import main; main()"
+
+demo: java  ## turn Parquet files into a durable shuffle on Spark, then read it with no Spark
+	@$(BIN)/millrace demo
+
+fix: $(READY)  ## format the code and repair what can be repaired
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format --quiet .
+
+check: $(READY)  ## formatting, lint and types
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+
+test: java  ## all tests but the slow ones, on classic, Connect and a cluster of processes
+	@scripts/test
+
+test-slow: java  ## the slow tests
+	@$(BIN)/python -m pytest -q -m slow tests
+
+bench: java  ## all benchmarks, each beside its peer
+	@for file in key_hash shuffle_write flight_fetch; do $(BIN)/python benchmarks/$$file.py; done
+
+clean:  ## remove what was built, the virtual environment too
+	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help setup java demo fix check test test-slow bench clean

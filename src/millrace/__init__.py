@@ -1,0 +1,16 @@
+"""Durable shuffles, coordinated reads and exactly-once pipelines for PySpark.
+
+Example:
+    >>> import millrace as mr
+    >>> ws = mr.open("./mill")
+    >>> orders = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=8)
+    >>> orders.read(3).num_rows
+"""
+
+from millrace.version import __version__
+
+__all__ = ["Config", "Shuffle", "Workspace", "__version__", "open"]
+
+from millrace.config import Config
+from millrace.shuffle.handle import Shuffle
+from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

@@ -1,0 +1,17 @@
+"""Checks for Java before anything is started: what `make java` runs."""
+
+from __future__ import annotations
+
+import sys
+
+from millrace.errors import UserError
+from millrace.spark.session import check_java
+
+
+def main() -> None:
+    """Exit with 1 and say what was found and what to install, unless Java is there."""
+    try:
+        check_java()
+    except UserError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - this is a command
+        sys.exit(1)

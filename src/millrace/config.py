@@ -1,0 +1,108 @@
+"""Every limit and every wait, by name.
+
+A `Config` is passed down from `millrace.open(...)`; nothing below it invents a number of its own.
+Sizes are bytes, times are milliseconds, and the unit stands last in the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, Self
+
+from millrace.errors import UserError
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+Compression = Literal["none", "lz4", "zstd"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Limits of one workspace. Change some with `Config().with_options(task_memory_bytes_max=...)`."""
+
+    # Writing a map output.
+    task_memory_bytes_max: int = 256 * MIB
+    """What one map task may hold of its rows before it writes them out."""
+    partitions_max: int = 65_536
+    """Most reduce partitions of one shuffle (partition numbers are held as 16 bits)."""
+    partition_bytes_target: int = 64 * MIB
+    """How many input bytes a partition is meant for when no count is given."""
+    sample_pieces_max: int = 64
+    """How many pieces of the input are looked at to choose range bounds."""
+    sample_rows_max: int = 100_000
+    """How many rows are looked at to choose range bounds."""
+    part_files_max: int = 64
+    """Up to here an attempt writes a file per partition; beyond, one `data.ipc` with ranges."""
+    batch_bytes_target: int = 4 * MIB
+    """A partition's small slices are put together up to about this size before they are written."""
+    compression: Compression = "none"
+    """How the bodies of Arrow batches are compressed."""
+    sync: bool = False
+    """Whether files are flushed to the device before the index is made."""
+
+    # Cutting inputs into map tasks and map tasks into Spark tasks.
+    split_bytes_target: int = 128 * MIB
+    """Files larger than this, uncompressed, are cut by row groups into even pieces of this size."""
+    map_tasks_max: int = 4096
+    """With more files than this, files are put together into one map task by their path's hash."""
+    spark_task_bytes_max: int = 4 * GIB
+    """How much input one Spark task takes on before there are more Spark tasks than slots."""
+    recent_ms: int = 2_000
+    """A file changed this shortly before it was listed is told apart by its bytes as well."""
+    spark_tasks_max: int = 10_000
+    """Most Spark tasks of one round."""
+
+    # Reading.
+    fetch_chunk_bytes: int = 1 * MIB
+    """Bytes per message of a fetch."""
+    fetch_memory_bytes_max: int = 64 * MIB
+    """A fetched range up to here is held in memory; a larger one goes through a file."""
+    fetch_retries_max: int = 3
+    """How often a cut fetch is taken up again before it is an error."""
+    fetch_backoff_ms: int = 100
+    """The wait before the first retry; it doubles with each."""
+    connections_max: int = 64
+    """Most agents a process keeps a connection to."""
+
+    # Cleaning up.
+    unfinished_grace_ms: int = 3_600_000
+    """An attempt without an index is left alone until nothing in it changed for this long."""
+    heartbeat_ms: int = 10_000
+    """How often a running shuffle shows that it lives."""
+    run_silent_ms_max: int = 120_000
+    """A run that has not shown life for this long is taken for dead."""
+
+    # Agents.
+    agent_lease_ms: int = 600_000
+    """An agent ends when nobody called it for this long."""
+    agent_start_ms_max: int = 30_000
+    """How long a task waits for its host's agent to answer."""
+    agent_call_ms_max: int = 30_000
+    """How long a call to an agent may take before it counts as lost."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits that cannot work."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise UserError(
+                    f"config {field.name} is {value}\n  to fix: give a number of at least 1"
+                )
+        if self.compression not in ("none", "lz4", "zstd"):
+            raise UserError(
+                f"config compression is {self.compression!r}\n  to fix: use none, lz4 or zstd"
+            )
+
+    def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - the types are the fields'
+        """Return a copy with some limits changed."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                from difflib import get_close_matches  # noqa: PLC0415 - only on the way to an error
+
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+                raise UserError(f"unknown config option {name!r}\n  {hint}")
+        return replace(self, **changes)

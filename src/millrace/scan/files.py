@@ -1,0 +1,177 @@
+"""Finds input files and says exactly which version of each it found.
+
+Invariant: two versions of a file that differ never get the same identity. Size and the times of
+change (nanoseconds, of content and of inode) tell versions apart; a file that changed so recently
+that another change could carry the same times is told apart by a checksum of its bytes too.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import xxhash
+
+from millrace.config import MIB
+from millrace.errors import UserError
+
+FORMATS: Final = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4")
+_READ_BYTES: Final = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """One version of one file.
+
+    `content` is a checksum of its bytes, for a file that changed just before it was listed or where
+    the user wants files told apart by their bytes alone (`by_content`).
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    content: str | None = None
+    by_content: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this version from every other."""
+        if self.by_content:
+            return {"path": self.path, "size": self.size, "content": self.content}
+        return {
+            "path": self.path,
+            "size": self.size,
+            "mtime_ns": self.mtime_ns,
+            "ctime_ns": self.ctime_ns,
+        }
+
+    def is_still_there(self) -> bool:
+        """Whether the file is unchanged as far as size and times tell."""
+        now = describe(self.path)
+        mine = (self.size, self.mtime_ns, self.ctime_ns)
+        return (now.size, now.mtime_ns, now.ctime_ns) == mine
+
+
+def find_files(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Files behind paths, folders and globs, each once, sorted. Names with `_` or `.` first are skipped."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise UserError("no input paths were given\n  to fix: name at least one file or folder")
+    found: set[str] = set()
+    for one in given:
+        found.update(_expand(os.fspath(one)))
+    return sorted(found)
+
+
+def describe(path: str) -> InputFile:
+    """The version of a file that is there now."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise UserError(
+            f"input file {path} cannot be read: {error}\n  to fix: check the path and its rights"
+        ) from error
+    return InputFile(
+        path=path, size=status.st_size, mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns
+    )
+
+
+def identify(path: str, *, now_ms: int, recent_ms: int, by_content: bool) -> InputFile:
+    """The version of a file that is there now, with a checksum where times cannot tell."""
+    file = describe(path)
+    changed_ms = max(file.mtime_ns, file.ctime_ns) // 1_000_000
+    if not by_content and now_ms - changed_ms > recent_ms:
+        return file
+    return replace(file, content=content_checksum(path), by_content=by_content)
+
+
+def content_checksum(path: str) -> str:
+    """XXH3-128 of a file's bytes."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return str(digest.hexdigest())
+
+
+def format_of(paths: Sequence[str], given: str | None) -> str:
+    """The one format of all files, as given or by their names' endings."""
+    known = sorted(set(FORMATS.values()))
+    if given is not None:
+        if given not in known:
+            raise UserError(f"unknown format {given!r}\n  known: {', '.join(known)}")
+        return given
+    by_format: dict[str | None, str] = {}
+    for path in paths:
+        by_format.setdefault(_format_by_name(path), path)
+    if len(by_format) > 1:
+        examples = ", ".join(f"{path} ({kind or 'unknown'})" for kind, path in by_format.items())
+        raise UserError(f"inputs of several formats\n  found: {examples}\n  to fix: give format=")
+    kind = next(iter(by_format))
+    if kind is None:
+        raise UserError(
+            f"the format of {paths[0]} is not known by its name\n"
+            f"  known endings: {', '.join(FORMATS)}\n  to fix: give format= ({', '.join(known)})"
+        )
+    return kind
+
+
+def _format_by_name(path: str) -> str | None:
+    stem, ending = os.path.splitext(path.lower())
+    if ending in COMPRESSED:
+        ending = os.path.splitext(stem)[1]
+    return FORMATS.get(ending)
+
+
+def _expand(path: str) -> list[str]:
+    path = path.removeprefix("file://")
+    if "://" in path:
+        raise UserError(
+            f"input {path} is not a local path\n"
+            "  to fix: mount it, or read it with Spark and pass the DataFrame"
+        )
+    full = os.path.abspath(os.path.expanduser(path))
+    if os.path.isfile(full):
+        return [full]
+    matches = [full] if os.path.isdir(full) else sorted(glob.glob(full, recursive=True))
+    files = [file for match in matches for file in _walk(match)]
+    if not files:
+        raise UserError(
+            f"no input files at {path}\n"
+            f"  looked at: {full}\n  to fix: check the path; names beginning with _ or . are skipped"
+        )
+    return files
+
+
+def _walk(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    files = []
+    for folder, below, names in os.walk(path):
+        below[:] = sorted(name for name in below if not _hidden(name))
+        for name in below:
+            if "=" in name:
+                raise UserError(
+                    f"folder {os.path.join(folder, name)} is partitioned by a column in its name\n"
+                    "  to fix: read it with Spark and pass the DataFrame, which has that column"
+                )
+        files += [os.path.join(folder, name) for name in names if not _hidden(name)]
+    return files
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(("_", "."))

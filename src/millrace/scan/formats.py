@@ -1,0 +1,176 @@
+"""Reads Parquet, Arrow, CSV and JSON files natively, in batches of bounded size.
+
+Invariant: no row passes through the JVM, and a file that cannot be read as promised is an error
+that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from millrace.config import MIB
+from millrace.errors import UserError
+from millrace.scan.splits import Split
+
+SELF_DESCRIBING: Final = frozenset({"parquet", "arrow"})
+_FILE_MAGIC: Final = b"ARROW1"
+_TEXT_BLOCK_BYTES: Final = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file says of itself. `row_group_bytes` is None for a file that cannot be cut."""
+
+    schema: pa.Schema
+    row_group_bytes: tuple[int, ...] | None
+
+
+def footer(kind: str, path: str) -> Footer:
+    """Schema and pieces of a Parquet or Arrow file."""
+    with _naming(path, kind):
+        if kind == "parquet":
+            with pq.ParquetFile(path) as file:
+                meta = file.metadata
+                sizes = (meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+                return Footer(file.schema_arrow, tuple(sizes))
+        return _arrow_footer(path)
+
+
+def infer_schema(kind: str, path: str, options: Mapping[str, Any]) -> pa.Schema:
+    """Schema of a CSV or JSON file, from its first block."""
+    with _naming(path, kind):
+        if kind == "csv":
+            with _open_csv(path, None, options) as stream:
+                return stream.schema
+        with pa.json.open_json(path, read_options=_json_options()) as stream:
+            return stream.schema
+
+
+def read(
+    kind: str,
+    split: Split,
+    schema: pa.Schema,
+    options: Mapping[str, Any],
+    batch_bytes: int,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a split, in file order; `columns` spares reading others where the format can."""
+    path = split.file.path
+    with _naming(path, kind):
+        match kind:
+            case "parquet":
+                yield from _read_parquet(split, batch_bytes, columns)
+            case "arrow":
+                yield from _read_arrow(split)
+            case "csv":
+                if split.file.size:
+                    with _open_csv(path, schema, options) as stream:
+                        yield from stream
+            case "json":
+                if split.file.size:
+                    yield from _read_json(path, schema)
+            case _:
+                raise AssertionError(kind)
+
+
+def _read_parquet(
+    split: Split, batch_bytes: int, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(split.file.path) as file:
+        meta = file.metadata
+        groups = split.row_groups
+        numbers = range(meta.num_row_groups) if groups is None else groups
+        rows = sum(meta.row_group(n).num_rows for n in numbers)
+        size = sum(meta.row_group(n).total_byte_size for n in numbers)
+        if not rows:
+            return
+        batch_rows = max(1, min(rows, batch_bytes * rows // max(1, size)))
+        yield from file.iter_batches(
+            batch_size=batch_rows,
+            row_groups=list(numbers),
+            columns=None if columns is None else list(columns),
+            use_threads=False,
+        )
+
+
+def _arrow_footer(path: str) -> Footer:
+    with pa.memory_map(path) as mapped:
+        if mapped.size() >= len(_FILE_MAGIC) and mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            mapped.seek(0)
+            file = pa.ipc.open_file(mapped)
+            count = file.num_record_batches
+            even = mapped.size() // count if count else 0
+            return Footer(file.schema, (even,) * count)
+        mapped.seek(0)
+        return Footer(pa.ipc.open_stream(mapped).schema, None)
+
+
+def _read_arrow(split: Split) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(split.file.path) as mapped:
+        if mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            mapped.seek(0)
+            file = pa.ipc.open_file(mapped)
+            groups = split.row_groups
+            numbers = range(file.num_record_batches) if groups is None else groups
+            for number in numbers:
+                yield file.get_batch(number)
+        else:
+            mapped.seek(0)
+            yield from pa.ipc.open_stream(mapped)
+
+
+def _open_csv(
+    path: str, schema: pa.Schema | None, options: Mapping[str, Any]
+) -> pa.csv.CSVStreamingReader:
+    header = bool(options.get("header", True))
+    names = None if header or schema is None else schema.names
+    return pa.csv.open_csv(
+        path,
+        read_options=pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=_TEXT_BLOCK_BYTES,
+            column_names=names,
+            autogenerate_column_names=not header and names is None,
+        ),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=str(options.get("delimiter", ",")), newlines_in_values=True
+        ),
+        # As Spark reads them: an empty field is null, a quoted empty one is an empty string.
+        convert_options=pa.csv.ConvertOptions(
+            column_types=schema,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _read_json(path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    parse = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    with pa.json.open_json(path, read_options=_json_options(), parse_options=parse) as stream:
+        yield from stream
+
+
+def _json_options() -> pa.json.ReadOptions:
+    return pa.json.ReadOptions(use_threads=False, block_size=_TEXT_BLOCK_BYTES)
+
+
+@contextmanager
+def _naming(path: str, kind: str) -> Iterator[None]:
+    """Name the file in whatever goes wrong with it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        text = str(error).strip().splitlines()[0][:300]
+        raise UserError(
+            f"input file {path} cannot be read as {kind}: {text}\n"
+            "  to fix: repair or leave out the file; for CSV and JSON, give schema= if types vary"
+        ) from error

@@ -1,0 +1,150 @@
+"""A set of input files of one format and schema, ready to be cut and read.
+
+Invariant: everything that decides which rows come out is in the `Source` or in the files it names,
+so that `describe()` and the files' identities together say when two reads are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.scan import files, formats
+from millrace.scan.files import InputFile
+from millrace.scan.splits import FileShape, MapInput
+from millrace.shuffle.schema import conform, difference, plain_schema
+
+_FOOTER_THREADS: Final = 8
+_OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Files to read, all of one format and one schema."""
+
+    format: str
+    schema: pa.Schema
+    shapes: tuple[FileShape, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Estimated bytes to read."""
+        return sum(
+            shape.file.size if shape.row_group_bytes is None else sum(shape.row_group_bytes)
+            for shape in self.shapes
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the rows beside the files themselves."""
+        return {
+            "format": self.format,
+            "schema": [[f.name, str(f.type)] for f in self.schema],
+            "options": dict(self.options),
+        }
+
+    def reader(self) -> Reader:
+        """The part of this that a task needs."""
+        return Reader(self.format, self.schema, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the splits of a source."""
+
+    format: str
+    schema: pa.Schema
+    options: Mapping[str, Any]
+
+    def batches(self, map_input: MapInput, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Rows of a map task in order. A file that changed since it was listed is an error."""
+        for split in map_input.splits:
+            check_unchanged(split.file)
+            for batch in formats.read(self.format, split, self.schema, self.options, batch_bytes):
+                yield conform(batch, self.schema, where=f"input file {split.file.path}")
+            check_unchanged(split.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """How files are told apart: by time, and by bytes where they changed just before `now_ms`."""
+
+    now_ms: int
+    recent_ms: int
+    by_content: bool = False
+
+
+def open_source(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    listing: Listing,
+    *,
+    format: str | None = None,  # noqa: A002 - Spark users know it by this name
+    schema: pa.Schema | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Source:
+    """List the files, find their one schema and how they can be cut."""
+    found = files.find_files(paths)
+    kind = files.format_of(found, format)
+    chosen = dict(options or {})
+    unknown = sorted(set(chosen) - _OPTIONS.get(kind, frozenset()))
+    if unknown:
+        known = ", ".join(sorted(_OPTIONS.get(kind, ()))) or "none"
+        raise UserError(f"unknown {kind} option {unknown[0]!r}\n  known: {known}")
+    listed = _identify_all(found, listing)
+    if kind in formats.SELF_DESCRIBING:
+        return _self_describing(kind, listed, schema)
+    wanted = schema or formats.infer_schema(kind, listed[0].path, chosen)
+    shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
+    return Source(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
+
+
+def check_unchanged(file: InputFile) -> None:
+    """Raise if the file is no longer the version that was listed."""
+    if not file.is_still_there():
+        raise UserError(
+            f"input file {file.path} changed while it was being read\n"
+            f"  listed: {file.size} bytes, found: {files.describe(file.path).size} bytes\n"
+            "  to fix: run again when nobody writes to it"
+        )
+
+
+def has_content(recent: Mapping[str, str]) -> bool:
+    """Whether files that times cannot tell apart still have the bytes that were recorded."""
+    return all(files.content_checksum(path) == content for path, content in recent.items())
+
+
+def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
+    def identify(path: str) -> InputFile:
+        return files.identify(
+            path,
+            now_ms=listing.now_ms,
+            recent_ms=listing.recent_ms,
+            by_content=listing.by_content,
+        )
+
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        return list(pool.map(identify, paths))
+
+
+def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> Source:
+    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+        footers = list(pool.map(lambda file: formats.footer(kind, file.path), listed))
+    expected = plain_schema(schema or footers[0].schema)
+    for file, footer in zip(listed, footers, strict=True):
+        different = difference(plain_schema(footer.schema), expected)
+        if different is not None:
+            raise UserError(
+                f"input files do not have one schema\n  {file.path}: {different}\n"
+                "  to fix: shuffle them apart, or read them with Spark and pass the DataFrame"
+            )
+    shapes = tuple(
+        FileShape(file=file, row_group_bytes=footer.row_group_bytes)
+        for file, footer in zip(listed, footers, strict=True)
+    )
+    return Source(format=kind, schema=expected, shapes=shapes)

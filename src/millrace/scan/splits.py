@@ -1,0 +1,121 @@
+"""Cuts input files into map tasks and shares map tasks out to Spark tasks. Pure.
+
+A map task is the unit that is kept and reused, so it is cut by its own file alone: adding, removing
+or changing one file changes no other file's tasks. A Spark task is only a runner; it takes on
+several map tasks when there are more of them than slots.
+
+Invariant: every row group of every file is in exactly one map task, and every map task in exactly
+one Spark task.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from millrace.scan.files import InputFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileShape:
+    """A file and, if it can be cut, the size in bytes of each piece it can be cut into."""
+
+    file: InputFile
+    row_group_bytes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A file or some row groups of it (for Arrow files: record batches)."""
+
+    file: InputFile
+    row_groups: tuple[int, ...] | None
+    bytes: int
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this split from every other, and this version of it from others."""
+        groups = None if self.row_groups is None else list(self.row_groups)
+        return {**self.file.identity(), "row_groups": groups}
+
+
+@dataclass(frozen=True, slots=True)
+class MapInput:
+    """What one map task reads, in order."""
+
+    splits: tuple[Split, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Estimated bytes to read."""
+        return sum(split.bytes for split in self.splits)
+
+    def identity(self) -> list[dict[str, Any]]:
+        """What tells this input from every other, and this version of it from others."""
+        return [split.identity() for split in self.splits]
+
+    def recent(self) -> dict[str, str]:
+        """Checksums of files that their times do not tell apart for sure."""
+        return {
+            split.file.path: split.file.content
+            for split in self.splits
+            if split.file.content is not None and not split.file.by_content
+        }
+
+
+def cut(
+    shapes: Sequence[FileShape], *, split_bytes_target: int, map_tasks_max: int
+) -> list[MapInput]:
+    """Map tasks for these files: one a file, several for a large one, one for many small ones."""
+    splits = [split for shape in shapes for split in _cut_file(shape, split_bytes_target)]
+    if len(splits) <= map_tasks_max:
+        return [MapInput((split,)) for split in splits]
+    return _group(splits, map_tasks_max)
+
+
+def share_out(
+    sizes: Sequence[int], *, slots: int, bytes_max: int, runners_max: int
+) -> list[list[int]]:
+    """Positions of map tasks for each Spark task: even by bytes, the largest first."""
+    if not sizes:
+        return []
+    wanted = max(slots, -(-sum(sizes) // bytes_max))
+    runners = max(1, min(wanted, len(sizes), runners_max))
+    shares: list[list[int]] = [[] for _ in range(runners)]
+    load = [(0, runner) for runner in range(runners)]
+    for position in sorted(range(len(sizes)), key=lambda p: (-sizes[p], p)):
+        taken, runner = heapq.heappop(load)
+        shares[runner].append(position)
+        heapq.heappush(load, (taken + max(1, sizes[position]), runner))
+    return shares
+
+
+def _cut_file(shape: FileShape, target: int) -> list[Split]:
+    groups = shape.row_group_bytes
+    if groups is None or len(groups) <= 1 or sum(groups) <= target:
+        size = shape.file.size if groups is None else sum(groups)
+        return [Split(file=shape.file, row_groups=None, bytes=size)]
+    total = sum(groups)
+    pieces: list[list[int]] = [[] for _ in range(-(-total // target))]
+    before = 0
+    for number, size in enumerate(groups):
+        middle = before + size // 2
+        pieces[min(middle * len(pieces) // total, len(pieces) - 1)].append(number)
+        before += size
+    return [
+        Split(file=shape.file, row_groups=tuple(piece), bytes=sum(groups[n] for n in piece))
+        for piece in pieces
+        if piece
+    ]
+
+
+def _group(splits: Sequence[Split], count: int) -> list[MapInput]:
+    """Put splits together by a hash of their path, so that one file more or less moves no other."""
+    groups: dict[int, list[Split]] = {}
+    for split in splits:
+        digest = xxhash.xxh3_64_intdigest(f"{split.file.path}:{split.row_groups}".encode())
+        groups.setdefault(digest % count, []).append(split)
+    return [MapInput(tuple(groups[number])) for number in sorted(groups)]

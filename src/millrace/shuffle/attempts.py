@@ -1,0 +1,67 @@
+"""Which attempts count, which may go. Pure: listings in, decisions out.
+
+Invariant: an attempt without a valid index does not exist for readers, and neither the latest
+attempt of a map task nor one that somebody relies on is ever chosen for removal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from millrace.ids import FIRST_ATTEMPT, Attempt, AttemptId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """An attempt with a valid index."""
+
+    id: AttemptId
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """A folder without a valid index: being written, or left by a dead task."""
+
+    id: AttemptId
+    changed_at_ms: int
+    run_is_alive: bool
+
+
+Found = Finished | Unfinished
+
+
+def latest(found: Sequence[Found]) -> Attempt | None:
+    """The highest attempt with an index."""
+    return max((f.id.attempt for f in found if isinstance(f, Finished)), default=None)
+
+
+def first_free(found: Sequence[Found]) -> Attempt:
+    """One above every attempt that has a folder, so that numbers never repeat."""
+    highest = max((f.id.attempt for f in found), default=None)
+    return FIRST_ATTEMPT if highest is None else Attempt(highest + 1)
+
+
+def expired(
+    found: Sequence[Found], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
+) -> list[AttemptId]:
+    """Attempts of one map task that are older than the TTL and that nobody needs."""
+    keep = latest(found)
+    return sorted(
+        f.id
+        for f in found
+        if isinstance(f, Finished)
+        and f.id.attempt != keep
+        and f.id not in relied_on
+        and f.created_at_ms + ttl_ms <= now_ms
+    )
+
+
+def abandoned(found: Sequence[Found], *, now_ms: int, grace_ms: int) -> list[AttemptId]:
+    """Attempts of one map task that a dead task left behind."""
+    return sorted(
+        f.id
+        for f in found
+        if isinstance(f, Unfinished) and not f.run_is_alive and f.changed_at_ms + grace_ms <= now_ms
+    )

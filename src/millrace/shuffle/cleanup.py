@@ -1,0 +1,165 @@
+"""Removes what nobody needs: attempts past their time, leftovers of dead tasks, whole old runs.
+
+Removal and reuse meet without a lock. Cleanup marks an attempt, then looks once more who relies on
+it; a run that means to reuse an attempt says so first, then looks for the mark. Whichever comes
+second sees the other.
+
+Invariant: the latest attempt of a map task, and any attempt that a manifest or a running stage
+points to, is not removed. Doing it twice removes nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from millrace.config import Config
+from millrace.errors import FormatError, UserError
+from millrace.faults import fault
+from millrace.ids import Attempt, AttemptId, QueryId, StageId
+from millrace.shuffle import attempts, layout, reader, reuse, runs
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.store import LocalStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What a clean-up took away."""
+
+    expired: tuple[AttemptId, ...] = ()
+    abandoned: tuple[AttemptId, ...] = ()
+    runs: tuple[QueryId, ...] = ()
+    bytes: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts were removed, for whatever reason."""
+        return len(self.expired) + len(self.abandoned)
+
+
+def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Config) -> Removed:
+    """Remove attempts older than the TTL, and what dead tasks left."""
+    store.empty_trash()
+    relied = runs.relied_on(store)
+    old: list[AttemptId] = []
+    left: list[AttemptId] = []
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        alive = runs.is_alive(store, query_id, now_ms=now_ms, config=config)
+        for stage_id in runs.stages(store, query_id):
+            for task in runs.map_tasks(store, query_id, stage_id):
+                found = reader.list_attempts(store, task, run_is_alive=alive)
+                old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
+                left += attempts.abandoned(
+                    found, now_ms=now_ms, grace_ms=config.unfinished_grace_ms
+                )
+    expired, freed = _remove_marked(store, old, apart_from=())
+    abandoned = tuple(a for a in left if store.discard(layout.attempt_folder(a)))
+    return Removed(expired=expired, abandoned=abandoned, bytes=freed)
+
+
+def sweep_stage(store: LocalStore, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:
+    """After a stage was decided, remove its attempts that never got an index.
+
+    A task that still writes one is of no use to anybody; it fails and changes nothing.
+    """
+    swept = []
+    for task in runs.map_tasks(store, query_id, stage_id):
+        for found in reader.list_attempts(store, task):
+            if isinstance(found, attempts.Unfinished) and store.discard(
+                layout.attempt_folder(found.id)
+            ):
+                swept.append(found.id)
+    return tuple(swept)
+
+
+def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Config) -> Removed:
+    """Remove whole runs that began longer ago than that and have ended.
+
+    Attempts that other runs rely on stay until those runs go.
+    """
+    store.empty_trash()
+    doomed = [
+        query_id
+        for query_id in map(QueryId, store.numbers(layout.SHUFFLE))
+        if _age_ms(store, query_id, now_ms) >= older_than_ms
+        and not runs.is_alive(store, query_id, now_ms=now_ms, config=config)
+    ]
+    had = [query_id for query_id in doomed if store.exists(layout.query_path(query_id))]
+    everything = [a for query_id in doomed for a in _all_attempts(store, query_id)]
+    removed, freed = _remove_marked(store, everything, apart_from=doomed, first=doomed)
+    for query_id in doomed:
+        _remove_shell(store, query_id)
+    return Removed(expired=removed, runs=tuple(had), bytes=freed)
+
+
+def _remove_marked(
+    store: LocalStore,
+    candidates: Sequence[AttemptId],
+    *,
+    apart_from: Collection[QueryId],
+    first: Sequence[QueryId] = (),
+) -> tuple[tuple[AttemptId, ...], int]:
+    """Mark, look again, remove. `first` are runs whose own claims go before their attempts do."""
+    marks = {a: f"{layout.attempt_folder(a)}/{layout.REMOVING_FILE}" for a in candidates}
+    for mark in marks.values():
+        store.create(mark, b"")
+    fault("shuffle.cleanup.after_mark")
+    relied = runs.relied_on(store, apart_from=apart_from)
+    for query_id in first:
+        _remove_claims(store, query_id)
+    fault("shuffle.cleanup.after_claims")
+    removed: list[AttemptId] = []
+    freed = 0
+    for attempt, mark in marks.items():
+        if attempt in relied:
+            store.remove_file(mark)
+            continue
+        index = _index_or_none(store, attempt)
+        if store.discard(layout.attempt_folder(attempt)):
+            removed.append(attempt)
+            if index is not None:
+                freed += index.bytes
+                reuse.forget(store, index)
+    return tuple(removed), freed
+
+
+def _remove_claims(store: LocalStore, query_id: QueryId) -> None:
+    store.remove_file(layout.query_path(query_id))
+    for stage_id in runs.stages(store, query_id):
+        store.remove_file(layout.manifest_path(query_id, stage_id))
+        store.remove_file(layout.reusing_path(query_id, stage_id))
+
+
+def _remove_shell(store: LocalStore, query_id: QueryId) -> None:
+    """Remove a run's empty folders; the newest run keeps its own, so that its number is not reused."""
+    for stage_id in runs.stages(store, query_id):
+        for task in runs.map_tasks(store, query_id, stage_id):
+            store.remove_folder_if_empty(layout.task_folder(task))
+        store.remove_folder_if_empty(layout.stage_folder(query_id, stage_id))
+    store.remove_file(layout.alive_path(query_id))
+    if query_id != store.numbers(layout.SHUFFLE)[-1]:
+        store.remove_folder_if_empty(layout.query_folder(query_id))
+
+
+def _all_attempts(store: LocalStore, query_id: QueryId) -> list[AttemptId]:
+    return [
+        AttemptId(task, Attempt(number))
+        for stage_id in runs.stages(store, query_id)
+        for task in runs.map_tasks(store, query_id, stage_id)
+        for number in store.numbers(layout.task_folder(task))
+    ]
+
+
+def _age_ms(store: LocalStore, query_id: QueryId, now_ms: int) -> int:
+    try:
+        return now_ms - runs.read_run(store, query_id).created_at_ms
+    except (FormatError, UserError):
+        changed = store.changed_at_ms(layout.query_folder(query_id))
+        return 0 if changed is None else now_ms - changed
+
+
+def _index_or_none(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
+    try:
+        return reader.find_index(store, attempt)
+    except FormatError:
+        return None

@@ -1,0 +1,230 @@
+"""A finished shuffle, to be read: by this process, with or without Spark running.
+
+Invariant: reads follow the manifest. A map output in a folder of this host is mapped; one on another
+host is fetched through that host's agent; neither is taken for empty because it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millrace.errors import Corrupt, DataLost, MillraceError, UserError
+from millrace.ids import AttemptId, FolderId, QueryId, StageId
+from millrace.shuffle import reader
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.registry import Registry
+from millrace.shuffle.store import LocalStore
+
+
+class Remote(Protocol):
+    """Map outputs that lie in folders of other hosts."""
+
+    def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
+        """The index of an attempt."""
+
+    def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+        """The bytes of a partition, found right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSize:
+    """What is in one partition, over all map tasks."""
+
+    partition: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a run did: which map tasks ran and which were reused, and why not more."""
+
+    map_tasks: int = 0
+    reused: int = 0
+    seconds: float = 0.0
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> int:
+        """Map tasks that were run."""
+        return self.map_tasks - self.reused
+
+    def __str__(self) -> str:
+        text = f"{self.ran} map tasks run, {self.reused} reused, {self.seconds:.1f} s"
+        for reason in sorted(set(self.reasons.values())):
+            count = sum(1 for other in self.reasons.values() if other == reason)
+            text += f"\n  {count} run because: {reason}"
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What a check of every byte found."""
+
+    partitions: int
+    map_outputs: int
+    bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was found right."""
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffle:
+    """Rows at rest by key.
+
+    Example:
+        >>> shuffle = ws.shuffle("orders/", keys="cust_id", partitions=8)  # doctest: +SKIP
+        >>> shuffle.read(3).num_rows  # doctest: +SKIP
+    """
+
+    manifest: Manifest
+    stores: Mapping[FolderId | None, LocalStore]
+    remote: Remote | None = None
+    report: RunReport = field(default_factory=RunReport)
+    registry: Registry = field(default_factory=Registry)
+
+    @property
+    def query_id(self) -> QueryId:
+        """Number of the run."""
+        return self.manifest.query_id
+
+    @property
+    def stage_id(self) -> StageId:
+        """Number of the stage within the run."""
+        return self.manifest.stage_id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        return self.manifest.schema
+
+    @property
+    def partitioner(self) -> Mapping[str, Any]:
+        """How rows were given to partitions."""
+        return self.manifest.partitioner
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are."""
+        return self.manifest.partitions
+
+    @property
+    def sizes(self) -> list[PartitionSize]:
+        """Rows and bytes of each partition."""
+        rows, size = self.manifest.partition_rows, self.manifest.partition_bytes
+        return [
+            PartitionSize(partition=n, rows=rows[n], bytes=size[n]) for n in range(self.partitions)
+        ]
+
+    @property
+    def rows(self) -> int:
+        """Rows over all partitions."""
+        return sum(self.manifest.partition_rows)
+
+    @property
+    def bytes(self) -> int:
+        """Payload bytes over all partitions."""
+        return sum(self.manifest.partition_bytes)
+
+    def read(self, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of a partition as a table."""
+        return self.batches(partition, columns).read_all()
+
+    def batches(
+        self, partition: int, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a partition as one stream over all map outputs, in order of map tasks."""
+        if isinstance(partition, bool) or not 0 <= partition < self.partitions:
+            raise UserError(
+                f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}"
+            )
+        schema = self.schema
+        if columns is not None:
+            numbers = reader.field_numbers(schema, columns)
+            schema = pa.schema([schema.field(number) for number in numbers])
+        return pa.RecordBatchReader.from_batches(schema, self._rows(partition, columns))
+
+    def verify(self) -> Verified:
+        """Read every byte and compare it with what was written."""
+        problems: list[str] = []
+        total = 0
+        for choice in self.manifest.chosen:
+            try:
+                index = self._index(choice)
+            except MillraceError as error:
+                problems.append(str(error))
+                continue
+            for meta in index.partitions:
+                try:
+                    data = self._data(choice, meta)
+                    rows = sum(batch.num_rows for batch in reader.decode(data, self.schema))
+                    if rows != meta.rows:
+                        problems.append(
+                            f"{choice.attempt}: partition {meta.reduce_partition} has {rows} rows, "
+                            f"its index says {meta.rows}"
+                        )
+                    total += data.size
+                except (DataLost, pa.ArrowException) as error:
+                    problems.append(str(error))
+        return Verified(
+            partitions=self.partitions,
+            map_outputs=len(self.manifest.chosen),
+            bytes=total,
+            problems=tuple(problems),
+        )
+
+    def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        for choice in self.manifest.chosen:
+            meta = reader.partition_meta(self._index(choice), partition)
+            if meta.rows:
+                yield from reader.decode(self._data(choice, meta), self.schema, columns)
+
+    def _index(self, choice: Choice) -> MapTaskIndex:
+        known = self.registry.tasks.get(choice.attempt.task, {}).get(choice.attempt.attempt)
+        if known is not None:
+            return known.index
+        place = self._place(choice)
+        match place:
+            case LocalStore() as store:
+                index = reader.read_index(store, choice.attempt.task, choice.attempt.attempt)
+            case (remote, folder):
+                index = remote.index(folder, choice.attempt)
+        if index.content_checksum() != choice.content:
+            raise Corrupt(
+                f"map output {choice.attempt} is not the one this shuffle was made of\n"
+                f"  expected: content {choice.content}, found: {index.content_checksum()}\n"
+                "  to fix: run the shuffle again"
+            )
+        self.registry.register(index, choice.folder)
+        return index
+
+    def _data(self, choice: Choice, meta: PartitionMeta) -> pa.Buffer:
+        if not meta.rows:
+            return pa.py_buffer(b"")
+        place = self._place(choice)
+        match place:
+            case LocalStore() as store:
+                return reader.map_partition(store, choice.attempt, meta)
+            case (remote, folder):
+                return remote.fetch(folder, choice.attempt, meta)
+
+    def _place(self, choice: Choice) -> LocalStore | tuple[Remote, FolderId]:
+        """The folder that holds a map output, if it is on this host, else who can fetch it."""
+        store = self.stores.get(choice.folder)
+        if store is not None:
+            return store
+        if self.remote is None or choice.folder is None:
+            raise DataLost(
+                f"map output {choice.attempt} lies in folder {choice.folder} of another host\n"
+                "  to fix: open the workspace with the token of its agents"
+            )
+        return self.remote, choice.folder

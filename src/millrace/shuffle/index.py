@@ -1,0 +1,193 @@
+"""What an attempt wrote: one entry per reduce partition, and how the index is written to a file.
+
+Invariant: an index that decodes describes every partition from 0 to the count exactly once, and
+names no file outside its attempt's folder. Fields it does not know are left alone, so that later
+versions may add some; a change that older readers would misread raises the version.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import xxhash
+
+from millrace.errors import FormatError
+from millrace.ids import AttemptId, Fingerprint, ReducePartition
+from millrace.shuffle.layout import is_payload_name
+
+MAGIC: Final = b"FFQI"
+VERSION: Final = 1
+_HEADER: Final = struct.Struct("<4sII")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMeta:
+    """Where one partition lies and what is in it. `file` is None exactly when it is empty."""
+
+    reduce_partition: ReducePartition
+    file: str | None
+    offset: int
+    bytes: int
+    rows: int
+    batches: int
+    checksum: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapTaskIndex:
+    """Everything an attempt wrote, and what it was made from.
+
+    `made_from` is empty for work that can never be recognised. `recent` holds checksums
+    of input files whose times alone did not tell their versions apart.
+    """
+
+    id: AttemptId
+    created_at_ms: int
+    partitions: tuple[PartitionMeta, ...]
+    schema: pa.Schema
+    fingerprint: Fingerprint | None = None
+    made_from: Mapping[str, Any] = field(default_factory=dict)
+    recent: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows over all partitions."""
+        return sum(part.rows for part in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Payload bytes over all partitions."""
+        return sum(part.bytes for part in self.partitions)
+
+    def content_checksum(self) -> str:
+        """One checksum for all that was written; equal for equal output."""
+        digest = xxhash.xxh3_64()
+        for part in self.partitions:
+            digest.update(f"{part.rows}:{part.checksum};".encode())
+        return str(digest.hexdigest())
+
+
+def encode_json(index: MapTaskIndex) -> bytes:
+    """Write as `index.json`, which is also the payload of `index.bin`."""
+    task = index.id.task
+    document = {
+        "query_id": task.query_id,
+        "stage_id": task.stage_id,
+        "map_task": task.map_task,
+        "attempt": index.id.attempt,
+        "created_at_ms": index.created_at_ms,
+        "fingerprint": index.fingerprint,
+        "made_from": index.made_from,
+        "recent": index.recent,
+        "schema": encode_schema(index.schema),
+        "partitions": [
+            {
+                "reduce_partition": part.reduce_partition,
+                "file": part.file,
+                "offset": part.offset,
+                "bytes": part.bytes,
+                "rows": part.rows,
+                "batches": part.batches,
+                "checksum": part.checksum,
+            }
+            for part in index.partitions
+        ],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def encode_bin(payload: bytes) -> bytes:
+    """Wrap the JSON payload as `index.bin`."""
+    return _HEADER.pack(MAGIC, VERSION, len(payload)) + payload
+
+
+def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
+    """Read `index.bin`. `where` is the path that errors name."""
+    if len(data) < _HEADER.size:
+        raise FormatError(
+            f"{where} is cut short: {len(data)} bytes, a header has {_HEADER.size}\n"
+            "  to fix: run the map task again"
+        )
+    magic, version, length = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise FormatError(
+            f"{where} is not an index: it starts with {magic!r}, an index with {MAGIC!r}\n"
+            "  to fix: restore the file or run the map task again"
+        )
+    if version != VERSION:
+        raise FormatError(
+            f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
+            "  to fix: read it with the Millrace that wrote it, or a newer one"
+        )
+    if len(data) != _HEADER.size + length:
+        raise FormatError(
+            f"{where} has {len(data) - _HEADER.size} payload bytes, its header says {length}\n"
+            "  to fix: run the map task again"
+        )
+    return decode_json(data[_HEADER.size :], where=where)
+
+
+def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
+    """Read `index.json`."""
+    try:
+        document = json.loads(data)
+        index = _from_document(document)
+    except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+        raise FormatError(
+            f"{where} cannot be read as an index: {type(error).__name__}: {error}\n"
+            "  to fix: run the map task again"
+        ) from error
+    return index
+
+
+def _from_document(document: Mapping[str, Any]) -> MapTaskIndex:
+    partitions = tuple(_partition(entry) for entry in document["partitions"])
+    numbers = [part.reduce_partition for part in partitions]
+    if numbers != list(range(len(numbers))):
+        raise ValueError(f"partitions are numbered {numbers[:5]}..., expected 0, 1, 2, ...")
+    return MapTaskIndex(
+        id=AttemptId.of(
+            document["query_id"], document["stage_id"], document["map_task"], document["attempt"]
+        ),
+        created_at_ms=int(document["created_at_ms"]),
+        partitions=partitions,
+        schema=decode_schema(document["schema"]),
+        fingerprint=document.get("fingerprint"),
+        made_from=document.get("made_from") or {},
+        recent=document.get("recent") or {},
+    )
+
+
+def _partition(entry: Mapping[str, Any]) -> PartitionMeta:
+    part = PartitionMeta(
+        reduce_partition=ReducePartition(entry["reduce_partition"]),
+        file=entry["file"],
+        offset=int(entry["offset"]),
+        bytes=int(entry["bytes"]),
+        rows=int(entry["rows"]),
+        batches=int(entry["batches"]),
+        checksum=entry["checksum"],
+    )
+    if part.file is None and part.rows:
+        raise ValueError(f"partition {part.reduce_partition} has {part.rows} rows and no file")
+    if part.file is not None and not is_payload_name(part.file):
+        raise ValueError(f"partition {part.reduce_partition} names the file {part.file!r}")
+    if part.file is not None and (part.offset < 0 or part.bytes <= 0 or not part.checksum):
+        raise ValueError(f"partition {part.reduce_partition} has no usable range or checksum")
+    return part
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """Write an Arrow schema as text: base64 of its IPC message."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Read what `encode_schema` wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -1,0 +1,195 @@
+"""Reads what map tasks wrote: an attempt's index, a partition's bytes, a partition's rows.
+
+Invariant: no byte is decoded before length and checksum were found right. Local files are mapped,
+so rows of uncompressed payloads are not copied. What is missing is `DataLost`, never empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
+from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
+from millrace.shuffle import attempts, layout
+from millrace.shuffle.attempts import Finished, Found, Unfinished
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json
+from millrace.shuffle.payload import checksum
+from millrace.shuffle.store import LocalStore, storage_errors
+
+
+def find_index(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
+    """The index of an attempt; None if it has none, an error if it has one that is not valid."""
+    folder = layout.attempt_folder(attempt)
+    for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
+        data = store.read(f"{folder}/{name}")
+        if data is None:
+            continue
+        where = store.path(f"{folder}/{name}")
+        index = decode(data, where=where)
+        if index.id != attempt:
+            raise FormatError(
+                f"{where} is the index of attempt {index.id}\n"
+                "  to fix: put the folder back where it was written"
+            )
+        return index
+    return None
+
+
+def read_index(store: LocalStore, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
+    """The index of just this attempt, or of the highest one that has a valid index."""
+    if isinstance(attempt, Latest):
+        newest = latest_attempt(store, task)
+        if newest is None:
+            path = store.path(layout.task_folder(task))
+            raise MapOutputMissing(
+                f"no finished attempt at {path}\n"
+                f"  attempts begun: {store.numbers(layout.task_folder(task)) or 'none'}\n"
+                "  to fix: run the map task again"
+            )
+        attempt = newest
+    index = find_index(store, AttemptId(task, attempt))
+    if index is None:
+        path = store.path(layout.task_folder(task))
+        found = [f.id.attempt for f in list_attempts(store, task) if isinstance(f, Finished)]
+        raise MapOutputMissing.at(path, wanted=attempt, found=found)
+    return index
+
+
+def latest_attempt(store: LocalStore, task: MapTaskId) -> Attempt | None:
+    """The highest attempt with a valid index; None if no attempt has one."""
+    return attempts.latest(list_attempts(store, task))
+
+
+def list_attempts(
+    store: LocalStore, task: MapTaskId, *, run_is_alive: bool = False
+) -> list[Found]:
+    """All attempts of a map task, lowest first."""
+    found: list[Found] = []
+    for number in store.numbers(layout.task_folder(task)):
+        attempt = AttemptId(task, Attempt(number))
+        try:
+            index = find_index(store, attempt)
+        except FormatError:
+            index = None  # Not valid, so for every reader the attempt does not exist.
+        if index is not None:
+            found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
+            continue
+        changed = store.changed_at_ms(layout.attempt_folder(attempt))
+        if changed is not None:
+            found.append(
+                Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive)
+            )
+    return found
+
+
+def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
+    """The entry of a partition; a number outside the shuffle is an error."""
+    if isinstance(partition, bool) or not 0 <= partition < len(index.partitions):
+        raise UserError(
+            f"no partition {partition}\n  found: partitions 0 to {len(index.partitions) - 1}"
+        )
+    return index.partitions[partition]
+
+
+def map_partition(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+    """The bytes of a partition, mapped and found right. An empty partition has none."""
+    if meta.file is None:
+        return pa.py_buffer(b"")
+    data = map_range(store, attempt, meta)
+    check_bytes(data, meta, where=store.path(f"{layout.attempt_folder(attempt)}/{meta.file}"))
+    return data
+
+
+def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+    """The bytes of a partition, mapped, their length checked and their checksum not."""
+    assert meta.file is not None
+    path = store.path(f"{layout.attempt_folder(attempt)}/{meta.file}")
+    with storage_errors(f"reading {path}"):
+        try:
+            size = os.stat(path).st_size
+            if size < meta.offset + meta.bytes:
+                raise Corrupt(
+                    f"{path} is cut short\n"
+                    f"  expected: at least {meta.offset + meta.bytes} bytes, found: {size}\n"
+                    f"  to fix: run map task {attempt.task.map_task} again"
+                )
+            with pa.memory_map(path) as mapped:
+                mapped.seek(meta.offset)
+                return mapped.read_buffer(meta.bytes)
+        except FileNotFoundError as error:
+            raise DataLost(
+                f"{path} is gone\n"
+                f"  expected: {meta.rows} rows in {meta.bytes} bytes\n"
+                f"  to fix: run map task {attempt.task.map_task} again"
+            ) from error
+
+
+def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
+    """Compare length and checksum with the index."""
+    if data.size != meta.bytes:
+        raise Corrupt(
+            f"{where}: partition {meta.reduce_partition} has the wrong length\n"
+            f"  expected: {meta.bytes} bytes, found: {data.size}\n  to fix: run the map task again"
+        )
+    found = checksum(data)
+    if found != meta.checksum:
+        raise Corrupt(
+            f"{where}: partition {meta.reduce_partition} has the wrong checksum\n"
+            f"  expected: {meta.checksum}, found: {found}\n"
+            "  to fix: run the shuffle again with reuse='verified'"
+        )
+
+
+def fetch_chunks(
+    store: LocalStore, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
+) -> Iterator[pa.Buffer]:
+    """The bytes of a partition from `start` on, in pieces. Whoever puts them together checks them."""
+    if chunk_bytes < 1:
+        raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
+    if not 0 <= start <= meta.bytes:
+        raise UserError(f"start {start} is outside the partition's {meta.bytes} bytes")
+    if meta.file is None:
+        return
+    data = map_range(store, attempt, meta)
+    for offset in range(start, meta.bytes, chunk_bytes):
+        yield data.slice(offset, min(chunk_bytes, meta.bytes - offset))
+
+
+def decode(
+    data: pa.Buffer, schema: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition's checked bytes, all columns or some."""
+    if not data.size:
+        return
+    options = pa.ipc.IpcReadOptions(
+        included_fields=None if columns is None else field_numbers(schema, columns),
+        use_threads=False,
+    )
+    with pa.ipc.open_stream(data, options=options) as stream:
+        for batch in stream:
+            yield batch if columns is None else batch.select(list(columns))
+
+
+def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
+    """Positions of the columns; an unknown one is an error that names the known ones."""
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown:
+        raise UserError(f"no column {unknown[0]!r}\n  found: {', '.join(schema.names)}")
+    return [schema.get_field_index(name) for name in columns]
+
+
+def read_partition(
+    store: LocalStore,
+    task: MapTaskId,
+    attempt: Attempt | Latest,
+    partition: int,
+    *,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows that one map task wrote for one partition."""
+    index = read_index(store, task, attempt)
+    meta = partition_meta(index, partition)
+    yield from decode(map_partition(store, index.id, meta), index.schema, columns)

@@ -1,0 +1,107 @@
+"""Finds finished work by fingerprint, in any run of the workspace.
+
+A task leaves an empty file under `fingerprints/{family}/{fingerprint}/` just before it makes its
+index. The file only leads to the attempt; whether it can be used is read from the attempt itself.
+
+Invariant: an attempt is handed out only if its index is valid, its whole provenance is equal, its
+files are there in full length, and nobody has begun to remove it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from millrace.errors import DataLost, FormatError
+from millrace.ids import AttemptId
+from millrace.shuffle import fingerprint as fp
+from millrace.shuffle import layout, reader
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.store import LocalStore
+
+
+def note(store: LocalStore, attempt: AttemptId, made_from: Mapping[str, Any]) -> None:
+    """Leave word of an attempt that is about to be finished."""
+    folder = layout.fingerprint_folder(fp.family(made_from), fp.fingerprint(made_from))
+    store.make_folder(folder)
+    store.create(f"{folder}/{layout.reference_name(attempt)}", b"")
+
+
+def forget(store: LocalStore, index: MapTaskIndex) -> None:
+    """Remove the word of an attempt that is gone."""
+    if index.fingerprint is None:
+        return
+    family = fp.family(index.made_from)
+    folder = layout.fingerprint_folder(family, index.fingerprint)
+    store.remove_file(f"{folder}/{layout.reference_name(index.id)}")
+    if store.remove_folder_if_empty(folder):
+        store.remove_folder_if_empty(layout.family_folder(family))
+
+
+def find(
+    store: LocalStore,
+    made_from: Mapping[str, Any],
+    *,
+    has_content: Callable[[Mapping[str, str]], bool],
+    verify: bool = False,
+) -> MapTaskIndex | None:
+    """A finished attempt of the same work, the youngest first; None if there is none.
+
+    `has_content` tells whether input files that times cannot tell apart have these checksums.
+    """
+    folder = layout.fingerprint_folder(fp.family(made_from), fp.fingerprint(made_from))
+    for index in _indexes(store, folder):
+        if (
+            fp.same(index.made_from, made_from)
+            and is_whole(store, index, verify=verify)
+            and has_content(index.recent)
+        ):
+            return index
+    return None
+
+
+def why_not(store: LocalStore, made_from: Mapping[str, Any]) -> str:
+    """The reason that no earlier work can be used, in words."""
+    folder = layout.family_folder(fp.family(made_from))
+    found = [
+        index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")
+    ]
+    if not found:
+        return "not done before"
+    newest = max(found, key=lambda index: index.created_at_ms)
+    if fp.same(newest.made_from, made_from):
+        return f"attempt {newest.id} is damaged or being removed, or its input has other bytes"
+    return fp.changes(newest.made_from, made_from)
+
+
+def is_whole(store: LocalStore, index: MapTaskIndex, *, verify: bool = False) -> bool:
+    """Whether all files are there in full length (and, to verify, with the right checksums)."""
+    folder = layout.attempt_folder(index.id)
+    if store.exists(f"{folder}/{layout.REMOVING_FILE}"):
+        return False
+    lengths: dict[str, int] = {}
+    for meta in index.partitions:
+        if meta.file is not None:
+            lengths[meta.file] = max(lengths.get(meta.file, 0), meta.offset + meta.bytes)
+    try:
+        for name, length in lengths.items():
+            if os.stat(store.path(f"{folder}/{name}")).st_size != length:
+                return False
+        if verify:
+            for meta in index.partitions:
+                reader.map_partition(store, index.id, meta)
+    except (OSError, DataLost):
+        return False
+    return True
+
+
+def _indexes(store: LocalStore, folder: str) -> Iterator[MapTaskIndex]:
+    references = [layout.parse_reference(name) for name in store.names(folder)]
+    for attempt in sorted((a for a in references if a is not None), reverse=True):
+        try:
+            index = reader.find_index(store, attempt)
+        except FormatError:
+            continue  # Not valid, so the attempt does not exist.
+        if index is not None:
+            yield index

@@ -1,0 +1,185 @@
+"""Runs of a workspace: their numbers, what they are, whether they live, what they rely on.
+
+Invariant: a run's number is claimed by making its folder, so two runs never share one, and the
+newest run's folder is never removed, so a number is never given out twice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from millrace.config import Config
+from millrace.errors import FormatError, MillraceError, StorageError, UserError
+from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
+from millrace.shuffle import layout, manifest
+from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.store import LocalStore
+
+_CLAIM_TRIES_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What `query.json` says."""
+
+    query_id: QueryId
+    created_at_ms: int
+    plan: str
+    about: Mapping[str, Any]
+
+
+def begin_run(store: LocalStore, *, plan: str, about: Mapping[str, Any], now_ms: int) -> Run:
+    """Claim the next number and say what the run is."""
+    for _ in range(_CLAIM_TRIES_MAX):
+        taken = store.numbers(layout.SHUFFLE)
+        query_id = QueryId(taken[-1] + 1 if taken else 1)
+        if store.make_folder(layout.query_folder(query_id)):
+            run = Run(query_id=query_id, created_at_ms=now_ms, plan=plan, about=about)
+            store.touch(layout.alive_path(query_id))
+            store.create(layout.query_path(query_id), _encode(run))
+            return run
+    raise StorageError(f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries")
+
+
+def read_run(store: LocalStore, query_id: QueryId) -> Run:
+    """The run of this number; an error that names the known ones if there is none."""
+    data = store.read(layout.query_path(query_id))
+    if data is None:
+        known = [run.query_id for run in list_runs(store)]
+        raise UserError(
+            f"no run {query_id} in {store.root}\n"
+            f"  found: {', '.join(map(str, known[-10:])) or 'no runs'}\n"
+            "  to fix: choose one of them (millrace shuffle ls)"
+        )
+    return _decode(data, where=store.path(layout.query_path(query_id)))
+
+
+def list_runs(store: LocalStore) -> list[Run]:
+    """All runs that can be read, oldest first."""
+    found = []
+    for number in store.numbers(layout.SHUFFLE):
+        data = store.read(layout.query_path(QueryId(number)))
+        if data is not None:
+            found.append(_decode(data, where=store.path(layout.query_path(QueryId(number)))))
+    return found
+
+
+def stages(store: LocalStore, query_id: QueryId) -> list[StageId]:
+    """Stages of a run that have a folder, lowest first."""
+    return [StageId(n) for n in store.numbers(layout.query_folder(query_id))]
+
+
+def map_tasks(store: LocalStore, query_id: QueryId, stage_id: StageId) -> list[MapTaskId]:
+    """Map tasks of a stage that have a folder, lowest first."""
+    numbers = store.numbers(layout.stage_folder(query_id, stage_id))
+    return [MapTaskId(query_id, stage_id, MapTask(n)) for n in numbers]
+
+
+def find_manifest(store: LocalStore, query_id: QueryId, stage_id: StageId) -> Manifest | None:
+    """The manifest of a stage; None while there is none."""
+    path = layout.manifest_path(query_id, stage_id)
+    data = store.read(path)
+    return None if data is None else manifest.decode(data, where=store.path(path))
+
+
+def read_manifest(store: LocalStore, query_id: QueryId, stage_id: StageId) -> Manifest:
+    """The manifest of a stage; an error if the run never got that far."""
+    read_run(store, query_id)
+    found = find_manifest(store, query_id, stage_id)
+    if found is None:
+        raise UserError(
+            f"run {query_id} has no finished stage {stage_id}\n"
+            "  found: no manifest, so the run is still going or died\n"
+            "  to fix: run the same shuffle again; its finished map tasks are reused"
+        )
+    return found
+
+
+def write_manifest(store: LocalStore, decided: Manifest, *, sync: bool) -> None:
+    """Record the choices, once."""
+    path = layout.manifest_path(decided.query_id, decided.stage_id)
+    store.make_folder(layout.stage_folder(decided.query_id, decided.stage_id))
+    if not store.create(path, manifest.encode(decided), sync=sync):
+        raise UserError(f"{store.path(path)} exists already; a stage is decided once")
+
+
+def rely_on(
+    store: LocalStore, query_id: QueryId, stage_id: StageId, attempts: Collection[AttemptId]
+) -> None:
+    """Keep older attempts from being removed while a running stage means to use them."""
+    store.make_folder(layout.stage_folder(query_id, stage_id))
+    data = manifest.encode_references(sorted(attempts))
+    store.replace(layout.reusing_path(query_id, stage_id), data)
+
+
+def relied_on(store: LocalStore, *, apart_from: Collection[QueryId] = ()) -> set[AttemptId]:
+    """Every attempt that a manifest or a running stage points to."""
+    found: set[AttemptId] = set()
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        if query_id in apart_from:
+            continue
+        for stage_id in stages(store, query_id):
+            decided = find_manifest(store, query_id, stage_id)
+            if decided is not None:
+                found.update(choice.attempt for choice in decided.chosen)
+            path = layout.reusing_path(query_id, stage_id)
+            data = store.read(path)
+            if data is not None:
+                found.update(manifest.decode_references(data, where=store.path(path)))
+    return found
+
+
+def is_alive(store: LocalStore, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
+    """Whether the run showed life lately."""
+    changed = store.changed_at_ms(layout.alive_path(query_id))
+    return changed is not None and now_ms - changed < config.run_silent_ms_max
+
+
+@contextmanager
+def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[None]:
+    """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(config.heartbeat_ms / 1000):
+            try:
+                store.touch(layout.alive_path(query_id))
+            except MillraceError:
+                return  # The run's folder is gone or the disk is: the run itself will say so.
+
+    thread = threading.Thread(target=beat, name=f"millrace-heartbeat-{query_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        store.remove_file(layout.alive_path(query_id))
+
+
+def _encode(run: Run) -> bytes:
+    document = {
+        "query_id": run.query_id,
+        "created_at_ms": run.created_at_ms,
+        "plan": run.plan,
+        "about": run.about,
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def _decode(data: bytes, *, where: str) -> Run:
+    try:
+        document = json.loads(data)
+        return Run(
+            query_id=QueryId(document["query_id"]),
+            created_at_ms=document["created_at_ms"],
+            plan=document["plan"],
+            about=document["about"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{where} cannot be read: {type(error).__name__}: {error}") from error

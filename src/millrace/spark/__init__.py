@@ -1,0 +1,5 @@
+"""Everything that touches Spark: sessions, running tasks, shuffles made by tasks.
+
+Work reaches Spark through DataFrames alone (`spark.range(...).mapInArrow(...)`), so classic and
+Connect sessions are served alike.
+"""

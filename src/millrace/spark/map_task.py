@@ -1,0 +1,185 @@
+"""What a Spark task does for a shuffle: run its share of the map tasks and report each.
+
+Invariant: a map task that is already finished, by an earlier try of this Spark task or by another
+run over the same inputs, is reported and not run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from millrace.config import Config
+from millrace.faults import fault
+from millrace.ids import (
+    FIRST_ATTEMPT,
+    Attempt,
+    FolderId,
+    MapTask,
+    MapTaskId,
+    QueryId,
+    StageId,
+)
+from millrace.keys import Partitioner
+from millrace.scan.source import Reader, has_content
+from millrace.scan.splits import MapInput
+from millrace.shuffle import reuse
+from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
+from millrace.shuffle.store import LocalStore
+from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
+from millrace.spark.folders import Folders
+
+RESULT_SCHEMA: Final = (
+    "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary"
+)
+_RESULT: Final = pa.schema(
+    [
+        ("map_task", pa.int64()),
+        ("folder", pa.string()),
+        ("agent", pa.string()),
+        ("ran", pa.bool_()),
+        ("index_bytes", pa.int64()),
+        ("index", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapStage:
+    """What every task of a stage needs to know."""
+
+    query_id: QueryId
+    stage_id: StageId
+    schema: pa.Schema
+    partitioner: Partitioner
+    config: Config
+    folders: Folders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileMapTask:
+    """One map task over files, and what it is made from (None: it can never be reused)."""
+
+    map_task: MapTask
+    input: MapInput
+    made_from: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A map task that is finished, and where its output lies."""
+
+    map_task: MapTask
+    folder: FolderId | None
+    agent: str | None
+    ran: bool
+    index: MapTaskIndex
+
+
+def run_file_tasks(
+    stage: MapStage, reader: Reader, shares: list[list[FileMapTask]]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over task numbers: task n runs the map tasks of share n."""
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for task in shares[number]:
+                    yield encode_result(_run_file_task(stage, reader, task))
+
+    return run
+
+
+def run_frame_tasks(
+    stage: MapStage,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` over a DataFrame: each of its partitions is a map task."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        folder, agent, store = stage.folders.here(stage.config)
+        map_task = MapTask(TaskContext.get().partitionId())
+        index = _write(stage, store, map_task, batches, None)
+        yield encode_result(
+            Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)
+        )
+
+    return run
+
+
+def encode_result(result: Result) -> pa.RecordBatch:
+    """A result as the one row that goes back to the driver."""
+    index = encode_json(result.index)
+    packed = pa.Codec("zstd").compress(index).to_pybytes()
+    row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
+    columns = [pa.array([value], f.type) for value, f in zip(row, _RESULT, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+
+
+def decode_results(table: pa.Table) -> list[Result]:
+    """The results of all tasks, in the driver."""
+    results = []
+    for row in table.to_pylist():
+        packed, size = row["index"], row["index_bytes"]
+        payload = pa.Codec("zstd").decompress(packed, decompressed_size=size).to_pybytes()
+        folder = row["folder"]
+        results.append(
+            Result(
+                map_task=MapTask(row["map_task"]),
+                folder=None if folder is None else FolderId(folder),
+                agent=row["agent"],
+                ran=row["ran"],
+                index=decode_json(payload, where=f"the result of map task {row['map_task']}"),
+            )
+        )
+    return results
+
+
+def _run_file_task(stage: MapStage, reader: Reader, task: FileMapTask) -> Result:
+    folder, agent, store = stage.folders.here(stage.config)
+    fault("shuffle.task.start")
+    if task.made_from is not None:
+        done = reuse.find(store, task.made_from, has_content=has_content)
+        if done is not None:
+            return Result(
+                map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done
+            )
+    batch_bytes = max(1, stage.config.task_memory_bytes_max // 4)
+    batches = reader.batches(task.input, batch_bytes)
+    made = (
+        None
+        if task.made_from is None
+        else Provenance(made_from=task.made_from, recent=task.input.recent())
+    )
+    index = _write(stage, store, task.map_task, batches, made)
+    return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
+
+
+def _write(
+    stage: MapStage,
+    store: LocalStore,
+    map_task: MapTask,
+    batches: Iterator[pa.RecordBatch],
+    made: Provenance | None,
+) -> MapTaskIndex:
+    task = MapTaskId(stage.query_id, stage.stage_id, map_task)
+    context = TaskContext.get()
+    first = Attempt(FIRST_ATTEMPT + (context.attemptNumber() if context is not None else 0))
+    return write_map_output(
+        store,
+        begin_next_attempt(store, task, first),
+        batches,
+        schema=stage.schema,
+        partitioner=stage.partitioner,
+        config=stage.config,
+        now_ms=_now_ms,
+        provenance=made,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

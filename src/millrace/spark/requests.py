@@ -1,0 +1,183 @@
+"""Turns what a user asks for into a shuffle job: checks it, chooses counts and bounds.
+
+Invariant: whatever is wrong with a request is said here, before Spark runs a task. Bounds that were
+sampled once for a request are used again, so that a resumed run cuts at the same places.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.errors import UserError
+from millrace.keys import (
+    BroadcastPartitioner,
+    CustomPartitioner,
+    HashPartitioner,
+    Partitioner,
+    RangePartitioner,
+    RoundRobinPartitioner,
+    sample_bounds,
+)
+from millrace.scan.sample import sample
+from millrace.scan.source import Listing, Source, open_source
+from millrace.shuffle import runs
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.schema import plain_schema
+from millrace.spark.shuffle_job import Place, Request, Reuse, shuffle_files, shuffle_frame
+
+KINDS: Final = ("hash", "range", "round_robin", "broadcast")
+REUSE: Final = ("yes", "verified", "no")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How rows are to be given to partitions, as the user put it."""
+
+    keys: str | Sequence[str] | None
+    partitions: int | None
+    partitioner: str | Partitioner | Callable[[pa.RecordBatch], Any]
+    bounds: pa.Table | Sequence[Any] | None
+    version: str | None
+    reuse: Reuse
+
+    def key_list(self) -> list[str]:
+        """The keys as a list."""
+        if self.keys is None:
+            return []
+        return [self.keys] if isinstance(self.keys, str) else list(self.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOptions:
+    """How files are to be read, as the user put it."""
+
+    format: str | None
+    schema: pa.Schema | None
+    options: Mapping[str, Any] | None
+    checksum: bool
+
+    def given(self) -> list[str]:
+        """Names of those that were given."""
+        values = {"format": self.format, "schema": self.schema, "options": self.options}
+        return [name for name, value in values.items() if value is not None]
+
+
+def shuffle(
+    spark: SparkSession, place: Place, source: Any, asked: Asked, files: FileOptions  # noqa: ANN401
+) -> Shuffle:
+    """Check the request and run it."""
+    if asked.reuse not in REUSE:
+        raise UserError(f"reuse is {asked.reuse!r}\n  to fix: use {', '.join(REUSE)}")
+    if hasattr(source, "mapInArrow"):
+        if files.given():
+            raise UserError(f"{files.given()[0]}= is for files, and the source is a DataFrame")
+        return _of_frame(spark, place, cast("DataFrame", source), asked)
+    listing = Listing(
+        now_ms=time.time_ns() // 1_000_000,
+        recent_ms=place.config.recent_ms,
+        by_content=files.checksum,
+    )
+    opened = open_source(
+        source, listing, format=files.format, schema=files.schema, options=files.options
+    )
+    given = [source] if isinstance(source, str | os.PathLike) else source
+    return _of_files(spark, place, opened, asked, [os.path.abspath(path) for path in given])
+
+
+def _of_files(
+    spark: SparkSession, place: Place, source: Source, asked: Asked, given: Sequence[str]
+) -> Shuffle:
+    config = place.config
+    count = asked.partitions
+    if count is None:
+        count = min(config.partitions_max, max(1, -(-source.bytes // config.partition_bytes_target)))
+    asked = replace(asked, partitions=count)
+    choices: dict[str, Any] = {}
+    if _needs_bounds(asked):
+        request = {"inputs": list(given), "keys": asked.key_list(), "partitions": count}
+        _check_keys(asked, source.schema)
+        bounds = _recorded_bounds(place, request) if asked.reuse != "no" else None
+        if bounds is None:
+            bounds = sample_bounds(sample(source, asked.key_list(), config), asked.key_list(), count)
+        choices = {"request": request, "bounds": _encode_table(bounds)}
+        asked = replace(asked, bounds=bounds)
+    by = make_partitioner(asked)
+    by.check(source.schema)
+    first = source.shapes[0].file.path
+    plan = f"scan {source.format} {first} ({len(source.shapes)} files)\nexchange {by.describe()}"
+    request_ = Request(partitioner=by, reuse=asked.reuse, plan=plan, choices=choices)
+    return shuffle_files(spark, place, source, request_)
+
+
+def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked) -> Shuffle:
+    if asked.partitions is None and isinstance(asked.partitioner, str):
+        raise UserError("partitions= is missing\n  to fix: give it; a DataFrame's size is not known")
+    schema = plain_schema(frame.limit(0).toArrow().schema)
+    if _needs_bounds(asked):
+        _check_keys(asked, schema)
+        keys = asked.key_list()
+        rows = frame.select(*keys).limit(place.config.sample_rows_max).toArrow()
+        asked = replace(asked, bounds=sample_bounds(rows, keys, asked.partitions or 1))
+    by = make_partitioner(asked)
+    by.check(schema)
+    plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
+    return shuffle_frame(spark, place, frame, schema, Request(partitioner=by, plan=plan))
+
+
+def make_partitioner(asked: Asked) -> Partitioner:
+    """The partitioner that was asked for."""
+    kind = asked.partitioner
+    if not isinstance(kind, str) and not callable(kind):
+        return kind
+    count = asked.partitions or 1
+    if not isinstance(kind, str):
+        return CustomPartitioner(kind, count, version=asked.version)
+    keys = asked.key_list()
+    if kind in ("hash", "range") and not keys:
+        raise UserError(f"a {kind} shuffle needs keys\n  to fix: give keys= the column or columns")
+    if kind in ("round_robin", "broadcast") and keys:
+        raise UserError(f"a {kind} shuffle has no keys\n  found: keys={keys}\n  to fix: leave it out")
+    match kind:
+        case "hash":
+            return HashPartitioner(keys, count)
+        case "range":
+            return RangePartitioner(keys, asked.bounds)
+        case "round_robin":
+            return RoundRobinPartitioner(count)
+        case "broadcast":
+            return BroadcastPartitioner(count)
+        case _:
+            raise UserError(f"unknown partitioner {kind!r}\n  known: {', '.join(KINDS)}")
+
+
+def _needs_bounds(asked: Asked) -> bool:
+    return asked.partitioner == "range" and asked.bounds is None and bool(asked.key_list())
+
+
+def _check_keys(asked: Asked, schema: pa.Schema) -> None:
+    """Let the partitioner's own check speak before rows are sampled by these keys."""
+    HashPartitioner(asked.key_list(), asked.partitions or 1).check(schema)
+
+
+def _recorded_bounds(place: Place, request: Mapping[str, Any]) -> pa.Table | None:
+    """Bounds that an earlier run chose for the same request."""
+    for run in reversed(runs.list_runs(place.store)):
+        choices = run.about.get("choices") or {}
+        if choices.get("request") == request:
+            return pa.ipc.open_stream(base64.b64decode(choices["bounds"])).read_all()
+    return None
+
+
+def _encode_table(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode()

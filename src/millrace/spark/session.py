@@ -1,0 +1,78 @@
+"""The Spark session that Millrace starts when none was given, and what it asks of any session."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from millrace.errors import UserError
+
+JAVA_VERSION_MIN: Final = 17
+JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
+TASK_TRIES: Final = 3
+_RECORDS_PER_BATCH: Final = 65_536
+
+
+def start_session(app_name: str = "millrace", *, cores: int | None = None) -> SparkSession:
+    """Start Spark on this machine: all cores, loopback only, this interpreter in its workers."""
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    slots = cores or len(os.sched_getaffinity(0))
+    builder = (
+        SparkSession.builder.master(f"local[{slots},{TASK_TRIES}]")
+        .appName(app_name)
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.pyspark.python", sys.executable)
+        .config("spark.python.worker.reuse", "true")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_RECORDS_PER_BATCH))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Raise unless a Java that Spark can use is found, naming what was found and what to install."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    advice = f"  to fix: install Java {JAVA_VERSION_MIN} (Debian and Ubuntu: {JAVA_PACKAGE})"
+    if java is None or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java on the PATH"
+        raise UserError(f"Java is missing\n  found: {where}\n{advice}")
+    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    text = asked.stderr + asked.stdout
+    version = java_version(text)
+    if version is None or version < JAVA_VERSION_MIN:
+        first = text.strip().splitlines()[0] if text.strip() else "no answer"
+        raise UserError(f"Java is too old for Spark\n  found: {java}: {first}\n{advice}")
+
+
+def java_version(text: str) -> int | None:
+    """The major version that `java -version` printed; None if it printed none."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if found is None:
+        return None
+    major = int(found[1])
+    return int(found[2]) if major == 1 and found[2] else major
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at once. Spark says so in the plan of a range, on Connect too."""
+    plan = spark.sql("EXPLAIN SELECT * FROM range(1000000)").collect()[0][0]
+    found = re.search(r"splits=(?:Some\()?(\d+)", plan)
+    return int(found[1]) if found else 1
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether all tasks run on this machine's loopback."""
+    master = spark.conf.get("spark.master", "") or ""
+    return master.startswith("local") or "//127." in master or "//localhost" in master

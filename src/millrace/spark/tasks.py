@@ -1,0 +1,86 @@
+"""Runs a function in Spark tasks and brings back Arrow rows.
+
+Invariant: an error raised in a task comes back as the same kind of error, with its own words. Work
+that is interrupted in the driver is cancelled in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace import errors
+from millrace.errors import MillraceError, TaskFailed
+
+_POLL_S: Final = 0.1
+_RAISED: Final = re.compile(r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def run_tasks(
+    spark: SparkSession,
+    tasks: int,
+    function: Callable[[Batches], Batches],
+    schema: str,
+    *,
+    watch: Callable[[], None] = lambda: None,
+) -> pa.Table:
+    """Run `function` in as many tasks; each gets its number as the one row it is given."""
+    own = spark.newSession()
+    frame = own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
+    return collect(frame, own, watch=watch)
+
+
+def collect(
+    frame: DataFrame, spark: SparkSession, *, watch: Callable[[], None] = lambda: None
+) -> pa.Table:
+    """Run a DataFrame to its end, calling `watch` meanwhile; on interruption cancel it."""
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["table"] = frame.toArrow()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, name="millrace-spark-job", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_POLL_S)
+            watch()
+    except BaseException:
+        spark.interruptAll()
+        raise
+    if "error" in outcome:
+        raise from_task(outcome["error"]) from outcome["error"]
+    return outcome["table"]
+
+
+def from_task(error: BaseException) -> BaseException:
+    """The error a task raised, as its own kind; any other as `TaskFailed` with its text."""
+    text = str(error)
+    found = None
+    for found in _RAISED.finditer(text):
+        pass
+    if found is not None:
+        kind = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, MillraceError):
+            return kind(_message(found[2]))
+    return TaskFailed(f"a Spark task failed\n{text.strip()}") if isinstance(error, Exception) else error
+
+
+def _message(text: str) -> str:
+    """The message alone, without what the JVM adds behind it."""
+    lines = []
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith(("at org.", "at java.", "at scala.")):
+            break
+        lines.append(line)
+    return "\n".join(lines)

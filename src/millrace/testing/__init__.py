@@ -1,0 +1,1 @@
+"""What tests of pipelines on Millrace need, shipped to users: fault points."""

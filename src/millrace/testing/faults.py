@@ -1,0 +1,53 @@
+"""Makes a child process fail at a named point.
+
+The points are where the code calls `fault("...")`. `armed` gives the environment that makes a
+process fail there: killed as by SIGKILL, or with an error from the disk, or after a pause.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from millrace.faults import ONCE_VARIABLE, VARIABLE
+
+POINTS: Final = (
+    "store.create.before_link",
+    "store.discard.after_rename",
+    "shuffle.write.after_split",
+    "shuffle.write.before_index",
+    "shuffle.write.between_indexes",
+    "shuffle.write.after_index",
+    "shuffle.task.start",
+    "shuffle.driver.after_rely",
+    "shuffle.driver.after_tasks",
+    "shuffle.driver.before_manifest",
+    "shuffle.driver.after_manifest",
+    "shuffle.cleanup.after_mark",
+    "shuffle.cleanup.after_claims",
+)
+
+
+def armed(
+    point: str,
+    action: str = "kill",
+    *,
+    once: str | os.PathLike[str] | None = None,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Environment in which a process fails at `point`.
+
+    Args:
+        point: one of `POINTS`.
+        action: "kill", "raise" (no space left on device) or "sleep=SECONDS".
+        once: a file that does not exist yet; only the first process to reach the point fails.
+        base: environment to start from; this process's own by default.
+    """
+    if point not in POINTS:
+        raise ValueError(f"no fault point {point!r}; known: {', '.join(POINTS)}")
+    environment = dict(os.environ if base is None else base)
+    environment[VARIABLE] = f"{point}:{action}"
+    if once is not None:
+        environment[ONCE_VARIABLE] = os.fspath(once)
+    return environment

@@ -1,0 +1,229 @@
+"""The workspace: the place that holds everything durable, and what a user does with it.
+
+Invariant: opening touches no Spark and no data; Spark is started, or asked, when work needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import FormatError, UserError
+from millrace.ids import QueryId, StageId
+from millrace.keys import Partitioner
+from millrace.shuffle import cleanup, runs
+from millrace.shuffle.cleanup import Removed
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.store import LocalStore
+from millrace.spark.folders import Folders
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millrace.spark.shuffle_job import Place, Reuse
+
+WORKSPACE_FILE = "workspace.json"
+TOKEN_FILE = "token"  # noqa: S105 - a file's name
+_VERSION = 1
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def open(  # noqa: A001 - `millrace.open` reads as what it does
+    path: str | os.PathLike[str],
+    spark: SparkSession | None = None,
+    *,
+    config: Config | None = None,
+) -> Workspace:
+    """Open a workspace, making its folder if there is none.
+
+    Args:
+        path: a folder on a local disk, or on one that all hosts share.
+        spark: the session that runs tasks, classic or Connect. Without one, a local session is
+            started when it is first needed.
+        config: limits to use instead of the defaults.
+
+    Example:
+        >>> import millrace as mr
+        >>> ws = mr.open("./mill")
+        >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=8)
+        >>> shuffle.read(0).num_rows
+    """
+    text = os.fspath(path)
+    if "://" in text:
+        raise UserError(f"workspace {text} is not a folder\n  to fix: give a local or shared path")
+    store = LocalStore(os.path.abspath(os.path.expanduser(text)))
+    return Workspace(store, spark, config or Config())
+
+
+class Workspace:
+    """Everything durable in one place. Made by `millrace.open`."""
+
+    def __init__(self, store: LocalStore, spark: SparkSession | None, config: Config) -> None:
+        self.store = store
+        self.config = config
+        self.id = _identify(store)
+        self.token = _token(store)
+        self._spark = spark
+        self._started_spark = False
+
+    @property
+    def path(self) -> str:
+        """The workspace's folder."""
+        return self.store.root
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs tasks; started now if none was given."""
+        if self._spark is None:
+            from millrace.spark.session import start_session  # noqa: PLC0415 - reading needs no Spark
+
+            self._spark = start_session()
+            self._started_spark = True
+        return self._spark
+
+    def shuffle(
+        self,
+        source: Paths | DataFrame,
+        keys: str | Sequence[str] | None = None,
+        partitions: int | None = None,
+        partitioner: str | Partitioner | Callable[[pa.RecordBatch], Any] = "hash",
+        *,
+        bounds: pa.Table | Sequence[Any] | None = None,
+        version: str | None = None,
+        format: str | None = None,  # noqa: A002 - Spark users know it by this name
+        schema: pa.Schema | None = None,
+        options: Mapping[str, Any] | None = None,
+        reuse: Reuse = "yes",
+        checksum: bool = False,
+    ) -> Shuffle:
+        """Put rows at rest by key: map tasks on Spark write every row to its partition's files.
+
+        Map tasks that are already finished for the same inputs, in this or any earlier run of the
+        workspace, are reused; `shuffle.report` says which and why not the others.
+
+        Args:
+            source: Parquet, Arrow, CSV or JSON files (a path, folder, glob or several), or a Spark
+                DataFrame.
+            keys: column or columns that decide a row's partition.
+            partitions: how many; by default as the input's size asks for.
+            partitioner: "hash" (as Spark's `hash`), "range", "round_robin", "broadcast", or a
+                function that gets a RecordBatch and returns partition numbers.
+            bounds: upper bounds for "range"; sampled if not given.
+            version: names a custom function's code, so that its output can be reused.
+            format: "parquet", "arrow", "csv" or "json" where file names do not tell.
+            schema: columns and types of CSV or JSON files; by default inferred from the first file.
+            options: for CSV: `delimiter`, `header`.
+            reuse: "yes", "verified" (check every byte first) or "no".
+            checksum: tell input files apart by their bytes, not by size and time of change.
+        """
+        from millrace.spark import requests  # noqa: PLC0415 - reading needs no Spark
+
+        asked = requests.Asked(
+            keys=keys,
+            partitions=partitions,
+            partitioner=partitioner,
+            bounds=bounds,
+            version=version,
+            reuse=reuse,
+        )
+        files = requests.FileOptions(
+            format=format, schema=schema, options=options, checksum=checksum
+        )
+        return requests.shuffle(self.spark, self._place(), source, asked, files)
+
+    def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
+        """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
+        found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
+        return Shuffle(manifest=found, stores={None: self.store})
+
+    def runs(self) -> list[runs.Run]:
+        """All runs of this workspace, oldest first."""
+        return runs.list_runs(self.store)
+
+    def cleanup(self, *, ttl_ms: int) -> Removed:
+        """Remove attempts older than `ttl_ms` that nobody needs, and what dead tasks left."""
+        now_ms = time.time_ns() // 1_000_000
+        return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
+
+    def drop_runs(self, *, older_than_ms: int) -> Removed:
+        """Remove whole runs that began longer ago than that and have ended."""
+        now_ms = time.time_ns() // 1_000_000
+        return cleanup.drop_runs(
+            self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
+        )
+
+    def close(self) -> None:
+        """Let go of what was opened; stop Spark if it was started here."""
+        if self._started_spark and self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+            self._started_spark = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Workspace({self.path!r})"
+
+    def _place(self) -> Place:
+        from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.shuffle_job import Place  # noqa: PLC0415
+
+        folders = Folders(
+            path=self.path,
+            workspace_id=self.id,
+            token=self.token,
+            loopback=is_local(self.spark),
+        )
+        return Place(store=self.store, folders=folders, config=self.config)
+
+
+def _identify(store: LocalStore) -> str:
+    """The workspace's id, made with its folder."""
+    store.make_folder(".")
+    mine = json.dumps({"version": _VERSION, "id": secrets.token_hex(8)}).encode()
+    store.create(WORKSPACE_FILE, mine)
+    data = store.read(WORKSPACE_FILE)
+    try:
+        document = json.loads(data or b"")
+        if document["version"] != _VERSION:
+            raise FormatError(
+                f"{store.path(WORKSPACE_FILE)} has version {document['version']}, this Millrace "
+                f"reads version {_VERSION}\n  to fix: open it with a newer Millrace"
+            )
+        return str(document["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{store.path(WORKSPACE_FILE)} cannot be read: {error}\n"
+            "  to fix: restore it, or choose another folder"
+        ) from error
+
+
+def _token(store: LocalStore) -> str:
+    """The secret that agents of this workspace ask for, in a file only its user can read."""
+    path = store.path(TOKEN_FILE)
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        pass
+    else:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+    return (store.read(TOKEN_FILE) or b"").decode().strip()

@@ -1,0 +1,168 @@
+"""Rules that the code itself keeps: layers, purity, sizes, who may import what."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SRC = Path(__file__).parents[1] / "src" / "millrace"
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+
+# A layer imports only itself and those above it.
+LAYERS = [
+    {"version", "errors"},
+    {"ids", "config", "faults", "text"},
+    {"keys"},
+    {"shuffle"},
+    {"scan"},
+    {"transport"},
+    {"spark"},
+    {"workspace"},
+    {"cli", "testing", "__init__"},
+]
+PURE = {
+    "ids.py",
+    "keys/hash.py",
+    "keys/partitioner.py",
+    "keys/split.py",
+    "keys/ranges.py",
+    "keys/clock.py",
+    "keys/weight.py",
+    "shuffle/layout.py",
+    "shuffle/index.py",
+    "shuffle/manifest.py",
+    "shuffle/attempts.py",
+    "shuffle/registry.py",
+    "shuffle/fingerprint.py",
+    "shuffle/schema.py",
+    "scan/splits.py",
+}
+IMPURE = {
+    "asyncio",
+    "ctypes",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "pyspark",
+    "pyarrow.flight",
+}
+OWNED = {"pyspark": "spark", "pyarrow.flight": "transport", "confluent_kafka": "journal"}
+# `workspace.py` names Spark's types for its users, and imports them only for the type checker.
+TYPES_ONLY = {"workspace.py"}
+
+
+def modules() -> list[Path]:
+    return sorted(SRC.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SRC).as_posix()
+
+
+def imports(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def uses(found: set[str], banned: str) -> bool:
+    return any(name == banned or name.startswith(banned + ".") for name in found)
+
+
+def layer_of(part: str) -> int:
+    return next(number for number, names in enumerate(LAYERS) if part in names)
+
+
+def size_complaints(path: Path, text: str, tree: ast.AST) -> list[str]:
+    where = name_of(path)
+    out = []
+    if text.count("\n") > FILE_LINES_MAX:
+        out.append(f"{where}: {text.count(chr(10))} lines; split it")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
+            lines = node.end_lineno - node.lineno + 1
+            docstring = ast.get_docstring(node, clean=False) or ""
+            lines -= docstring.count("\n")
+            if lines > FUNCTION_LINES_MAX:
+                out.append(f"{where}:{node.lineno}: {node.name} is {lines} lines long")
+    return out
+
+
+def import_complaints(path: Path, found: set[str]) -> list[str]:
+    where = name_of(path)
+    out = []
+    if where in PURE:
+        out += [f"{where}: pure, imports {name}" for name in sorted(IMPURE) if uses(found, name)]
+    for name, folder in OWNED.items():
+        if uses(found, name) and where.split("/")[0] != folder and where not in TYPES_ONLY:
+            out.append(f"{where}: only {folder}/ may import {name}")
+    mine = layer_of(where.split("/")[0].removesuffix(".py"))
+    for name in found:
+        parts = name.split(".")
+        if parts[0] == "millrace" and len(parts) > 1 and (SRC / parts[1]).exists() | (
+            SRC / f"{parts[1]}.py"
+        ).exists():
+            if layer_of(parts[1]) > mine:
+                out.append(f"{where}: imports {name}, which is a layer below it")
+    return out
+
+
+def complaints(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    out = size_complaints(path, text, tree) + import_complaints(path, imports(tree))
+    if not ast.get_docstring(tree):
+        out.append(f"{name_of(path)}:1: no module docstring")
+    return out
+
+
+def test_the_tree_is_tidy() -> None:
+    assert [line for path in modules() for line in complaints(path)] == []
+
+
+def test_every_pure_module_exists() -> None:
+    assert [name for name in sorted(PURE) if not (SRC / name).exists()] == []
+
+
+def test_a_breach_of_each_rule_is_found() -> None:
+    assert layer_of("keys") < layer_of("shuffle") < layer_of("spark") < layer_of("cli")
+    path = SRC / "shuffle" / "layout.py"
+    assert import_complaints(path, {"time"}) == ["shuffle/layout.py: pure, imports time"]
+    assert import_complaints(path, {"pyspark.sql"}) != []
+    assert import_complaints(path, {"millrace.spark.tasks"}) == [
+        "shuffle/layout.py: imports millrace.spark.tasks, which is a layer below it"
+    ]
+    long = "def f():\n" + "    x = 1\n" * 60 + "y = 1\n" * 400
+    assert len(size_complaints(path, long, ast.parse(long))) == 2
+
+
+def test_no_file_names_a_package_registry() -> None:
+    root = SRC.parents[1]
+    hosts = ["pypi" + ".org", "maven" + ".org", "npmjs" + ".com", "debian" + ".org"]
+    texts = [
+        path
+        for folder in ("src", "tests", "docs", "scripts", "benchmarks", "examples", ".ci")
+        for path in (root / folder).rglob("*")
+        if path.is_file() and path.suffix not in {".so", ".pyc", ".png"}
+    ]
+    texts += [root / "README.md", root / "Makefile", root / "pyproject.toml"]
+    found = [
+        f"{path}: {host}"
+        for path in texts
+        if path.exists()
+        for host in hosts
+        if host in path.read_text(encoding="utf-8", errors="replace")
+    ]
+    assert found == []
