@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace.keys import hash32, native, partition_ids
 
@@ -125,7 +126,11 @@ def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("keys", CASES, ids="+".join)
 def test_hash_and_partition_are_those_of_spark(
-    spark: Any, table: pa.Table, path: str, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    table: pa.Table,
+    path: str,
+    keys: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hashed = f"hash({', '.join(keys)})"
     pmods = [f"pmod({hashed}, {n}) AS p{n}" for n in PARTITIONS]

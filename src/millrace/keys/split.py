@@ -1,0 +1,150 @@
+"""Rows put into the order of their partitions, so that each partition is a slice.
+
+Invariant: a split has every row of its input exactly once (broadcast: once in each partition), and
+the rows of a partition in input order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.config import GIB
+from millrace.errors import UnsupportedType, UserError
+from millrace.keys.columns import Rows
+from millrace.keys.hash import kernels
+from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
+
+ROWS_MAX: Final = 2**31 - 1
+PLACING_BYTES: Final = 6
+"""What a row costs while it is placed: 2 bytes for its partition, 4 for its place."""
+GATHER_BYTES_MAX: Final = 1 * GIB
+"""Gathered rows stay below what string columns with 32-bit offsets can hold."""
+
+_STEPPING_STONES: Final = {
+    pa.string_view(): pa.large_string(),
+    pa.binary_view(): pa.large_binary(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A batch ordered by partition.
+
+    Partition p has the rows from `offsets[p]` to `offsets[p + 1]`; in a broadcast each has all.
+    """
+
+    batch: pa.RecordBatch
+    offsets: npt.NDArray[np.int64]
+    broadcast: bool = False
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are, empty ones included."""
+        return len(self.offsets) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return int(self.batch.nbytes)
+
+    def rows(self, partition: int) -> int:
+        """How many rows `partition` has."""
+        return int(self.offsets[partition + 1] - self.offsets[partition])
+
+    def part(self, partition: int) -> pa.RecordBatch:
+        """The rows of `partition`, in input order, without copying them."""
+        if self.broadcast:
+            return self.batch
+        return self.batch.slice(int(self.offsets[partition]), self.rows(partition))
+
+
+def split(rows: Rows, partitioner: Partitioner, first_row: int) -> Split:
+    """Split a batch or table; `first_row` rows of the map task came before it."""
+    batch = _one_batch(rows)
+    if isinstance(partitioner, BroadcastPartitioner):
+        offsets = np.arange(partitioner.partitions + 1, dtype=np.int64) * batch.num_rows
+        return Split(batch, offsets, broadcast=True)
+    ids = partitioner.ids(batch, first_row)
+    if partitioner.partitions == 1:
+        return Split(batch, np.array([0, batch.num_rows], np.int64))
+    order, offsets = kernels().group_rows(ids, partitioner.partitions)
+    indices = pa.array(order)
+    columns = [_taken(field, batch.column(i), indices) for i, field in enumerate(batch.schema)]
+    return Split(pa.RecordBatch.from_arrays(columns, schema=batch.schema), offsets)
+
+
+def split_stream(
+    batches: Iterable[pa.RecordBatch],
+    partitioner: Partitioner,
+    gather_bytes: int,
+    *,
+    first_row: int = 0,
+) -> Iterator[Split]:
+    """Split batches, small ones put together and large ones cut to about `gather_bytes`.
+
+    So slices are not tiny, and no more than about that is held. It does not change where rows go.
+    """
+    limit = min(gather_bytes, GATHER_BYTES_MAX)
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for whole in batches:
+        for piece in _cut(whole, limit):
+            size = _size(piece)
+            if held and held_bytes + size > limit:
+                yield split(pa.concat_batches(held), partitioner, first_row)
+                first_row += sum(batch.num_rows for batch in held)
+                held, held_bytes = [], 0
+            held.append(piece)
+            held_bytes += size
+    if held:
+        yield split(pa.concat_batches(held), partitioner, first_row)
+
+
+def _taken(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:
+    """The rows of a column in the order of `indices`, also where Arrow cannot take from its type."""
+    stepping_stone = _STEPPING_STONES.get(field.type)
+    if stepping_stone is not None:
+        return column.cast(stepping_stone).take(indices).cast(field.type)
+    try:
+        return pc.take(column, indices, boundscheck=False)
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedType(
+            f"column {field.name!r} cannot be split into partitions\n  its type is {field.type}"
+            "\n  to fix: cast it to a type without views or run-end encoding"
+        ) from error
+
+
+def _cut(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    pieces = -(-_size(batch) // limit)
+    step = max(batch.num_rows // max(pieces, 1), 1)
+    for begin in range(0, batch.num_rows, step):
+        yield batch.slice(begin, step)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes) + PLACING_BYTES * int(batch.num_rows)
+
+
+def _one_batch(rows: Rows) -> pa.RecordBatch:
+    if rows.num_rows > ROWS_MAX:
+        raise UserError(
+            f"cannot split {rows.num_rows} rows at once\n  to fix: use split_stream, or pieces "
+            f"of at most {ROWS_MAX} rows"
+        )
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise UserError(
+            "cannot split a table at once whose columns do not fit one batch"
+            "\n  found: a column with 32-bit offsets and over 2 GiB of values"
+            "\n  to fix: use split_stream, or cast the column to large_string or large_binary"
+        )
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
