@@ -124,6 +124,16 @@ def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
+def test_the_columns_are_of_the_types_they_are_named_after(spark: SparkSession, path: str) -> None:
+    types = dict(spark.read.parquet(path).dtypes)
+    assert types["instant"] == "timestamp"
+    assert types["local_time"] == "timestamp_ntz"
+    assert [types[name] for name in ("byte", "short", "int", "long")] == [
+        *("tinyint", "smallint", "int", "bigint")
+    ]
+    assert (types["decimal_18"], types["decimal_19"]) == ("decimal(18,4)", "decimal(19,0)")
+
+
 @pytest.mark.parametrize("keys", CASES, ids="+".join)
 def test_hash_and_partition_are_those_of_spark(
     spark: SparkSession,

@@ -144,9 +144,19 @@ def chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 def decoded(array: pa.Array) -> pa.Array:
     """The same values with no dictionary or run-end encoding."""
     while array.type != plain_type(array.type):
-        is_dictionary = pa.types.is_dictionary(array.type)
-        array = array.dictionary_decode() if is_dictionary else pc.run_end_decode(array)
+        if pa.types.is_dictionary(array.type):
+            array = taken(array.dictionary, array.indices)
+        else:
+            array = pc.run_end_decode(array)
     return array
+
+
+def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """The rows of `array` at `indices`, by way of another type where Arrow has no other way."""
+    plain = _VIEWS.get(array.type)
+    if plain is not None:
+        return array.cast(plain).take(indices).cast(array.type)
+    return pc.take(array, indices, boundscheck=False)
 
 
 def physical(name: str, array: pa.Array) -> Column:
@@ -203,13 +213,14 @@ _VALUES: Final[dict[Any, np.dtype[Any]]] = {
     pa.float64(): np.dtype(np.float64),
 }
 
+_VIEWS: Final = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
 _CONVERTED: Final = {
     pa.bool_(): pa.int32(),
     pa.int8(): pa.int32(),
     pa.int16(): pa.int32(),
     pa.date64(): pa.date32(),
-    pa.string_view(): pa.large_string(),
-    pa.binary_view(): pa.large_binary(),
+    **_VIEWS,
 }
 
 

@@ -24,6 +24,7 @@ from millrace.keys.columns import (
     key_names,
     physical,
     plain_type,
+    taken,
 )
 from millrace.keys.hash import check_partitions
 from millrace.keys.order import count_below, even_cuts, first_disorder, sortable
@@ -96,7 +97,7 @@ def sample_bounds(sample: Rows, keys: str | Sequence[str], partitions: int) -> p
     names = key_names(sample.schema, keys)
     columns = _columns(sample, names)
     cuts = pa.array(even_cuts(columns, partitions))
-    return pa.table([column.take(cuts) for column in columns], list(names))
+    return pa.table([taken(column, cuts) for column in columns], list(names))
 
 
 def _as_table(names: tuple[str, ...], bounds: Rows | Sequence[Any]) -> pa.Table:

@@ -13,11 +13,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace.config import GIB
 from millrace.errors import UnsupportedType, UserError
-from millrace.keys.columns import Rows
+from millrace.keys.columns import Rows, taken
 from millrace.keys.hash import kernels
 from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
 
@@ -26,11 +25,6 @@ PLACING_BYTES: Final = 6
 """What a row costs while it is placed: 2 bytes for its partition, 4 for its place."""
 GATHER_BYTES_MAX: Final = 1 * GIB
 """Gathered rows stay below what string columns with 32-bit offsets can hold."""
-
-_STEPPING_STONES: Final = {
-    pa.string_view(): pa.large_string(),
-    pa.binary_view(): pa.large_binary(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ def split(rows: Rows, partitioner: Partitioner, first_row: int) -> Split:
         return Split(batch, np.array([0, batch.num_rows], np.int64))
     order, offsets = kernels().group_rows(ids, partitioner.partitions)
     indices = pa.array(order)
-    columns = [_taken(field, batch.column(i), indices) for i, field in enumerate(batch.schema)]
+    columns = [_placed(field, batch.column(i), indices) for i, field in enumerate(batch.schema)]
     return Split(pa.RecordBatch.from_arrays(columns, schema=batch.schema), offsets)
 
 
@@ -107,13 +101,9 @@ def split_stream(
         yield split(pa.concat_batches(held), partitioner, first_row)
 
 
-def _taken(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:
-    """The rows of a column in the order of `indices`, also where Arrow cannot take from its type."""
-    stepping_stone = _STEPPING_STONES.get(field.type)
-    if stepping_stone is not None:
-        return column.cast(stepping_stone).take(indices).cast(field.type)
+def _placed(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:
     try:
-        return pc.take(column, indices, boundscheck=False)
+        return taken(column, indices)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedType(
             f"column {field.name!r} cannot be split into partitions\n  its type is {field.type}"
