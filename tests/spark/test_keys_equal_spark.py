@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.keys import hash32, native, partition_ids
+from millrace.keys import RangePartitioner, hash32, native, partition_ids, sample_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -153,3 +153,21 @@ def test_hash_and_partition_are_those_of_spark(
         assert hash32(table, keys).equals(answer["h"].chunk(0))
         for n in PARTITIONS:
             assert partition_ids(table, keys, n).equals(answer[f"p{n}"].chunk(0))
+
+
+ORDERED: list[tuple[str, ...]] = [(name,) for name in MAKERS]
+ORDERED += [("bool", "float", "string"), ("byte", "decimal_38")]
+
+
+@pytest.mark.parametrize("keys", ORDERED, ids="+".join)
+def test_ranges_ascend_in_the_order_of_spark(
+    spark: SparkSession, table: pa.Table, path: str, keys: tuple[str, ...]
+) -> None:
+    few = spark.read.parquet(path).where("row < 20000").selectExpr("row", *keys)
+    rows = table.take(few.orderBy(*keys).select("row").toArrow()["row"])
+    partitioner = RangePartitioner(keys, sample_bounds(rows, keys, 500))
+
+    ids = partitioner.ids(rows.select(keys).combine_chunks().to_batches()[0], 0)
+
+    assert (np.diff(ids.astype(np.int64)) >= 0).all()
+    assert len(set(ids.tolist())) == partitioner.partitions
