@@ -63,6 +63,10 @@ class Config:
     """How often a cut fetch is taken up again before it is an error."""
     fetch_backoff_ms: int = 100
     """The wait before the first retry; it doubles with each."""
+    fetch_chunk_bytes_max: int = 64 * MIB
+    """Most bytes per message that an agent sends, whatever it is asked for."""
+    fetch_bytes_per_s_min: int = 1 * MIB
+    """A fetch slower than this counts as stuck and is taken up again."""
     connections_max: int = 64
     """Most agents a process keeps a connection to."""
 
@@ -81,6 +85,14 @@ class Config:
     """How long a task waits for its host's agent to answer."""
     agent_call_ms_max: int = 30_000
     """How long a call to an agent may take before it counts as lost."""
+    agent_stop_ms_max: int = 5_000
+    """How long an ending agent waits for calls that are on their way."""
+    agent_request_bytes_max: int = 8 * MIB
+    """Longest question or ticket that an agent reads."""
+    agent_streams_max: int = 64
+    """Most fetches that an agent serves at once; more wait."""
+    agent_indexes_max: int = 4096
+    """Most indexes that an agent keeps in memory."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_FILE = "workspace.json"
 TOKEN_FILE = "token"  # noqa: S105 - a file's name
+TOKEN_VARIABLE = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
 _VERSION = 1
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -217,7 +218,10 @@ def _identify(store: LocalStore) -> str:
 
 
 def _token(store: LocalStore) -> str:
-    """The secret that agents of this workspace ask for, in a file only its user can read."""
+    """What agents ask for: given by the environment, else in a file only its user can read."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return given.strip()
     path = store.path(TOKEN_FILE)
     try:
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -1,20 +1,33 @@
 """Where a task keeps what it writes: the workspace itself, or a folder of its own host.
 
 A task finds the workspace at its path if the disk is shared: the folder there carries the
-workspace's id. Else it uses a folder of its own, which the host's agent serves to others.
+workspace's id. Else it uses a folder of its own host, which the host's agent serves to others: the
+one that MILLRACE_FOLDER names, or one at the same path.
+
+Invariant: a task that writes to its host's own folder has seen the agent answer for that folder.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 from dataclasses import dataclass
 from typing import Final
 
 from millrace.config import Config
+from millrace.errors import StorageError
 from millrace.ids import FolderId
 from millrace.shuffle.store import LocalStore
+from millrace.transport import hosted, launch
+from millrace.transport.addresses import AddressOf
+from millrace.transport.client import Agents
+from millrace.transport.keep_alive import KeepAlive
+from millrace.transport.launch import Wanted
+from millrace.transport.tls import trusted_roots
 
 FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
+WORKSPACE_FILE: Final = "workspace.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,5 +41,89 @@ class Folders:
 
     def here(self, config: Config) -> tuple[FolderId | None, str | None, LocalStore]:
         """This host's folder, the address of its agent (both None if shared), and the folder."""
-        _ = config, os
-        return None, None, LocalStore(self.path)
+        parent = self._own_parent()
+        if parent is None:
+            return None, None, LocalStore(self.path)
+        store = LocalStore(os.path.join(parent, self.workspace_id))
+        folder = self._open(store)
+        process = _this_process(self, folder, config)
+        wanted = Wanted(
+            folder=folder,
+            store=store,
+            service=LocalStore(parent),
+            host=launch.own_host(os.environ, loopback=self.loopback),
+            config=config,
+        )
+        with process.lock:
+            address = launch.ensure_agent(wanted, process.agents.calls)
+            process.addresses[folder] = address
+        process.keep_alive.add(folder)
+        return folder, address, store
+
+    def stores(self) -> dict[FolderId | None, LocalStore]:
+        """The folders that can be read on this host without an agent."""
+        found: dict[FolderId | None, LocalStore] = {}
+        if self._is_shared():
+            found[None] = LocalStore(self.path)
+        parent = self._own_parent()
+        if parent is not None:
+            store = LocalStore(os.path.join(parent, self.workspace_id))
+            folder = hosted.find_folder(store)
+            if folder is not None:
+                found[folder] = store
+        return found
+
+    def agents(self, config: Config, address_of: AddressOf) -> Agents:
+        """A client for the agents of this workspace."""
+        return Agents(
+            token=self.token,
+            config=config,
+            address_of=address_of,
+            roots=trusted_roots(os.environ),
+        )
+
+    def _own_parent(self) -> str | None:
+        """The folder that holds this host's own one; None if the workspace is shared."""
+        named = os.environ.get(FOLDER_VARIABLE)
+        if named:
+            return os.path.abspath(os.path.expanduser(named))
+        return None if self._is_shared() else self.path
+
+    def _is_shared(self) -> bool:
+        try:
+            data = LocalStore(self.path).read(WORKSPACE_FILE)
+            return data is not None and json.loads(data)["id"] == self.workspace_id
+        except (ValueError, KeyError, TypeError):
+            return False
+
+    def _open(self, store: LocalStore) -> FolderId:
+        try:
+            folder = hosted.open_folder(store)
+            hosted.write_token(store, self.token)
+        except StorageError as error:
+            raise StorageError(
+                f"{error}\n  found: no workspace {self.workspace_id} at {self.path} on this host, "
+                "so a folder of its own is needed\n"
+                f"  to fix: share the workspace's disk, or set {FOLDER_VARIABLE} in the "
+                "executors' environment to a folder they can write to"
+            ) from error
+        return folder
+
+
+class _Process:
+    """What this process keeps for a folder: connections, and the agent's lease renewed."""
+
+    def __init__(self, folders: Folders, config: Config) -> None:
+        self.lock = threading.Lock()
+        self.addresses: dict[FolderId, str] = {}
+        self.agents = folders.agents(config, self.addresses.get)
+        self.keep_alive = KeepAlive(self.agents)
+
+
+_processes: dict[tuple[int, str, FolderId, int], _Process] = {}
+
+
+def _this_process(folders: Folders, folder: FolderId, config: Config) -> _Process:
+    key = (os.getpid(), folders.token, folder, config.agent_lease_ms)
+    found = _processes.get(key)
+    return found or _processes.setdefault(key, _Process(folders, config))

@@ -26,6 +26,8 @@ POINTS: Final = (
     "shuffle.driver.after_manifest",
     "shuffle.cleanup.after_mark",
     "shuffle.cleanup.after_claims",
+    "agent.start.before_endpoint",
+    "agent.stream.after_chunk",
 )
 
 

@@ -1,0 +1,154 @@
+"""The process of an agent: serve, say where, end when the lease runs out or a signal comes.
+
+`python -m millrace.transport.agent` is how a task starts one; `millrace agent` runs the same as a
+service. Invariant: it says where it answers only once it does, and takes that back when it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.faults import fault
+from millrace.shuffle.store import LocalStore
+from millrace.transport import endpoint
+from millrace.transport.endpoint import Endpoint
+from millrace.transport.hosted import Hosting
+from millrace.transport.lease import Lease
+from millrace.transport.server import AgentServer, now_ms
+from millrace.transport.tls import Certificate, own_certificate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """What an agent serves, where it listens and for how long."""
+
+    folder: str
+    hosting: Hosting
+    host: str
+    port: int
+    config: Config
+    lease_ms: int | None
+    certificate: Certificate | None = None
+
+
+def run(
+    agent: Agent, stop: threading.Event, *, started: Callable[[Endpoint], None] = lambda _: None
+) -> None:
+    """Serve until told to stop, the lease runs out, or nothing is left to serve."""
+    store = LocalStore(agent.folder)
+    lease = Lease(agent.lease_ms, now_ms())
+    instance = secrets.token_hex(16)
+    server = _listen(agent, lease, instance)
+    try:
+        fault("agent.start.before_endpoint")
+        said = Endpoint(_address(agent, server.port), os.getpid(), instance)
+        endpoint.write(store, said)
+        started(said)
+        tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
+        while not stop.wait(tick_ms / 1000):
+            if lease.on_tick(now_ms()) or (agent.lease_ms is not None and agent.hosting.is_empty()):
+                break
+    finally:
+        endpoint.remove(store, instance)
+        _shut(server, agent.config.agent_stop_ms_max)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    return stop
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve one workspace's folder on this host, as a task asks for it."""
+    parser = argparse.ArgumentParser(prog="python -m millrace.transport.agent")
+    parser.add_argument("--root", required=True, help="the workspace's folder on this host")
+    parser.add_argument("--host", required=True, help="the address to listen on")
+    parser.add_argument("--config", required=True, help="the limits, as JSON")
+    given = parser.parse_args(arguments)
+    config = Config(**json.loads(given.config))
+    agent = Agent(
+        folder=given.root,
+        hosting=Hosting.one(given.root),
+        host=given.host,
+        port=0,
+        config=config,
+        lease_ms=config.agent_lease_ms,
+        certificate=own_certificate(os.environ),
+    )
+    run(agent, stop_on_signals())
+    leave()
+
+
+def leave() -> None:
+    """End the process even if a call to it hangs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _listen(agent: Agent, lease: Lease, instance: str) -> AgentServer:
+    _check_port_is_free(agent)
+    try:
+        return AgentServer(
+            _address(agent, agent.port),
+            agent.hosting,
+            lease=lease,
+            config=agent.config,
+            instance=instance,
+            certificate=agent.certificate,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host) and a free port"
+        ) from error
+
+
+def _check_port_is_free(agent: Agent) -> None:
+    """Flight would share a taken port with whoever has it, and calls would go to either."""
+    if agent.port == 0:
+        return
+    family = socket.AF_INET6 if ":" in agent.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # A port that an agent left a moment ago counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((agent.host, agent.port))
+        except OSError as error:
+            raise UserError(
+                f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
+                "  to fix: choose another port, or none for any free one"
+            ) from error
+
+
+def _address(agent: Agent, port: int) -> str:
+    scheme = "grpc" if agent.certificate is None else "grpc+tls"
+    host = f"[{agent.host}]" if ":" in agent.host else agent.host
+    return f"{scheme}://{host}:{port}"
+
+
+def _shut(server: AgentServer, wait_ms: int) -> None:
+    """Let calls on their way end, for a while."""
+    ending = threading.Thread(target=server.shutdown, name="millrace-agent-end", daemon=True)
+    ending.start()
+    ending.join(wait_ms / 1000)
+
+
+if __name__ == "__main__":
+    main()

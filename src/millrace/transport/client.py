@@ -1,0 +1,188 @@
+"""Map outputs in folders of other hosts, fetched from their agents.
+
+Invariant: bytes are handed out only after length and checksum were found right. A connection that
+is cut is taken up again at the byte reached, a named number of times; then it is an error that says
+who did not answer. Nothing missing is taken for empty.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import AgentUnreachable, UserError
+from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
+from millrace.shuffle import reader
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
+from millrace.text import human_bytes
+from millrace.transport import wire
+from millrace.transport.addresses import AddressOf
+from millrace.transport.calls import Calls, Cut, Refused
+from millrace.transport.landing import Landing, landing
+from millrace.transport.wire import Pong, Search, Ticket, WhichAttempt
+
+Answer = TypeVar("Answer")
+_SEARCHES_MAX: Final = 256
+
+
+class Agents:
+    """The agents of a workspace. Implements `shuffle.handle.Remote`; may be used by many threads.
+
+    `address_of` is asked again before each try, as an agent may have come back elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        config: Config,
+        address_of: AddressOf,
+        roots: bytes | None = None,
+        temporary_folder: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self.calls = Calls(token=token, config=config, roots=roots)
+        self._address_of = address_of
+        self._temporary_folder = temporary_folder
+        self._sleep = sleep
+
+    def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
+        """The index of an attempt."""
+        return self._index(folder, attempt.task, attempt.attempt)
+
+    def latest(self, folder: FolderId, task: MapTaskId) -> MapTaskIndex:
+        """The index of a map task's highest finished attempt there."""
+        return self._index(folder, task, LATEST)
+
+    def find(
+        self, folder: FolderId, made_from: Sequence[Mapping[str, Any]], *, verify: bool = False
+    ) -> list[MapTaskIndex | None]:
+        """For each piece of work an attempt there that did it, or None."""
+        found: list[MapTaskIndex | None] = []
+        for part in _parts(made_from, self.config.agent_request_bytes_max):
+            body = wire.encode_search(Search(made_from=tuple(part), verify=verify))
+            answers = self._ask(folder, wire.FIND, body)
+            where = f"an index from folder {folder}"
+            found += [decode_json(data, where=where) if data else None for data in answers]
+        return found
+
+    def ping(self, folder: FolderId) -> Pong:
+        """Ask the agent of a folder who it is."""
+        (answer,) = self._ask(folder, wire.PING)
+        return wire.decode_pong(answer)
+
+    def renew(self, folder: FolderId) -> bool:
+        """Renew the lease of a folder's agent. Tried once; returns whether it answered."""
+        address = self._address_of(folder)
+        if address is None:
+            return False
+        try:
+            self.calls.ask(address, folder, wire.RENEW)
+        except (Cut, Refused):
+            return False
+        return True
+
+    def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+        """The bytes of a partition, found right."""
+        if meta.file is None:
+            return pa.py_buffer(b"")
+        target = landing(
+            meta.bytes,
+            memory_bytes_max=self.config.fetch_memory_bytes_max,
+            folder=self._temporary_folder,
+        )
+
+        def go_on(address: str) -> None:
+            for chunk in self._chunks(address, folder, attempt, meta, target):
+                target.take(chunk)
+
+        self._try(folder, go_on, doing=f"fetching partition {meta.reduce_partition}", into=target)
+        data = target.finish()
+        reader.check_bytes(data, meta, where=f"map output {attempt} in folder {folder}")
+        return data
+
+    def close(self) -> None:
+        """Close connections."""
+        self.calls.close()
+
+    def _index(self, folder: FolderId, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
+        (answer,) = self._ask(folder, wire.INDEX, wire.encode_which(WhichAttempt(task, attempt)))
+        return decode_json(answer, where=f"an index from folder {folder}")
+
+    def _ask(self, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
+        return self._try(
+            folder,
+            lambda address: self.calls.ask(address, folder, action, body),
+            doing=f"asking for {action}",
+        )
+
+    def _chunks(
+        self,
+        address: str,
+        folder: FolderId,
+        attempt: AttemptId,
+        meta: PartitionMeta,
+        target: Landing,
+    ) -> Iterator[pa.Buffer]:
+        ticket = Ticket(
+            which=WhichAttempt(attempt.task, attempt.attempt),
+            partition=meta.reduce_partition,
+            start=target.got,
+            chunk_bytes=self.config.fetch_chunk_bytes,
+        )
+        left = meta.bytes - target.got
+        return self.calls.chunks(address, folder, ticket, bytes_left=left)
+
+    def _try(
+        self,
+        folder: FolderId,
+        call: Callable[[str], Answer],
+        *,
+        doing: str,
+        into: Landing | None = None,
+    ) -> Answer:
+        """Call, and call again when cut, waiting twice as long each time."""
+        address, reason = None, "no address is known"
+        for number in range(self.config.fetch_retries_max + 1):
+            if number:
+                self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
+            address = self._address_of(folder) or address
+            if address is None:
+                continue
+            try:
+                return call(address)
+            except Cut as cut:
+                reason = str(cut)
+            except Refused as refused:
+                raise UserError(
+                    f"the agent at {address} refuses folder {folder} or this workspace's token\n"
+                    "  to fix: open the workspace that wrote the folder; with agents run with\n"
+                    "  --token-file, put that token into MILLRACE_TOKEN"
+                ) from refused
+        got = "" if into is None else f"  got: {human_bytes(into.got)} ({into.got} bytes)\n"
+        raise AgentUnreachable(
+            f"the agent at {address} does not answer: {doing} in folder {folder}\n"
+            f"  found, after {self.config.fetch_retries_max + 1} tries: {reason}\n{got}"
+            "  to fix: see that the host runs and can be reached; an agent is started again by\n"
+            "  the next task there, or run `millrace agent` on the host"
+        )
+
+
+def _parts(
+    made_from: Sequence[Mapping[str, Any]], bytes_max: int
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Questions short enough for an agent to read."""
+    part: list[Mapping[str, Any]] = []
+    for entry in made_from:
+        longer = wire.encode_search(Search(made_from=(*part, entry), verify=False))
+        if part and (len(part) >= _SEARCHES_MAX or len(longer) > bytes_max // 2):
+            yield part
+            part = []
+        part.append(entry)
+    if part:
+        yield part

@@ -1,0 +1,135 @@
+"""A host's own folder: one per workspace, with an id, a token and the files of its agent.
+
+    {folder}/agent.json                      where a service for all workspaces answers
+    {folder}/{workspace_id}/folder.json      the id under which manifests know this folder
+    {folder}/{workspace_id}/token            what callers must show, readable by its user alone
+    {folder}/{workspace_id}/agent.json       where this workspace's agent answers
+    {folder}/{workspace_id}/shuffle/...      as in any workspace
+
+Invariant: a folder's id is made once and never changes, so an answer for it can come from no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from millrace.errors import FormatError, MillraceError
+from millrace.ids import FolderId
+from millrace.shuffle.store import LocalStore, storage_errors
+from millrace.transport.wire import checked_folder
+
+FOLDER_FILE: Final = "folder.json"
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
+VERSION: Final = 1
+
+
+def open_folder(store: LocalStore) -> FolderId:
+    """The id of a host's folder, made with the folder if need be."""
+    store.make_folder(".")
+    if not store.exists(FOLDER_FILE):
+        mine = json.dumps({"version": VERSION, "id": secrets.token_hex(16)}).encode()
+        store.create(FOLDER_FILE, mine)
+    found = find_folder(store)
+    if found is None:
+        raise FormatError(f"{store.path(FOLDER_FILE)} vanished\n  to fix: run the task again")
+    return found
+
+
+def find_folder(store: LocalStore) -> FolderId | None:
+    """The id of a host's folder; None if there is none."""
+    data = store.read(FOLDER_FILE)
+    if data is None:
+        return None
+    where = store.path(FOLDER_FILE)
+    try:
+        document = json.loads(data)
+        version, text = document["version"], str(document["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{where} cannot be read: {error}\n  to fix: remove the folder; its tasks run again"
+        ) from error
+    if version != VERSION:
+        raise FormatError(
+            f"{where} has version {version}, this Millrace reads version {VERSION}\n"
+            "  to fix: use a newer Millrace on this host"
+        )
+    return checked_folder(text)
+
+
+def write_token(store: LocalStore, token: str) -> None:
+    """Leave the token where the agent finds it, in a file that only this user can read."""
+    if read_token(store) == token:
+        return
+    path = store.path(TOKEN_FILE)
+    draft = f"{path}.{secrets.token_hex(8)}.draft"
+    with storage_errors(f"writing {path}"):
+        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(token)
+        os.replace(draft, path)
+
+
+def read_token(store: LocalStore) -> str | None:
+    """The token that callers must show; None if there is none yet."""
+    data = store.read(TOKEN_FILE)
+    return None if data is None else data.decode().strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted:
+    """One folder that an agent serves."""
+
+    folder: FolderId
+    store: LocalStore
+    token: str
+
+
+@dataclass(slots=True)
+class Hosting:
+    """All folders that an agent serves, found again whenever one is asked for.
+
+    `roots` lists where they lie. `token` counts for all of them; without it each has its own.
+    """
+
+    roots: Callable[[], list[str]]
+    token: str | None = None
+    _known: dict[FolderId, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def one(cls, root: str) -> Hosting:
+        """Just this folder."""
+        return cls(lambda: [root])
+
+    @classmethod
+    def below(cls, folder: str, token: str | None = None) -> Hosting:
+        """The folders of all workspaces, those that come later too."""
+        store = LocalStore(folder)
+        return cls(lambda: [store.path(name) for name in sorted(store.names("."))], token)
+
+    def find(self, folder: FolderId) -> Hosted | None:
+        """The folder of this id with the token it has now; None if it is not here."""
+        if folder not in self._known:
+            self._known = {found: root for root in self.roots() for found in _ids(root)}
+        root = self._known.get(folder)
+        if root is None:
+            return None
+        store = LocalStore(root)
+        token = self.token or read_token(store)
+        return None if not token else Hosted(folder=folder, store=store, token=token)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left to serve."""
+        return not any(_ids(root) for root in self.roots())
+
+
+def _ids(root: str) -> list[FolderId]:
+    try:
+        found = find_folder(LocalStore(root))
+    except MillraceError:
+        return []  # Not a folder that can be served; whoever opens it is told why.
+    return [] if found is None else [found]

@@ -1,0 +1,97 @@
+"""Connections to agents, kept for the next call.
+
+Invariant: a connection in use is never closed under its user. Beyond the limit the one longest
+unused goes first. A forked process starts with none, as connections do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow.flight as fl
+
+# A pool of its own: else a new connection would inherit the waits of a broken one.
+_OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1)]
+
+
+@dataclass(slots=True)
+class _Connection:
+    client: fl.FlightClient
+    users: int = 0
+    dropped: bool = False
+
+
+class Pool:
+    """Open connections by address."""
+
+    def __init__(self, connections_max: int, roots: bytes | None = None) -> None:
+        self.connections_max = connections_max
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, _Connection] = OrderedDict()
+        self._pid = os.getpid()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def connection(self, address: str) -> Iterator[fl.FlightClient]:
+        """A connection to use within the block."""
+        held = self._take(address)
+        try:
+            yield held.client
+        finally:
+            self._give_back(held)
+
+    def drop(self, address: str) -> None:
+        """Do not use the connection to this address again."""
+        with self._lock:
+            held = self._open.pop(address, None)
+            if held is not None:
+                held.dropped = True
+        if held is not None and not held.users:
+            held.client.close()
+
+    def close(self) -> None:
+        """Close what is not in use; the rest closes when it is given back."""
+        with self._lock:
+            closing = [held for held in self._open.values() if not held.users]
+            for held in self._open.values():
+                held.dropped = True
+            self._open.clear()
+        for held in closing:
+            held.client.close()
+
+    def _take(self, address: str) -> _Connection:
+        if self._pid != os.getpid():
+            self._lock = threading.Lock()
+            self._open = OrderedDict()
+            self._pid = os.getpid()
+        with self._lock:
+            held = self._open.pop(address, None)
+            if held is None:
+                held = _Connection(self._connect(address))
+            self._open[address] = held
+            held.users += 1
+            return held
+
+    def _give_back(self, held: _Connection) -> None:
+        closing = []
+        with self._lock:
+            held.users -= 1
+            if held.dropped and not held.users:
+                closing.append(held)
+            idle = [name for name, other in self._open.items() if not other.users]
+            surplus = idle[: max(0, len(self._open) - self.connections_max)]
+            closing += [self._open.pop(name) for name in surplus]
+        for old in closing:
+            old.client.close()
+
+    def _connect(self, address: str) -> fl.FlightClient:
+        return fl.FlightClient(address, tls_root_certs=self._roots, generic_options=_OPTIONS)

@@ -1,0 +1,181 @@
+"""What an agent answers, over Arrow Flight.
+
+Invariant: no call is looked at before it has shown the token of the folder it is about. A fetch
+sends slices of the mapped file, without copying them first.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from millrace.config import Config
+from millrace.errors import MillraceError, Retriable, UserError
+from millrace.faults import fault
+from millrace.ids import FolderId
+from millrace.shuffle.index import encode_json
+from millrace.transport import wire
+from millrace.transport.catalog import Catalog
+from millrace.transport.hosted import Hosted, Hosting
+from millrace.transport.lease import Lease
+from millrace.transport.tls import Certificate
+from millrace.transport.wire import Pong
+from millrace.version import __version__
+
+CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
+_ADMISSION: Final = "admission"
+_OFFSETS: Final = struct.Struct("<qq")
+
+
+def now_ms() -> int:
+    """A clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
+    """A call that showed the right token, and the folder it is about."""
+
+    def __init__(self, hosted: Hosted) -> None:
+        super().__init__()
+        self.hosted = hosted
+
+
+class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in calls that show the token of the folder they name."""
+
+    def __init__(self, hosting: Hosting, lease: Lease) -> None:
+        super().__init__()
+        self.hosting = hosting
+        self.lease = lease
+
+    def start_call(self, _info: fl.CallInfo, headers: dict[str, list[str]]) -> _Admitted:
+        """Admit the call or refuse it."""
+        hosted = self._named(headers)
+        shown = _only(headers, wire.TOKEN_HEADER).removeprefix("Bearer ").encode()
+        if hosted is None or not hmac.compare_digest(shown, hosted.token.encode()):
+            raise fl.FlightUnauthenticatedError("no such folder here, or not its token")
+        if not self.lease.on_call(now_ms()):
+            raise fl.FlightUnavailableError("this agent is ending")
+        return _Admitted(hosted)
+
+    def _named(self, headers: dict[str, list[str]]) -> Hosted | None:
+        try:
+            return self.hosting.find(wire.checked_folder(_only(headers, wire.FOLDER_HEADER)))
+        except UserError:
+            return None
+
+
+class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
+    """Serves map outputs of a host's folders. It listens as soon as it is made."""
+
+    def __init__(
+        self,
+        location: str,
+        hosting: Hosting,
+        *,
+        lease: Lease,
+        config: Config,
+        instance: str,
+        certificate: Certificate | None = None,
+    ) -> None:
+        pairs = None if certificate is None else [(certificate.chain, certificate.key)]
+        admission = _Admission(hosting, lease)
+        super().__init__(location, tls_certificates=pairs, middleware={_ADMISSION: admission})
+        self.lease = lease
+        self.config = config
+        self.instance = instance
+        self.streams = threading.BoundedSemaphore(config.agent_streams_max)
+        self.catalogs: dict[FolderId, Catalog] = {}
+        self._actions: dict[str, Callable[[Catalog, FolderId, bytes], Iterator[bytes]]] = {
+            wire.PING: self._pong,
+            wire.RENEW: self._pong,
+            wire.INDEX: self._index,
+            wire.FIND: self._find,
+        }
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
+        """Send a partition's bytes."""
+        with _refusals():
+            _, catalog = self._catalog(context)
+            data = self._limited(ticket.ticket)
+            asked = wire.decode_ticket(data, chunk_bytes_max=self.config.fetch_chunk_bytes_max)
+            return fl.GeneratorStream(CHUNKS, self._stream(catalog.chunks(asked)))
+
+    def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
+        """Answer a question."""
+        with _refusals():
+            folder, catalog = self._catalog(context)
+            answer = self._actions.get(action.type)
+            if answer is None:
+                raise UserError(
+                    f"unknown action {action.type[:80]!r}\n"
+                    f"  known: {', '.join(sorted(self._actions))}"
+                )
+            body = self._limited(action.body.to_pybytes())
+            return iter(list(answer(catalog, folder, body)))
+
+    def _stream(self, chunks: Iterator[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        # Taken here and not before: a stream that is never begun would never give it back.
+        if not self.streams.acquire(timeout=self.config.agent_call_ms_max / 2000):
+            with _refusals():
+                raise Retriable(f"the agent serves {self.config.agent_streams_max} fetches already")
+        try:
+            for chunk in chunks:
+                self.lease.on_call(now_ms())
+                yield _message(chunk)
+                fault("agent.stream.after_chunk")
+        finally:
+            self.streams.release()
+
+    def _pong(self, _catalog: Catalog, folder: FolderId, _body: bytes) -> Iterator[bytes]:
+        pong = Pong(folder=folder, version=__version__, instance=self.instance)
+        yield wire.encode_pong(pong)
+
+    def _index(self, catalog: Catalog, _folder: FolderId, body: bytes) -> Iterator[bytes]:
+        yield encode_json(catalog.index(wire.decode_which(body)))
+
+    def _find(self, catalog: Catalog, _folder: FolderId, body: bytes) -> Iterator[bytes]:
+        for found in catalog.find(wire.decode_search(body)):
+            yield b"" if found is None else encode_json(found)
+
+    def _catalog(self, context: fl.ServerCallContext) -> tuple[FolderId, Catalog]:
+        hosted = context.get_middleware(_ADMISSION).hosted
+        known = self.catalogs.get(hosted.folder)
+        if known is None or known.store != hosted.store:
+            known = Catalog(hosted.store, self.config)
+            self.catalogs[hosted.folder] = known
+        return hosted.folder, known
+
+    def _limited(self, data: bytes) -> bytes:
+        most = self.config.agent_request_bytes_max
+        if len(data) > most:
+            raise UserError(f"a question of {len(data)} bytes\n  to fix: send at most {most}")
+        return data
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Send errors in a form that gives the client the same kind of error."""
+    try:
+        yield
+    except MillraceError as error:
+        raise fl.FlightServerError("refused", extra_info=wire.encode_error(error)) from error
+
+
+def _message(chunk: pa.Buffer) -> pa.RecordBatch:
+    offsets = pa.py_buffer(_OFFSETS.pack(0, chunk.size))
+    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, chunk])
+    return pa.RecordBatch.from_arrays([column], schema=CHUNKS)
+
+
+def _only(headers: dict[str, list[Any]], name: str) -> str:
+    values = headers.get(name, [])
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""

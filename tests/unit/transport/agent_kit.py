@@ -1,0 +1,130 @@
+"""A host's folder, an agent in this process, and a proxy that cuts connections."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.ids import AttemptId, FolderId
+from millrace.keys import HashPartitioner
+from millrace.shuffle import layout
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.store import LocalStore
+from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
+from millrace.transport import hosted
+from millrace.transport.client import Agents
+from millrace.transport.server import AgentServer
+
+TOKEN = "a-token-for-tests"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host's folder with its id, and what a map task does there."""
+
+    folder: FolderId
+    store: LocalStore
+
+    def write(
+        self,
+        attempt: AttemptId,
+        values: list[int],
+        *,
+        partitions: int = 4,
+        made_from: Mapping[str, object] | None = None,
+        recent: Mapping[str, str] | None = None,
+    ) -> MapTaskIndex:
+        """Write one attempt with a column of numbers."""
+        batch = pa.record_batch({"n": pa.array(values, pa.int64())})
+        begin_attempt(self.store, attempt)
+        return write_map_output(
+            self.store,
+            attempt,
+            [batch],
+            schema=batch.schema,
+            partitioner=HashPartitioner("n", partitions),
+            config=Config(),
+            now_ms=lambda: 1,
+            provenance=None
+            if made_from is None
+            else Provenance(made_from=made_from, recent=recent or {}),
+        )
+
+    def payload(self, index: MapTaskIndex, partition: int) -> Path:
+        """The file of a partition."""
+        name = index.partitions[partition].file
+        assert name is not None
+        return Path(self.store.path(f"{layout.attempt_folder(index.id)}/{name}"))
+
+
+def make_host(root: Path) -> Host:
+    """A host's folder as a task leaves it."""
+    store = LocalStore(str(root))
+    folder = hosted.open_folder(store)
+    hosted.write_token(store, TOKEN)
+    return Host(folder, store)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """An agent in this process, and a client of it."""
+
+    server: AgentServer
+    address: str
+    agents: Agents
+
+
+Serve = Callable[..., Serving]
+
+
+class CuttingProxy:
+    """Passes bytes on to an agent and cuts each connection after some; None: never."""
+
+    def __init__(self, address: str, cuts: list[int | None]) -> None:
+        self.target = int(address.rpartition(":")[2])
+        self.cuts = cuts
+        self.connections = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"grpc://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            cut = self.cuts[min(self.connections, len(self.cuts) - 1)]
+            self.connections += 1
+            server = socket.create_connection(("127.0.0.1", self.target))
+            for source, sink, limit in ((client, server, None), (server, client, cut)):
+                threading.Thread(
+                    target=self._pass_on, args=(source, sink, limit), daemon=True
+                ).start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
+        passed = 0
+        try:
+            while data := source.recv(65536):
+                data = data if limit is None else data[: limit - passed]
+                sink.sendall(data)
+                passed += len(data)
+                if limit is not None and passed >= limit:
+                    break
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.unit.transport.agent_kit import TOKEN, CuttingProxy, Host, Serve, Serving, make_host
+
+from millrace.config import Config
+from millrace.transport.client import Agents
+from millrace.transport.hosted import Hosting
+from millrace.transport.lease import Lease
+from millrace.transport.server import AgentServer, now_ms
+from millrace.transport.tls import Certificate
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return make_host(tmp_path / "host")
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start agents in this process; clients wait no real time between tries."""
+    with ExitStack() as ending:
+
+        def start(
+            host: Host,
+            config: Config | None = None,
+            *,
+            token: str = TOKEN,
+            certificate: Certificate | None = None,
+            roots: bytes | None = None,
+            sleep: Callable[[float], None] = lambda _: None,
+        ) -> Serving:
+            limits = config or Config()
+            scheme = "grpc" if certificate is None else "grpc+tls"
+            server = AgentServer(
+                f"{scheme}://127.0.0.1:0",
+                Hosting.one(host.store.root),
+                lease=Lease(None, now_ms()),
+                config=limits,
+                instance="test",
+                certificate=certificate,
+            )
+            ending.callback(server.shutdown)
+            address = f"{scheme}://127.0.0.1:{server.port}"
+            agents = Agents(
+                token=token,
+                config=limits,
+                address_of=lambda _: address,
+                roots=roots,
+                sleep=sleep,
+            )
+            ending.callback(agents.close)
+            return Serving(server, address, agents)
+
+        yield start
+
+
+@pytest.fixture
+def proxy() -> Iterator[Callable[[str, list[int | None]], CuttingProxy]]:
+    made: list[CuttingProxy] = []
+
+    def make(address: str, cuts: list[int | None]) -> CuttingProxy:
+        made.append(CuttingProxy(address, cuts))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-keyout", os.fspath(key), "-out", os.fspath(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import Corrupt, DataLost, MapOutputMissing, MillraceError, UserError
+from millrace.ids import (
+    ID_MAX,
+    LATEST,
+    Attempt,
+    FolderId,
+    Latest,
+    MapTask,
+    MapTaskId,
+    QueryId,
+    ReducePartition,
+    StageId,
+)
+from millrace.transport import wire
+from millrace.transport.wire import Pong, Search, Ticket, WhichAttempt
+
+GOOD = {
+    "query_id": 100,
+    "stage_id": 2,
+    "map_task": 7,
+    "attempt": 1,
+    "partition": 3,
+    "start": 0,
+    "chunk_bytes": 7,
+}
+numbers = st.integers(0, ID_MAX)
+
+
+@given(numbers, numbers, numbers, st.one_of(st.just(LATEST), st.integers(1, ID_MAX)), numbers)
+def test_a_ticket_reads_as_it_was_written(
+    query: int, stage: int, task: int, attempt: int | Latest, start: int
+) -> None:
+    which = WhichAttempt(
+        MapTaskId(QueryId(query), StageId(stage), MapTask(task)),
+        attempt if isinstance(attempt, Latest) else Attempt(attempt),
+    )
+    ticket = Ticket(which=which, partition=ReducePartition(3), start=start, chunk_bytes=7)
+
+    assert wire.decode_ticket(wire.encode_ticket(ticket), chunk_bytes_max=7) == ticket
+    assert wire.decode_which(wire.encode_which(which)) == which
+
+
+def test_on_the_wire_attempt_0_means_latest() -> None:
+    ticket = wire.decode_ticket(json.dumps({**GOOD, "attempt": 0}).encode(), chunk_bytes_max=7)
+
+    assert ticket.which.attempt == LATEST
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"query_id": "../../etc"},
+        {"map_task": "7"},
+        {"map_task": -1},
+        {"stage_id": 2**64},
+        {"attempt": 10**400},
+        {"partition": 3.0},
+        {"partition": True},
+        {"start": None},
+        {"start": [0]},
+        {"chunk_bytes": 0},
+        {"chunk_bytes": 8},
+        {"path": "/etc/passwd"},
+    ],
+)
+def test_a_ticket_that_is_not_all_numbers_in_their_range_is_refused(
+    change: dict[str, object],
+) -> None:
+    with pytest.raises(UserError, match="not a ticket"):
+        wire.decode_ticket(json.dumps({**GOOD, **change}).encode(), chunk_bytes_max=7)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_in_words(data: bytes) -> None:
+    for decode in (wire.decode_which, wire.decode_search, wire.decode_pong):
+        with pytest.raises(UserError):
+            decode(data)
+    with pytest.raises(UserError):
+        wire.decode_ticket(data, chunk_bytes_max=7)
+
+
+def test_json_nested_too_deep_is_refused() -> None:
+    with pytest.raises(UserError, match="not a ticket"):
+        wire.decode_ticket(b"[" * 1_000_000, chunk_bytes_max=7)
+
+
+@pytest.mark.parametrize(
+    "made_from", [[7], [{"inputs": 7}], [{"inputs": [7]}], [{"inputs": [{}]}], {}]
+)
+def test_a_search_without_usable_inputs_is_refused(made_from: object) -> None:
+    with pytest.raises(UserError, match="not a question for finished work"):
+        wire.decode_search(json.dumps({"made_from": made_from, "verify": False}).encode())
+
+
+def test_a_search_reads_as_it_was_written() -> None:
+    search = Search(made_from=({"inputs": [{"path": "a"}], "scan": {}},), verify=True)
+
+    assert wire.decode_search(wire.encode_search(search)) == search
+
+
+def test_a_pong_of_another_protocol_names_the_version_to_install() -> None:
+    pong = wire.encode_pong(Pong(folder=FolderId("ab" * 8), version="9.9", instance="i"))
+    other = json.dumps({**json.loads(pong), "protocol": 2}).encode()
+
+    with pytest.raises(UserError, match=r"agent of Millrace 9\.9"):
+        wire.decode_pong(other)
+
+
+@pytest.mark.parametrize("kind", [UserError, DataLost, MapOutputMissing, Corrupt])
+def test_an_error_arrives_as_the_same_kind_with_its_words(kind: type[MillraceError]) -> None:
+    arrived = wire.decode_error(wire.encode_error(kind("what\n  to fix: that")))
+
+    assert type(arrived) is kind
+    assert str(arrived) == "what\n  to fix: that"
+
+
+@given(st.text(max_size=3000))
+def test_an_error_of_any_length_is_short_on_the_wire(text: str) -> None:
+    sent = wire.encode_error(UserError("\u00e4" * 900 + text))
+
+    assert len(json.loads(sent)["text"].encode()) <= 1000
+    assert isinstance(wire.decode_error(sent), UserError)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b'{"code":"os"}', b"\xff"])
+def test_bytes_that_are_no_error_of_an_agent_are_told_apart(data: bytes | None) -> None:
+    assert wire.decode_error(data) is None
+
+
+@pytest.mark.parametrize("code", ["Sequence", "annotations", "__name__", "nothing", 7])
+def test_an_unknown_code_is_a_plain_error(code: object) -> None:
+    arrived = wire.decode_error(json.dumps({"code": code, "text": "t"}).encode())
+
+    assert type(arrived) is MillraceError
+
+
+@pytest.mark.parametrize("text", ["", "..", "../" + "a" * 16, "A" * 16, "a" * 15, "a" * 65])
+def test_a_folder_id_is_hexadecimal_digits_and_nothing_else(text: str) -> None:
+    with pytest.raises(UserError, match="not a folder id"):
+        wire.checked_folder(text)
