@@ -118,14 +118,14 @@ def _of_files(
 
 
 def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked) -> Shuffle:
-    if asked.partitions is None and isinstance(asked.partitioner, str):
+    if asked.partitions is None and asked.bounds is None and not hasattr(asked.partitioner, "ids"):
         raise UserError("partitions= is missing\n  to fix: give it; a DataFrame's size is not known")
     schema = plain_schema(frame.limit(0).toArrow().schema)
     if _needs_bounds(asked):
         _check_keys(asked, schema)
         keys = asked.key_list()
         rows = frame.select(*keys).limit(place.config.sample_rows_max).toArrow()
-        asked = replace(asked, bounds=sample_bounds(rows, keys, asked.partitions or 1))
+        asked = replace(asked, bounds=sample_bounds(rows, keys, asked.partitions))
     by = make_partitioner(asked)
     by.check(schema)
     plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
@@ -135,11 +135,13 @@ def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked)
 def make_partitioner(asked: Asked) -> Partitioner:
     """The partitioner that was asked for."""
     kind = asked.partitioner
-    if not isinstance(kind, str) and not callable(kind):
-        return kind
-    count = asked.partitions or 1
+    count = 1 if asked.partitions is None else asked.partitions
     if not isinstance(kind, str):
-        return CustomPartitioner(kind, count, version=asked.version)
+        if callable(kind):
+            return CustomPartitioner(kind, count, version=asked.version)
+        if hasattr(kind, "describe"):
+            return kind
+        raise UserError(f"partitioner is {kind!r}\n  known: {', '.join(KINDS)}, or a function")
     keys = asked.key_list()
     if kind in ("hash", "range") and not keys:
         raise UserError(f"a {kind} shuffle needs keys\n  to fix: give keys= the column or columns")
@@ -164,7 +166,7 @@ def _needs_bounds(asked: Asked) -> bool:
 
 def _check_keys(asked: Asked, schema: pa.Schema) -> None:
     """Let the partitioner's own check speak before rows are sampled by these keys."""
-    HashPartitioner(asked.key_list(), asked.partitions or 1).check(schema)
+    HashPartitioner(asked.key_list(), 1 if asked.partitions is None else asked.partitions).check(schema)
 
 
 def _recorded_bounds(place: Place, request: Mapping[str, Any]) -> pa.Table | None:

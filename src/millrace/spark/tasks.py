@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -32,7 +33,9 @@ def run_tasks(
     watch: Callable[[], None] = lambda: None,
 ) -> pa.Table:
     """Run `function` in as many tasks; each gets its number as the one row it is given."""
-    own = spark.newSession()
+    # A classic session of its own can be interrupted without ending anybody else's work. A Connect
+    # session has tags for that, and one opened here and left would hang the client's exit.
+    own = spark if is_connect(spark) else spark.newSession()
     frame = own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
     return collect(frame, own, watch=watch)
 
@@ -42,9 +45,12 @@ def collect(
 ) -> pa.Table:
     """Run a DataFrame to its end, calling `watch` meanwhile; on interruption cancel it."""
     outcome: dict[str, Any] = {}
+    tag = f"millrace-{uuid.uuid4()}"
 
     def run() -> None:
         try:
+            if is_connect(spark):
+                spark.addTag(tag)
             outcome["table"] = frame.toArrow()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             outcome["error"] = error
@@ -56,11 +62,19 @@ def collect(
             thread.join(_POLL_S)
             watch()
     except BaseException:
-        spark.interruptAll()
+        if is_connect(spark):
+            spark.interruptTag(tag)
+        else:
+            spark.interruptAll()
         raise
     if "error" in outcome:
         raise from_task(outcome["error"]) from outcome["error"]
     return outcome["table"]
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether this is a Spark Connect session."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def from_task(error: BaseException) -> BaseException:

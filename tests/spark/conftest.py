@@ -1,0 +1,39 @@
+"""A Spark session for the tests: classic or Connect, as MILLRACE_TEST_SPARK says."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+MODE = os.environ.get("MILLRACE_TEST_SPARK", "classic")
+
+
+def _connect() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return (
+        SparkSession.builder.remote("local[2,3]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from millrace.spark.session import start_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Spark's own, at start-up.
+        session = _connect() if MODE == "connect" else start_session("millrace-tests", cores=2)
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    yield session
+    session.stop()
