@@ -59,6 +59,8 @@ class Config:
     """Bytes per message of a fetch."""
     fetch_memory_bytes_max: int = 64 * MIB
     """A fetched range up to here is held in memory; a larger one goes through a file."""
+    fetch_ranges_max: int = 1024
+    """Most partitions that are asked for in one call."""
     fetch_retries_max: int = 3
     """How often a cut fetch is taken up again before it is an error."""
     fetch_backoff_ms: int = 100

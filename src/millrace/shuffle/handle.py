@@ -6,8 +6,9 @@ host is fetched through that host's agent; neither is taken for empty because it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
+from millrace.text import human_bytes
 
 
 class Remote(Protocol):
@@ -29,6 +31,11 @@ class Remote(Protocol):
 
     def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
         """The bytes of a partition, found right."""
+
+    def fetch_all(
+        self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
+    ) -> Iterator[pa.Buffer]:
+        """The bytes of many partitions, each found right, in the order asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +84,7 @@ class Verified:
         return not self.problems
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shuffle:
     """Rows at rest by key.
 
@@ -135,13 +142,17 @@ class Shuffle:
         """Payload bytes over all partitions."""
         return sum(self.manifest.partition_bytes)
 
+    def __repr__(self) -> str:
+        return (
+            f"Shuffle(run {self.query_id}, {self.partitions} partitions, {self.rows:,} rows, "
+            f"{human_bytes(self.bytes)})"
+        )
+
     def read(self, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of a partition as a table."""
         return self.batches(partition, columns).read_all()
 
-    def batches(
-        self, partition: int, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader:
+    def batches(self, partition: int, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
         """The rows of a partition as one stream over all map outputs, in order of map tasks."""
         if isinstance(partition, bool) or not 0 <= partition < self.partitions:
             raise UserError(
@@ -183,10 +194,12 @@ class Shuffle:
         )
 
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        for choice in self.manifest.chosen:
-            meta = reader.partition_meta(self._index(choice), partition)
-            if meta.rows:
-                yield from reader.decode(self._data(choice, meta), self.schema, columns)
+        metas = (
+            (choice, reader.partition_meta(self._index(choice), partition))
+            for choice in self.manifest.chosen
+        )
+        for data in self._all_data((choice, meta) for choice, meta in metas if meta.rows):
+            yield from reader.decode(data, self.schema, columns)
 
     def _index(self, choice: Choice) -> MapTaskIndex:
         known = self.registry.tasks.get(choice.attempt.task, {}).get(choice.attempt.attempt)
@@ -206,6 +219,15 @@ class Shuffle:
             )
         self.registry.register(index, choice.folder)
         return index
+
+    def _all_data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
+        """The bytes in the order asked for; those of other hosts are fetched many at a time."""
+        for here, run in groupby(wanted, lambda one: isinstance(self._place(one[0]), LocalStore)):
+            if here:
+                yield from (self._data(choice, meta) for choice, meta in run)
+            else:
+                assert self.remote is not None
+                yield from self.remote.fetch_all(_elsewhere(choice, meta) for choice, meta in run)
 
     def _data(self, choice: Choice, meta: PartitionMeta) -> pa.Buffer:
         if not meta.rows:
@@ -228,3 +250,8 @@ class Shuffle:
                 "  to fix: open the workspace with the token of its agents"
             )
         return self.remote, choice.folder
+
+
+def _elsewhere(choice: Choice, meta: PartitionMeta) -> tuple[FolderId, AttemptId, PartitionMeta]:
+    assert choice.folder is not None
+    return choice.folder, choice.attempt, meta

@@ -6,7 +6,7 @@ goes wrong is a `Cut`. Whether to try again is for the caller to decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ class Calls:
 
     def chunks(
         self, address: str, folder: FolderId, ticket: Ticket, *, bytes_left: int
-    ) -> Iterator[pa.Buffer]:
+    ) -> Generator[pa.Buffer]:
         """Stream what a ticket asks for. The deadline leaves time for that many bytes."""
         slowest_ms = bytes_left * 1000 // self.config.fetch_bytes_per_s_min
         options = self._options(folder, self.config.agent_call_ms_max + slowest_ms)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 
 import pyarrow as pa
 
@@ -46,14 +45,13 @@ class Catalog:
             return self.registry.find(task, attempt).index
 
     def chunks(self, ticket: Ticket) -> Iterator[pa.Buffer]:
-        """The bytes that a ticket asks for. What is wrong is said before the first of them."""
-        index = self.index(ticket.which)
-        meta = reader.partition_meta(index, ticket.partition)
-        pieces = reader.fetch_chunks(
-            self.store, index.id, meta, chunk_bytes=ticket.chunk_bytes, start=ticket.start
-        )
-        first = next(pieces, None)
-        return iter(()) if first is None else chain((first,), pieces)
+        """The bytes that a ticket asks for, range after range."""
+        for part in ticket.ranges:
+            index = self.index(part.which)
+            meta = reader.partition_meta(index, part.partition)
+            yield from reader.fetch_chunks(
+                self.store, index.id, meta, chunk_bytes=ticket.chunk_bytes, start=part.start
+            )
 
     def find(self, search: Search) -> Iterator[MapTaskIndex | None]:
         """For each piece of work an attempt that did it, or None."""

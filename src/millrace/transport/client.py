@@ -8,7 +8,9 @@ who did not answer. Nothing missing is taken for empty.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -23,10 +25,38 @@ from millrace.transport import wire
 from millrace.transport.addresses import AddressOf
 from millrace.transport.calls import Calls, Cut, Refused
 from millrace.transport.landing import Landing, landing
-from millrace.transport.wire import Pong, Search, Ticket, WhichAttempt
+from millrace.transport.wire import Pong, Range, Search, Ticket, WhichAttempt
 
 Answer = TypeVar("Answer")
+Wanted = tuple[FolderId, AttemptId, PartitionMeta]
 _SEARCHES_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition on its way."""
+
+    attempt: AttemptId
+    meta: PartitionMeta
+    place: Landing
+
+    @property
+    def left(self) -> int:
+        """Bytes still missing."""
+        return self.meta.bytes - self.place.got
+
+    def range(self) -> Range:
+        """What is missing, as it is asked for."""
+        which = WhichAttempt(self.attempt.task, self.attempt.attempt)
+        return Range(which, self.meta.reduce_partition, self.place.got)
+
+    def finish(self, folder: FolderId) -> pa.Buffer:
+        """The bytes, found right."""
+        data = self.place.finish()
+        if self.meta.file is not None:
+            where = f"map output {self.attempt} in folder {folder}"
+            reader.check_bytes(data, self.meta, where=where)
+        return data
 
 
 class Agents:
@@ -89,22 +119,23 @@ class Agents:
 
     def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
         """The bytes of a partition, found right."""
-        if meta.file is None:
-            return pa.py_buffer(b"")
-        target = landing(
-            meta.bytes,
-            memory_bytes_max=self.config.fetch_memory_bytes_max,
-            folder=self._temporary_folder,
-        )
-
-        def go_on(address: str) -> None:
-            for chunk in self._chunks(address, folder, attempt, meta, target):
-                target.take(chunk)
-
-        self._try(folder, go_on, doing=f"fetching partition {meta.reduce_partition}", into=target)
-        data = target.finish()
-        reader.check_bytes(data, meta, where=f"map output {attempt} in folder {folder}")
+        (data,) = self.fetch_all([(folder, attempt, meta)])
         return data
+
+    def fetch_all(self, wanted: Iterable[Wanted]) -> Iterator[pa.Buffer]:
+        """The bytes of many partitions, each found right, in the order asked for.
+
+        Those that lie in one folder are fetched together, as far as memory allows: a call alone
+        takes longer than it takes to send a small partition.
+        """
+        for window in self._windows(wanted):
+            fetched: dict[int, pa.Buffer] = {}
+            folders = sorted({folder for folder, _, _ in window})
+            for folder in folders:
+                here = {n: one for n, one in enumerate(window) if one[0] == folder}
+                fetched.update(zip(here, self._fetch_group(folder, here.values()), strict=True))
+            for number in range(len(window)):
+                yield fetched.pop(number)
 
     def close(self) -> None:
         """Close connections."""
@@ -121,22 +152,57 @@ class Agents:
             doing=f"asking for {action}",
         )
 
-    def _chunks(
-        self,
-        address: str,
-        folder: FolderId,
-        attempt: AttemptId,
-        meta: PartitionMeta,
-        target: Landing,
-    ) -> Iterator[pa.Buffer]:
-        ticket = Ticket(
-            which=WhichAttempt(attempt.task, attempt.attempt),
-            partition=meta.reduce_partition,
-            start=target.got,
-            chunk_bytes=self.config.fetch_chunk_bytes,
+    def _windows(self, wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+        """What can be fetched before the first of it is handed out."""
+        window: list[Wanted] = []
+        held = 0
+        for one in wanted:
+            size = one[2].bytes
+            too_many = len(window) >= self.config.fetch_ranges_max
+            if window and (too_many or held + size > self.config.fetch_memory_bytes_max):
+                yield window
+                window, held = [], 0
+            window.append(one)
+            held += size
+        if window:
+            yield window
+
+    def _fetch_group(self, folder: FolderId, group: Collection[Wanted]) -> list[pa.Buffer]:
+        places = [self._landing(meta) for _, _, meta in group]
+        parts = [
+            Part(attempt, meta, place)
+            for (_, attempt, meta), place in zip(group, places, strict=True)
+        ]
+        self._try(
+            folder,
+            lambda address: self._go_on(address, folder, parts),
+            doing=f"fetching {len(parts)} partitions",
+            got=lambda: sum(place.got for place in places),
         )
-        left = meta.bytes - target.got
-        return self.calls.chunks(address, folder, ticket, bytes_left=left)
+        return [part.finish(folder) for part in parts]
+
+    def _landing(self, meta: PartitionMeta) -> Landing:
+        return landing(
+            meta.bytes,
+            memory_bytes_max=self.config.fetch_memory_bytes_max,
+            folder=self._temporary_folder,
+        )
+
+    def _go_on(self, address: str, folder: FolderId, parts: Sequence[Part]) -> None:
+        """Fetch what is still missing."""
+        missing = [part for part in parts if part.left]
+        if not missing:
+            return
+        ranges = tuple(part.range() for part in missing)
+        left = sum(part.left for part in missing)
+        ticket = Ticket(ranges, self.config.fetch_chunk_bytes)
+        with closing(self.calls.chunks(address, folder, ticket, bytes_left=left)) as chunks:
+            for part in missing:
+                while part.left:
+                    chunk = next(chunks, None)
+                    if chunk is None:
+                        raise Cut("the stream ended early")
+                    part.place.take(chunk)
 
     def _try(
         self,
@@ -144,7 +210,7 @@ class Agents:
         call: Callable[[str], Answer],
         *,
         doing: str,
-        into: Landing | None = None,
+        got: Callable[[], int] = lambda: 0,
     ) -> Answer:
         """Call, and call again when cut, waiting twice as long each time."""
         address, reason = None, "no address is known"
@@ -164,10 +230,10 @@ class Agents:
                     "  to fix: open the workspace that wrote the folder; with agents run with\n"
                     "  --token-file, put that token into MILLRACE_TOKEN"
                 ) from refused
-        got = "" if into is None else f"  got: {human_bytes(into.got)} ({into.got} bytes)\n"
         raise AgentUnreachable(
             f"the agent at {address} does not answer: {doing} in folder {folder}\n"
-            f"  found, after {self.config.fetch_retries_max + 1} tries: {reason}\n{got}"
+            f"  found, after {self.config.fetch_retries_max + 1} tries: {reason}\n"
+            f"  got: {got()} bytes ({human_bytes(got())})\n"
             "  to fix: see that the host runs and can be reached; an agent is started again by\n"
             "  the next task there, or run `millrace agent` on the host"
         )

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import millrace
 from millrace.config import Config
@@ -141,7 +141,7 @@ def _start(wanted: Wanted, calls: Calls) -> str:
 def _spawn(wanted: Wanted) -> subprocess.Popen[bytes]:
     """Start the process, with nothing of this one's: no session, no files, no working folder."""
     command = [sys.executable, "-m", "millrace.transport.agent", "--root", wanted.store.root]
-    command += ["--host", wanted.host, "--config", json.dumps(asdict(wanted.config))]
+    command += ["--host", wanted.host, "--config", json.dumps(_changed(wanted.config))]
     package = os.path.dirname(os.path.dirname(os.path.abspath(millrace.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
@@ -156,6 +156,12 @@ def _spawn(wanted: Wanted) -> subprocess.Popen[bytes]:
             env=environ,
             start_new_session=True,
         )
+
+
+def _changed(config: Config) -> dict[str, Any]:
+    """The limits that are not the default ones."""
+    default = asdict(Config())
+    return {name: value for name, value in asdict(config).items() if value != default[name]}
 
 
 def _not_started(wanted: Wanted, found: str) -> AgentUnreachable:

@@ -102,11 +102,15 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
         }
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
-        """Send a partition's bytes."""
+        """Send the bytes of partitions."""
         with _refusals():
             _, catalog = self._catalog(context)
             data = self._limited(ticket.ticket)
-            asked = wire.decode_ticket(data, chunk_bytes_max=self.config.fetch_chunk_bytes_max)
+            asked = wire.decode_ticket(
+                data,
+                chunk_bytes_max=self.config.fetch_chunk_bytes_max,
+                ranges_max=self.config.fetch_ranges_max,
+            )
             return fl.GeneratorStream(CHUNKS, self._stream(catalog.chunks(asked)))
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
@@ -124,16 +128,16 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def _stream(self, chunks: Iterator[pa.Buffer]) -> Iterator[pa.RecordBatch]:
         # Taken here and not before: a stream that is never begun would never give it back.
-        if not self.streams.acquire(timeout=self.config.agent_call_ms_max / 2000):
-            with _refusals():
+        with _refusals():
+            if not self.streams.acquire(timeout=self.config.agent_call_ms_max / 2000):
                 raise Retriable(f"the agent serves {self.config.agent_streams_max} fetches already")
-        try:
-            for chunk in chunks:
-                self.lease.on_call(now_ms())
-                yield _message(chunk)
-                fault("agent.stream.after_chunk")
-        finally:
-            self.streams.release()
+            try:
+                for chunk in chunks:
+                    self.lease.on_call(now_ms())
+                    yield _message(chunk)
+                    fault("agent.stream.after_chunk")
+            finally:
+                self.streams.release()
 
     def _pong(self, _catalog: Catalog, folder: FolderId, _body: bytes) -> Iterator[bytes]:
         pong = Pong(folder=folder, version=__version__, instance=self.instance)

@@ -41,7 +41,8 @@ _ERROR_BYTES_MAX: Final = 1000
 _LATEST_ON_THE_WIRE: Final = 0
 _FOLDER: Final = re.compile(r"[0-9a-f]{16,64}")
 _TASK_FIELDS: Final = ("query_id", "stage_id", "map_task", "attempt")
-_TICKET_FIELDS: Final = (*_TASK_FIELDS, "partition", "start", "chunk_bytes")
+_RANGE_FIELDS: Final = (*_TASK_FIELDS, "partition", "start")
+_TICKET_FIELDS: Final = ("ranges", "chunk_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,20 @@ class WhichAttempt:
     attempt: Attempt | Latest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket:
-    """A partition's bytes from `start` on, in messages of at most `chunk_bytes`."""
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The bytes of one partition from `start` on."""
 
     which: WhichAttempt
     partition: ReducePartition
-    start: int
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Bytes to be sent, range after range, in messages of at most `chunk_bytes` of one range."""
+
+    ranges: tuple[Range, ...]
     chunk_bytes: int
 
 
@@ -81,25 +89,25 @@ class Pong:
 
 def encode_ticket(ticket: Ticket) -> bytes:
     """Write a ticket."""
-    numbers = (ticket.partition, ticket.start, ticket.chunk_bytes)
-    values = (*_task_values(ticket.which), *numbers)
-    return json.dumps(dict(zip(_TICKET_FIELDS, values, strict=True))).encode()
+    ranges = [
+        dict(zip(_RANGE_FIELDS, (*_task_values(r.which), r.partition, r.start), strict=True))
+        for r in ticket.ranges
+    ]
+    return json.dumps({"ranges": ranges, "chunk_bytes": ticket.chunk_bytes}).encode()
 
 
-def decode_ticket(data: bytes, *, chunk_bytes_max: int) -> Ticket:
+def decode_ticket(data: bytes, *, chunk_bytes_max: int, ranges_max: int) -> Ticket:
     """Read a ticket, refusing whatever is not one."""
-    values = _numbers(data, _TICKET_FIELDS, what="ticket")
-    chunk_bytes = values["chunk_bytes"]
+    document = _document(data, _TICKET_FIELDS, what="ticket")
+    ranges = document["ranges"]
+    if not isinstance(ranges, list) or not 1 <= len(ranges) <= ranges_max:
+        raise UserError(f"not a ticket\n  expected: a list of 1 to {ranges_max} ranges")
+    chunk_bytes = _number(document["chunk_bytes"], "chunk_bytes", what="ticket")
     if not 1 <= chunk_bytes <= chunk_bytes_max:
         raise UserError(
             f"not a ticket: chunk_bytes is {chunk_bytes}\n  to fix: ask for 1 to {chunk_bytes_max}"
         )
-    return Ticket(
-        which=_which(values),
-        partition=ReducePartition(values["partition"]),
-        start=values["start"],
-        chunk_bytes=chunk_bytes,
-    )
+    return Ticket(tuple(_range(entry) for entry in ranges), chunk_bytes)
 
 
 def encode_which(which: WhichAttempt) -> bytes:
@@ -109,7 +117,8 @@ def encode_which(which: WhichAttempt) -> bytes:
 
 def decode_which(data: bytes) -> WhichAttempt:
     """Read the question for an index."""
-    return _which(_numbers(data, _TASK_FIELDS, what="question for an index"))
+    what = "question for an index"
+    return _which(_numbers(_document(data, _TASK_FIELDS, what=what), what=what))
 
 
 def encode_search(search: Search) -> bytes:
@@ -190,15 +199,22 @@ def _which(values: Mapping[str, int]) -> WhichAttempt:
     return WhichAttempt(task, LATEST if number == _LATEST_ON_THE_WIRE else Attempt(number))
 
 
-def _numbers(data: bytes, names: Sequence[str], *, what: str) -> dict[str, int]:
-    document = _document(data, names, what=what)
-    for name, value in document.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ID_MAX:
-            raise UserError(
-                f"not a {what}: {name} is {str(value)[:80]!r}\n"
-                "  to fix: give a whole number from 0 to 2**64 - 1"
-            )
-    return document
+def _range(entry: object) -> Range:
+    values = _numbers(_fields(entry, _RANGE_FIELDS, what="ticket"), what="ticket")
+    return Range(_which(values), ReducePartition(values["partition"]), values["start"])
+
+
+def _numbers(document: Mapping[str, object], *, what: str) -> dict[str, int]:
+    return {name: _number(value, name, what=what) for name, value in document.items()}
+
+
+def _number(value: object, name: str, *, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ID_MAX:
+        raise UserError(
+            f"not a {what}: {name} is {str(value)[:80]!r}\n"
+            "  to fix: give a whole number from 0 to 2**64 - 1"
+        )
+    return value
 
 
 def _document(data: bytes, names: Sequence[str], *, what: str) -> dict[str, Any]:
@@ -206,6 +222,10 @@ def _document(data: bytes, names: Sequence[str], *, what: str) -> dict[str, Any]
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not a {what}: {str(error)[:80]}") from error
+    return _fields(document, names, what=what)
+
+
+def _fields(document: object, names: Sequence[str], *, what: str) -> dict[str, Any]:
     if not isinstance(document, dict) or set(document) != set(names):
         raise UserError(f"not a {what}\n  expected: the fields {', '.join(names)}")
     return document

@@ -11,7 +11,7 @@ import pyarrow.flight as fl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.transport.agent_kit import TOKEN, Host, Serve, Serving
+from tests.unit.transport.agent_kit import TOKEN, Host, Serve, Serving, make_host
 
 from millrace.config import Config
 from millrace.errors import (
@@ -25,6 +25,7 @@ from millrace.errors import (
 from millrace.ids import AttemptId
 from millrace.shuffle import layout, reader
 from millrace.transport import hosted, wire
+from millrace.transport.client import Agents
 from millrace.transport.tls import certificate
 from millrace.version import __version__
 
@@ -36,8 +37,8 @@ MADE_FROM = {"inputs": [{"path": "a.parquet", "size": 1}], "scan": {}}
 def changed(**values: object) -> bytes:
     """A ticket for all of the first partition, but for these fields."""
     numbers = {"query_id": 100, "stage_id": 2, "map_task": 7, "attempt": 1}
-    ticket = {**numbers, "partition": 0, "start": 0, "chunk_bytes": 7}
-    return json.dumps({**ticket, **values}).encode()
+    part = {**numbers, "partition": 0, "start": 0, **values}
+    return json.dumps({"ranges": [part], "chunk_bytes": 7}).encode()
 
 
 def call(
@@ -97,12 +98,8 @@ def test_bytes_are_equal_whatever_the_chunk_size_and_the_start(
     meta = index.partitions[0]
     start = min(start, meta.bytes)
     serving = serve(host)
-    ticket = wire.Ticket(
-        which=wire.WhichAttempt(FIRST.task, FIRST.attempt),
-        partition=meta.reduce_partition,
-        start=start,
-        chunk_bytes=chunk_bytes,
-    )
+    which = wire.WhichAttempt(FIRST.task, FIRST.attempt)
+    ticket = wire.Ticket((wire.Range(which, meta.reduce_partition, start),), chunk_bytes)
 
     chunks = serving.agents.calls.chunks(
         serving.address, host.folder, ticket, bytes_left=meta.bytes - start
@@ -110,6 +107,40 @@ def test_bytes_are_equal_whatever_the_chunk_size_and_the_start(
 
     got = b"".join(chunk.to_pybytes() for chunk in chunks)
     assert got == reader.map_partition(host.store, FIRST, meta).to_pybytes()[start:]
+
+
+def test_many_partitions_arrive_in_the_order_asked_for(host: Host, serve: Serve) -> None:
+    attempts = [AttemptId.of(100, 2, task, 1) for task in range(5)]
+    indexes = [host.write(attempt, list(range(1000))) for attempt in attempts]
+    wanted = [(host.folder, index.id, meta) for index in indexes for meta in index.partitions]
+    largest = max(meta.bytes for _, _, meta in wanted)
+
+    for config in (
+        Config(),
+        Config(fetch_ranges_max=3),
+        Config(fetch_memory_bytes_max=largest * 2),
+        Config(fetch_memory_bytes_max=1),
+    ):
+        fetched = list(serve(host, config).agents.fetch_all(reversed(wanted)))
+        local = [reader.map_partition(host.store, i, meta) for _, i, meta in reversed(wanted)]
+        assert all(map(pa.Buffer.equals, fetched, local))
+
+
+def test_partitions_of_several_hosts_arrive_in_the_order_asked_for(
+    host: Host, serve: Serve, tmp_path: Path
+) -> None:
+    other = make_host(tmp_path / "other")
+    indexes = {h.folder: h.write(FIRST, list(range(50)), partitions=8) for h in (host, other)}
+    addresses = {host.folder: serve(host).address, other.folder: serve(other).address}
+    agents = Agents(token=TOKEN, config=Config(), address_of=addresses.get)
+    stores = {host.folder: host.store, other.folder: other.store}
+    wanted = [(f, FIRST, indexes[f].partitions[n]) for n in range(8) for f in stores]
+
+    fetched = agents.fetch_all(wanted)
+
+    for (folder, attempt, meta), data in zip(wanted, fetched, strict=True):
+        assert data.equals(reader.map_partition(stores[folder], attempt, meta))
+    agents.close()
 
 
 def test_an_empty_partition_is_recorded_as_empty(host: Host, serve: Serve) -> None:

@@ -281,7 +281,7 @@ def test_an_agent_killed_in_the_middle_of_a_fetch_is_an_error_until_it_is_back(
     config = Config(fetch_chunk_bytes=10_000, fetch_backoff_ms=1)
     agents = Agents(token=TOKEN, config=config, address_of=lambda _: now[0])
 
-    with pytest.raises(AgentUnreachable, match="fetching partition 0"):
+    with pytest.raises(AgentUnreachable, match="fetching 1 partitions"):
         agents.fetch(folder, attempt, meta)
 
     now[0] = own_folder(tmp_path, Config())[1]

@@ -20,7 +20,7 @@ from millrace.ids import (
     StageId,
 )
 from millrace.transport import wire
-from millrace.transport.wire import Pong, Search, Ticket, WhichAttempt
+from millrace.transport.wire import Pong, Range, Search, Ticket, WhichAttempt
 
 GOOD = {
     "query_id": 100,
@@ -29,9 +29,16 @@ GOOD = {
     "attempt": 1,
     "partition": 3,
     "start": 0,
-    "chunk_bytes": 7,
 }
 numbers = st.integers(0, ID_MAX)
+
+
+def ticket_of(*ranges: object, **changes: object) -> bytes:
+    return json.dumps({"ranges": ranges, "chunk_bytes": 7, **changes}).encode()
+
+
+def decode(data: bytes) -> Ticket:
+    return wire.decode_ticket(data, chunk_bytes_max=7, ranges_max=2)
 
 
 @given(numbers, numbers, numbers, st.one_of(st.just(LATEST), st.integers(1, ID_MAX)), numbers)
@@ -42,16 +49,16 @@ def test_a_ticket_reads_as_it_was_written(
         MapTaskId(QueryId(query), StageId(stage), MapTask(task)),
         attempt if isinstance(attempt, Latest) else Attempt(attempt),
     )
-    ticket = Ticket(which=which, partition=ReducePartition(3), start=start, chunk_bytes=7)
+    ticket = Ticket((Range(which, ReducePartition(3), start),) * 2, chunk_bytes=7)
 
-    assert wire.decode_ticket(wire.encode_ticket(ticket), chunk_bytes_max=7) == ticket
+    assert decode(wire.encode_ticket(ticket)) == ticket
     assert wire.decode_which(wire.encode_which(which)) == which
 
 
 def test_on_the_wire_attempt_0_means_latest() -> None:
-    ticket = wire.decode_ticket(json.dumps({**GOOD, "attempt": 0}).encode(), chunk_bytes_max=7)
+    (asked,) = decode(ticket_of({**GOOD, "attempt": 0})).ranges
 
-    assert ticket.which.attempt == LATEST
+    assert asked.which.attempt == LATEST
 
 
 @pytest.mark.parametrize(
@@ -66,8 +73,6 @@ def test_on_the_wire_attempt_0_means_latest() -> None:
         {"partition": True},
         {"start": None},
         {"start": [0]},
-        {"chunk_bytes": 0},
-        {"chunk_bytes": 8},
         {"path": "/etc/passwd"},
     ],
 )
@@ -75,21 +80,37 @@ def test_a_ticket_that_is_not_all_numbers_in_their_range_is_refused(
     change: dict[str, object],
 ) -> None:
     with pytest.raises(UserError, match="not a ticket"):
-        wire.decode_ticket(json.dumps({**GOOD, **change}).encode(), chunk_bytes_max=7)
+        decode(ticket_of({**GOOD, **change}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ticket_of(),
+        ticket_of(GOOD, GOOD, GOOD),
+        ticket_of("../.."),
+        ticket_of(GOOD, chunk_bytes=0),
+        ticket_of(GOOD, chunk_bytes=8),
+        ticket_of(GOOD, chunk_bytes="7"),
+        ticket_of(ranges=GOOD),
+        ticket_of(GOOD, path="/etc/passwd"),
+    ],
+)
+def test_a_ticket_beyond_the_limits_is_refused(data: bytes) -> None:
+    with pytest.raises(UserError, match="not a ticket"):
+        decode(data)
 
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_in_words(data: bytes) -> None:
-    for decode in (wire.decode_which, wire.decode_search, wire.decode_pong):
+    for read in (decode, wire.decode_which, wire.decode_search, wire.decode_pong):
         with pytest.raises(UserError):
-            decode(data)
-    with pytest.raises(UserError):
-        wire.decode_ticket(data, chunk_bytes_max=7)
+            read(data)
 
 
 def test_json_nested_too_deep_is_refused() -> None:
     with pytest.raises(UserError, match="not a ticket"):
-        wire.decode_ticket(b"[" * 1_000_000, chunk_bytes_max=7)
+        decode(b"[" * 1_000_000)
 
 
 @pytest.mark.parametrize(

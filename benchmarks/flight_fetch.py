@@ -1,0 +1,204 @@
+"""Fetching partitions from an agent against a bare socket, both on loopback, in one run.
+
+    .venv/bin/python benchmarks/flight_fetch.py [--chunk-bytes N]
+
+The agent is a process of its own, as a task starts it. The peer is a process that maps the same
+files and sends the same bytes with `sendall`; they are received into one buffer that is used again
+and again, while Millrace gives every fetch memory of its own, as a reader needs it. "checked" is
+what readers call: Millrace compares each partition with its XXH3-64, the peer computes the same.
+"bytes alone" leaves that out on both sides. "checked against bytes alone" is the hardest
+comparison: Millrace checks, the peer does not. Runs alternate; times are the best of several; a
+ratio of 0.7 is the goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from millrace.config import MIB, Config
+from millrace.ids import AttemptId, FolderId
+from millrace.keys import RoundRobinPartitioner
+from millrace.shuffle import layout
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.store import LocalStore
+from millrace.shuffle.writer import begin_attempt, write_map_output
+from millrace.spark.folders import FOLDER_VARIABLE, Folders
+from millrace.transport import endpoint
+from millrace.transport.client import Agents
+from millrace.transport.landing import InMemory
+from millrace.transport.wire import Range, Ticket, WhichAttempt
+
+RUNS = 9
+PEER = """
+import socket, struct, sys, pyarrow as pa
+maps = [memoryview(pa.memory_map(path).read_buffer()) for path in sys.argv[1:]]
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while asked := client.recv(4):
+    client.sendall(maps[struct.unpack("<I", asked)[0]])
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    name: str
+    index: MapTaskIndex
+    passes: int
+
+    @property
+    def parts(self) -> list[PartitionMeta]:
+        return [meta for meta in self.index.partitions if meta.file is not None] * self.passes
+
+
+def write(store: LocalStore, number: int, partitions: int, size: int) -> MapTaskIndex:
+    rows = partitions * size // 16
+    rng = np.random.default_rng(number)
+    table = pa.table({name: rng.integers(0, 2**62, rows) for name in ("a", "b")})
+    attempt = AttemptId.of(1, 0, number, 1)
+    begin_attempt(store, attempt)
+    return write_map_output(
+        store,
+        attempt,
+        table.to_batches(max_chunksize=256 * 1024),
+        schema=table.schema,
+        partitioner=RoundRobinPartitioner(partitions),
+        config=Config(),
+        now_ms=lambda: 1,
+    )
+
+
+class Peer:
+    """The bare socket."""
+
+    def __init__(self, store: LocalStore, index: MapTaskIndex) -> None:
+        folder = layout.attempt_folder(index.id)
+        paths = [store.path(f"{folder}/{meta.file}") for meta in index.partitions if meta.file]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PEER, *paths], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        port = int(self.process.stdout.readline())
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = memoryview(bytearray(max(meta.bytes for meta in index.partitions)))
+
+    def fetch(self, parts: list[PartitionMeta], *, checked: bool) -> None:
+        for meta in parts:
+            self._fetch(meta, checked=checked)
+
+    def _fetch(self, meta: PartitionMeta, *, checked: bool) -> None:
+        self.socket.sendall(meta.reduce_partition.to_bytes(4, "little"))
+        got = 0
+        while got < meta.bytes:
+            got += self.socket.recv_into(self.buffer[got : meta.bytes])
+        if checked:
+            assert xxhash.xxh3_64(self.buffer[: meta.bytes]).hexdigest() == meta.checksum
+
+    def close(self) -> None:
+        self.socket.close()
+        self.process.communicate()
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    agents: Agents
+    folder: FolderId
+    address: str
+    attempt: AttemptId
+
+    def fetch(self, parts: list[PartitionMeta], *, checked: bool) -> None:
+        if checked:
+            for data in self.agents.fetch_all((self.folder, self.attempt, m) for m in parts):
+                assert data.size
+            return
+        which = WhichAttempt(self.attempt.task, self.attempt.attempt)
+        ranges = tuple(Range(which, meta.reduce_partition) for meta in parts)
+        ticket = Ticket(ranges, self.agents.config.fetch_chunk_bytes)
+        left = sum(meta.bytes for meta in parts)
+        chunks = self.agents.calls.chunks(self.address, self.folder, ticket, bytes_left=left)
+        for meta in parts:
+            target = InMemory(meta.bytes)
+            while target.got < meta.bytes:
+                target.take(next(chunks))
+        chunks.close()
+
+
+def seconds(fetch: Callable[..., None], parts: list[PartitionMeta], *, checked: bool) -> float:
+    begin = time.perf_counter()
+    fetch(parts, checked=checked)
+    return time.perf_counter() - begin
+
+
+def compare(case: Case, ours: Ours, peer: Peer) -> None:
+    times: dict[tuple[str, bool], list[float]] = {}
+    for _ in range(RUNS):
+        for checked in (True, False):
+            for name, fetch in (("ours", ours.fetch), ("peer", peer.fetch)):
+                took = seconds(fetch, case.parts, checked=checked)
+                times.setdefault((name, checked), []).append(took)
+    best = {key: min(value) for key, value in times.items()}
+    total = sum(meta.bytes for meta in case.parts)
+    for what, one, other in (
+        ("checked", ("ours", True), ("peer", True)),
+        ("bytes alone", ("ours", False), ("peer", False)),
+        ("checked against bytes alone", ("ours", True), ("peer", False)),
+    ):
+        report(f"{case.name}, {what}", total, best[one], best[other])
+
+
+def report(case: str, size: int, ours: float, peer: float) -> None:
+    ratio = peer / ours
+    print(f"{case:48} {size / ours / 1e6:8.0f} MB/s {size / peer / 1e6:8.0f} MB/s {ratio:6.2f}")
+    line: dict[str, Any] = {"millrace_s": ours, "peer_s": peer, "ratio": ratio}
+    print(json.dumps({"benchmark": "flight_fetch", "case": case, **line}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chunk-bytes", type=int, default=Config().fetch_chunk_bytes)
+    config = Config(
+        fetch_chunk_bytes=parser.parse_args().chunk_bytes, fetch_memory_bytes_max=65 * MIB
+    )
+    print(f"{'case':48} {'Millrace':>13} {'socket':>13} {'ratio':>6}")
+    with tempfile.TemporaryDirectory() as path:
+        os.environ[FOLDER_VARIABLE] = path
+        token = "of-the-benchmark"  # noqa: S105
+        folders = Folders(path=path, workspace_id="0" * 16, token=token, loopback=True)
+        folder, address, store = folders.here(config)
+        assert folder is not None
+        assert address is not None
+        try:
+            cases = [
+                Case(name="1 x 64 MiB", index=write(store, 0, 1, 64 * MIB), passes=4),
+                Case(name="64 x 1 MiB", index=write(store, 1, 64, 1 * MIB), passes=4),
+            ]
+            agents = folders.agents(config, lambda _: address)
+            for case in cases:
+                peer = Peer(store, case.index)
+                compare(case, Ours(agents, folder, address, case.index.id), peer)
+                peer.close()
+        finally:
+            said = endpoint.read(store)
+            if said is not None:
+                os.kill(said.pid, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()
