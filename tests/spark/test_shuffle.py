@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.errors import DataLost, UnsupportedType, UserError
-from millrace.keys import partition_ids
+from millrace.ids import FIRST_ATTEMPT
+from millrace.keys import HashPartitioner, partition_ids
+from millrace.shuffle.writer import begin_next_attempt, write_map_output
 
 pytestmark = pytest.mark.spark
 
@@ -264,3 +266,27 @@ def test_a_lost_file_is_lost_and_not_empty(spark: SparkSession, tmp_path: Path) 
     again = ws.shuffle(tmp_path / "in", keys="cust", partitions=2)
     assert again.report.ran == 1
     assert again.verify().ok
+
+
+def test_a_copy_of_a_task_that_finishes_later_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_orders(tmp_path / "in", files=1)
+    ws = mr.open(tmp_path / "mill", spark)
+    shuffle = ws.shuffle(tmp_path / "in", keys="cust", partitions=2)
+    before = everything(shuffle)
+    chosen = shuffle.manifest.chosen[0].attempt
+    late = begin_next_attempt(ws.store, chosen.task, FIRST_ATTEMPT)
+
+    write_map_output(
+        ws.store,
+        late,
+        orders(10, seed=5).to_batches(),
+        schema=shuffle.schema,
+        partitioner=HashPartitioner("cust", 2),
+        config=ws.config,
+        now_ms=lambda: 1,
+    )
+
+    assert late.attempt == chosen.attempt + 1
+    assert everything(ws.open_shuffle(shuffle.query_id)).equals(before)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,6 +34,7 @@ from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.spark.folders import Folders
 
+Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = (
     "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary"
 )
@@ -59,6 +60,7 @@ class MapStage:
     partitioner: Partitioner
     config: Config
     folders: Folders
+    reuse: Reuse = "yes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +144,9 @@ def decode_results(table: pa.Table) -> list[Result]:
 def _run_file_task(stage: MapStage, reader: Reader, task: FileMapTask) -> Result:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start")
-    if task.made_from is not None:
-        done = reuse.find(store, task.made_from, has_content=has_content)
-        if done is not None:
-            return Result(
-                map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done
-            )
+    done = _finished(stage, store, task)
+    if done is not None:
+        return Result(map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done)
     batch_bytes = max(1, stage.config.task_memory_bytes_max // 4)
     batches = reader.batches(task.input, batch_bytes)
     made = (
@@ -157,6 +156,17 @@ def _run_file_task(stage: MapStage, reader: Reader, task: FileMapTask) -> Result
     )
     index = _write(stage, store, task.map_task, batches, made)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
+
+
+def _finished(stage: MapStage, store: LocalStore, task: FileMapTask) -> MapTaskIndex | None:
+    """What another run, or an earlier try of this Spark task, finished meanwhile."""
+    if task.made_from is None:
+        return None
+    verify = stage.reuse == "verified"
+    done = reuse.find(store, task.made_from, has_content=has_content, verify=verify)
+    if done is not None and stage.reuse == "no" and done.id.task.query_id != stage.query_id:
+        return None
+    return done
 
 
 def _write(

@@ -31,7 +31,8 @@ from millrace.scan.source import Listing, Source, open_source
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.schema import plain_schema
-from millrace.spark.shuffle_job import Place, Request, Reuse, shuffle_files, shuffle_frame
+from millrace.spark.map_task import Reuse
+from millrace.spark.shuffle_job import Place, Request, shuffle_files, shuffle_frame
 
 KINDS: Final = ("hash", "range", "round_robin", "broadcast")
 REUSE: Final = ("yes", "verified", "no")

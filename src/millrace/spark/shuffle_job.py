@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,12 +35,11 @@ from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
 from millrace.spark import map_task
 from millrace.spark.folders import Folders
-from millrace.spark.map_task import FileMapTask, MapStage, Result
+from millrace.spark.map_task import FileMapTask, MapStage, Result, Reuse
 from millrace.spark.progress import Progress
 from millrace.spark.session import slots
 from millrace.spark.tasks import collect, run_tasks
 
-Reuse = Literal["yes", "verified", "no"]
 STAGE: Final = StageId(0)
 _ROUNDS_MAX: Final = 3
 
@@ -86,7 +85,7 @@ def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Re
     with runs.heartbeat(place.store, run.query_id, place.config):
         work = _Progressing(tasks)
         _reuse_finished(place, run.query_id, work, request.reuse)
-        stage = _stage(place, run.query_id, source.schema, request.partitioner)
+        stage = _stage(place, run.query_id, source.schema, request)
         for _ in range(_ROUNDS_MAX):
             if work.missing():
                 _run_missing(spark, place, stage, source, work)
@@ -115,7 +114,7 @@ def shuffle_frame(
     started = time.monotonic()
     run = _begin(spark, place, request, map_tasks=None)
     with runs.heartbeat(place.store, run.query_id, place.config):
-        stage = _stage(place, run.query_id, schema, request.partitioner)
+        stage = _stage(place, run.query_id, schema, request)
         frame = frame.mapInArrow(map_task.run_frame_tasks(stage), map_task.RESULT_SCHEMA)
         results = sorted(
             map_task.decode_results(collect(frame, spark)), key=lambda result: result.map_task
@@ -186,14 +185,15 @@ def _begin(
     return runs.begin_run(place.store, plan=request.plan, about=about, now_ms=now_ms)
 
 
-def _stage(place: Place, query_id: QueryId, schema: pa.Schema, by: Partitioner) -> MapStage:
+def _stage(place: Place, query_id: QueryId, schema: pa.Schema, request: Request) -> MapStage:
     return MapStage(
         query_id=query_id,
         stage_id=STAGE,
         schema=schema,
-        partitioner=by,
+        partitioner=request.partitioner,
         config=place.config,
         folders=place.folders,
+        reuse=request.reuse,
     )
 
 
