@@ -24,11 +24,14 @@ from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
+from millrace.transport.addresses import agent_address
+from millrace.transport.keep_alive import KeepAlive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.spark.shuffle_job import Place, Reuse
+    from millrace.spark.map_task import Reuse
+    from millrace.spark.shuffle_job import Place
 
 WORKSPACE_FILE = "workspace.json"
 TOKEN_FILE = "token"  # noqa: S105 - a file's name
@@ -73,6 +76,10 @@ class Workspace:
         self.config = config
         self.id = _identify(store)
         self.token = _token(store)
+        self._agents = Folders(
+            path=store.root, workspace_id=self.id, token=self.token, loopback=True
+        ).agents(config, lambda folder: agent_address(store, folder))
+        self._keep_alive = KeepAlive(self._agents)
         self._spark = spark
         self._started_spark = False
 
@@ -144,7 +151,15 @@ class Workspace:
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
         found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
-        return Shuffle(manifest=found, stores={None: self.store})
+        for folder in {choice.folder for choice in found.chosen} - {None}:
+            self._keep_alive.add(folder)
+        return Shuffle(manifest=found, stores={None: self.store}, remote=self._agents)
+
+    def to_spark(self, shuffle: Shuffle) -> DataFrame:
+        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's."""
+        from millrace.spark.frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+
+        return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first."""
@@ -164,6 +179,8 @@ class Workspace:
 
     def close(self) -> None:
         """Let go of what was opened; stop Spark if it was started here."""
+        self._keep_alive.close()
+        self._agents.close()
         if self._started_spark and self._spark is not None:
             self._spark.stop()
             self._spark = None
@@ -183,17 +200,26 @@ class Workspace:
     def __repr__(self) -> str:
         return f"Workspace({self.path!r})"
 
-    def _place(self) -> Place:
+    def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
-        from millrace.spark.shuffle_job import Place  # noqa: PLC0415
 
-        folders = Folders(
+        return Folders(
             path=self.path,
             workspace_id=self.id,
             token=self.token,
             loopback=is_local(self.spark),
         )
-        return Place(store=self.store, folders=folders, config=self.config)
+
+    def _place(self) -> Place:
+        from millrace.spark.shuffle_job import Place  # noqa: PLC0415 - reading needs no Spark
+
+        return Place(
+            store=self.store,
+            folders=self._folders(),
+            config=self.config,
+            agents=self._agents,
+            keep_alive=self._keep_alive,
+        )
 
 
 def _identify(store: LocalStore) -> str:

@@ -29,8 +29,10 @@ class Remote(Protocol):
     def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
         """The index of an attempt."""
 
-    def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
-        """The bytes of a partition, found right."""
+    def fetch_all(
+        self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
+    ) -> Iterator[pa.Buffer]:
+        """The bytes of many partitions, each found right, in the order asked for."""
 
     def fetch_all(
         self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
@@ -175,17 +177,10 @@ class Shuffle:
                 problems.append(str(error))
                 continue
             for meta in index.partitions:
-                try:
-                    data = self._data(choice, meta)
-                    rows = sum(batch.num_rows for batch in reader.decode(data, self.schema))
-                    if rows != meta.rows:
-                        problems.append(
-                            f"{choice.attempt}: partition {meta.reduce_partition} has {rows} rows, "
-                            f"its index says {meta.rows}"
-                        )
-                    total += data.size
-                except (DataLost, pa.ArrowException) as error:
-                    problems.append(str(error))
+                problem, size = self._check(choice, meta)
+                total += size
+                if problem is not None:
+                    problems.append(problem)
         return Verified(
             partitions=self.partitions,
             map_outputs=len(self.manifest.chosen),
@@ -193,24 +188,54 @@ class Shuffle:
             problems=tuple(problems),
         )
 
+    def _check(self, choice: Choice, meta: PartitionMeta) -> tuple[str | None, int]:
+        """What is wrong with a part of a map output, if anything, and its size."""
+        rows = size = 0
+        try:
+            for _, _, data in self._data([(choice, meta)]):
+                rows = sum(batch.num_rows for batch in reader.decode(data, self.schema))
+                size = data.size
+        except (MillraceError, pa.ArrowException) as error:
+            return str(error), 0
+        if rows != meta.rows:
+            where = f"{choice.attempt}: partition {meta.reduce_partition}"
+            return f"{where} has {rows} rows, its index says {meta.rows}", size
+        return None, size
+
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        metas = (
+        wanted = (
             (choice, reader.partition_meta(self._index(choice), partition))
             for choice in self.manifest.chosen
         )
-        for data in self._all_data((choice, meta) for choice, meta in metas if meta.rows):
+        for _, _, data in self._data(wanted):
             yield from reader.decode(data, self.schema, columns)
+
+    def _data(
+        self, wanted: Iterable[tuple[Choice, PartitionMeta]]
+    ) -> Iterator[tuple[Choice, PartitionMeta, pa.Buffer]]:
+        """The bytes of parts of map outputs that have rows: those here mapped, others fetched."""
+        for remote, group in groupby(wanted, key=lambda pair: self._remote_for(pair[0])):
+            parts = [(choice, meta) for choice, meta in group if meta.rows]
+            if remote is None:
+                for choice, meta in parts:
+                    store = self.stores[choice.folder]
+                    yield choice, meta, reader.map_partition(store, choice.attempt, meta)
+                continue
+            asked = ((c.folder, c.attempt, meta) for c, meta in parts if c.folder is not None)
+            for (choice, meta), data in zip(parts, remote.fetch_all(asked), strict=True):
+                yield choice, meta, data
 
     def _index(self, choice: Choice) -> MapTaskIndex:
         known = self.registry.tasks.get(choice.attempt.task, {}).get(choice.attempt.attempt)
         if known is not None:
             return known.index
-        place = self._place(choice)
-        match place:
-            case LocalStore() as store:
-                index = reader.read_index(store, choice.attempt.task, choice.attempt.attempt)
-            case (remote, folder):
-                index = remote.index(folder, choice.attempt)
+        remote = self._remote_for(choice)
+        if remote is None:
+            store = self.stores[choice.folder]
+            index = reader.read_index(store, choice.attempt.task, choice.attempt.attempt)
+        else:
+            assert choice.folder is not None
+            index = remote.index(choice.folder, choice.attempt)
         if index.content_checksum() != choice.content:
             raise Corrupt(
                 f"map output {choice.attempt} is not the one this shuffle was made of\n"
@@ -229,29 +254,13 @@ class Shuffle:
                 assert self.remote is not None
                 yield from self.remote.fetch_all(_elsewhere(choice, meta) for choice, meta in run)
 
-    def _data(self, choice: Choice, meta: PartitionMeta) -> pa.Buffer:
-        if not meta.rows:
-            return pa.py_buffer(b"")
-        place = self._place(choice)
-        match place:
-            case LocalStore() as store:
-                return reader.map_partition(store, choice.attempt, meta)
-            case (remote, folder):
-                return remote.fetch(folder, choice.attempt, meta)
-
-    def _place(self, choice: Choice) -> LocalStore | tuple[Remote, FolderId]:
-        """The folder that holds a map output, if it is on this host, else who can fetch it."""
-        store = self.stores.get(choice.folder)
-        if store is not None:
-            return store
+    def _remote_for(self, choice: Choice) -> Remote | None:
+        """Who can fetch a map output; None if its folder is on this host."""
+        if choice.folder in self.stores:
+            return None
         if self.remote is None or choice.folder is None:
             raise DataLost(
                 f"map output {choice.attempt} lies in folder {choice.folder} of another host\n"
                 "  to fix: open the workspace with the token of its agents"
             )
-        return self.remote, choice.folder
-
-
-def _elsewhere(choice: Choice, meta: PartitionMeta) -> tuple[FolderId, AttemptId, PartitionMeta]:
-    assert choice.folder is not None
-    return choice.folder, choice.attempt, meta
+        return self.remote

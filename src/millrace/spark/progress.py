@@ -14,11 +14,24 @@ from millrace.errors import FormatError
 from millrace.ids import QueryId, StageId
 from millrace.shuffle import runs
 from millrace.shuffle.attempts import Finished
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reader import find_index, list_attempts
 from millrace.shuffle.store import LocalStore
 from millrace.text import human_bytes
 
 _LOOK_S: Final = 0.5
+
+
+def print_summary(shuffle: Shuffle) -> None:
+    """One line about a finished shuffle, for a terminal only."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        done = str(shuffle.report).splitlines()[0]
+        console.print(
+            f"shuffle {shuffle.query_id}: {shuffle.rows:,} rows, {human_bytes(shuffle.bytes)} in "
+            f"{shuffle.partitions} partitions; {done}",
+            highlight=False,
+        )
 
 
 class Progress:

@@ -21,14 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.version import __version__
 from millrace.config import Config
-from millrace.errors import DataLost
+from millrace.errors import DataLost, Retriable
 from millrace.faults import fault
 from millrace.ids import AttemptId, MapTask, QueryId, StageId
 from millrace.keys import CustomPartitioner, Partitioner
 from millrace.scan.source import Source, has_content
 from millrace.scan.splits import MapInput, cut, share_out
 from millrace.shuffle import cleanup, reuse, runs
-from millrace.shuffle.handle import Remote, RunReport, Shuffle
+from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
@@ -36,9 +36,12 @@ from millrace.shuffle.store import LocalStore
 from millrace.spark import map_task
 from millrace.spark.folders import Folders
 from millrace.spark.map_task import FileMapTask, MapStage, Result, Reuse
-from millrace.spark.progress import Progress
+from millrace.spark.progress import Progress, print_summary
 from millrace.spark.session import slots
 from millrace.spark.tasks import collect, run_tasks
+from millrace.transport.addresses import known_agents, record_agent
+from millrace.transport.client import Agents
+from millrace.transport.keep_alive import KeepAlive
 
 STAGE: Final = StageId(0)
 _ROUNDS_MAX: Final = 3
@@ -51,7 +54,8 @@ class Place:
     store: LocalStore
     folders: Folders
     config: Config
-    remote: Remote | None = None
+    agents: Agents
+    keep_alive: KeepAlive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +226,28 @@ def _reuse_finished(place: Place, query_id: QueryId, work: _Progressing, how: Re
             )
         else:
             work.reasons[number] = f"attempt {index.id} was removed just now"
+    if how != "no":
+        _reuse_elsewhere(place, work, verify=how == "verified")
+
+
+def _reuse_elsewhere(place: Place, work: _Progressing, *, verify: bool) -> None:
+    """Ask the agents of other hosts for work that is not finished here."""
+    for folder, address in known_agents(place.store).items():
+        asked = [(t.map_task, t.made_from) for t in work.missing() if t.made_from is not None]
+        if not asked:
+            return
+        try:
+            found = place.agents.find(folder, [made for _, made in asked], verify=verify)
+        except Retriable:
+            for number, _ in asked:
+                work.reasons[number] += f"; the agent at {address} does not answer"
+            continue
+        for (number, _), index in zip(asked, found, strict=True):
+            if index is not None:
+                work.done[number] = Result(
+                    map_task=number, folder=folder, agent=address, ran=False, index=index
+                )
+                work.reasons.pop(number, None)
 
 
 def _run_missing(
@@ -277,6 +303,9 @@ def _decide(
     size = np.zeros(count, np.int64)
     registry = Registry()
     for result in results:
+        if result.folder is not None and result.agent is not None:
+            record_agent(place.store, result.folder, result.agent)
+            place.keep_alive.add(result.folder)
         rows += np.array([meta.rows for meta in result.index.partitions])
         size += np.array([meta.bytes for meta in result.index.partitions])
         registry.register(result.index, result.folder)
@@ -296,13 +325,15 @@ def _decide(
     runs.write_manifest(place.store, decided, sync=place.config.sync)
     fault("shuffle.driver.after_manifest")
     cleanup.sweep_stage(place.store, query_id, STAGE)
-    return Shuffle(
+    shuffle = Shuffle(
         manifest=decided,
         stores={None: place.store},
-        remote=place.remote,
+        remote=place.agents,
         report=reported,
         registry=registry,
     )
+    print_summary(shuffle)
+    return shuffle
 
 
 def _choice(result: Result) -> Choice:
