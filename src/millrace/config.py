@@ -20,7 +20,7 @@ Compression = Literal["none", "lz4", "zstd"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Limits of one workspace. Change some with `Config().with_options(task_memory_bytes_max=...)`."""
+    """Limits of one workspace. Change some: `Config().with_options(split_bytes_target=...)`."""
 
     # Writing a map output.
     task_memory_bytes_max: int = 256 * MIB
@@ -55,7 +55,7 @@ class Config:
     """Most Spark tasks of one round."""
 
     # Reading.
-    fetch_chunk_bytes: int = 1 * MIB
+    fetch_chunk_bytes: int = 2 * MIB
     """Bytes per message of a fetch."""
     fetch_memory_bytes_max: int = 64 * MIB
     """A fetched range up to here is held in memory; a larger one goes through a file."""

@@ -7,10 +7,12 @@ so rows of uncompressed payloads are not copied. What is missing is `DataLost`, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
+from millrace.config import MIB
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.shuffle import attempts, layout
@@ -18,6 +20,8 @@ from millrace.shuffle.attempts import Finished, Found, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json
 from millrace.shuffle.payload import checksum
 from millrace.shuffle.store import LocalStore, storage_errors
+
+_READ_BYTES_MAX: Final = 4 * MIB
 
 
 def find_index(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
@@ -105,6 +109,20 @@ def map_partition(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) ->
 
 def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
     """The bytes of a partition, mapped, their length checked and their checksum not."""
+    return _range(store, attempt, meta, pa.memory_map)
+
+
+def read_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+    """The same, read into memory: quicker for few bytes, as mapping a file takes a while too."""
+    return _range(store, attempt, meta, pa.OSFile)
+
+
+def _range(
+    store: LocalStore,
+    attempt: AttemptId,
+    meta: PartitionMeta,
+    open_file: Callable[[str], pa.NativeFile],
+) -> pa.Buffer:
     assert meta.file is not None
     path = store.path(f"{layout.attempt_folder(attempt)}/{meta.file}")
     with storage_errors(f"reading {path}"):
@@ -116,9 +134,9 @@ def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.
                     f"  expected: at least {meta.offset + meta.bytes} bytes, found: {size}\n"
                     f"  to fix: run map task {attempt.task.map_task} again"
                 )
-            with pa.memory_map(path) as mapped:
-                mapped.seek(meta.offset)
-                return mapped.read_buffer(meta.bytes)
+            with open_file(path) as file:
+                file.seek(meta.offset)
+                return file.read_buffer(meta.bytes)
         except FileNotFoundError as error:
             raise DataLost(
                 f"{path} is gone\n"
@@ -129,12 +147,16 @@ def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.
 
 def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
     """Compare length and checksum with the index."""
-    if data.size != meta.bytes:
+    check_found(data.size, checksum(data), meta, where=where)
+
+
+def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> None:
+    """Compare a length and a checksum with the index."""
+    if size != meta.bytes:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong length\n"
-            f"  expected: {meta.bytes} bytes, found: {data.size}\n  to fix: run the map task again"
+            f"  expected: {meta.bytes} bytes, found: {size}\n  to fix: run the map task again"
         )
-    found = checksum(data)
     if found != meta.checksum:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong checksum\n"
@@ -153,7 +175,8 @@ def fetch_chunks(
         raise UserError(f"start {start} is outside the partition's {meta.bytes} bytes")
     if meta.file is None:
         return
-    data = map_range(store, attempt, meta)
+    load = read_range if meta.bytes <= _READ_BYTES_MAX else map_range
+    data = load(store, attempt, meta)
     for offset in range(start, meta.bytes, chunk_bytes):
         yield data.slice(offset, min(chunk_bytes, meta.bytes - offset))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import xxhash
 
 from millrace.config import Config
 from millrace.errors import AgentUnreachable, UserError
@@ -39,6 +40,7 @@ class Part:
     attempt: AttemptId
     meta: PartitionMeta
     place: Landing
+    digest: Any
 
     @property
     def left(self) -> int:
@@ -50,13 +52,18 @@ class Part:
         which = WhichAttempt(self.attempt.task, self.attempt.attempt)
         return Range(which, self.meta.reduce_partition, self.place.got)
 
+    def take(self, chunk: pa.Buffer) -> None:
+        """Take the next bytes, and look at them while they are at hand."""
+        self.place.take(chunk)
+        self.digest.update(memoryview(chunk))
+
     def finish(self, folder: FolderId) -> pa.Buffer:
         """The bytes, found right."""
-        data = self.place.finish()
         if self.meta.file is not None:
             where = f"map output {self.attempt} in folder {folder}"
-            reader.check_bytes(data, self.meta, where=where)
-        return data
+            found = str(self.digest.hexdigest())
+            reader.check_found(self.place.got, found, self.meta, where=where)
+        return self.place.finish()
 
 
 class Agents:
@@ -170,7 +177,7 @@ class Agents:
     def _fetch_group(self, folder: FolderId, group: Collection[Wanted]) -> list[pa.Buffer]:
         places = [self._landing(meta) for _, _, meta in group]
         parts = [
-            Part(attempt, meta, place)
+            Part(attempt, meta, place, xxhash.xxh3_64())
             for (_, attempt, meta), place in zip(group, places, strict=True)
         ]
         self._try(
@@ -202,7 +209,7 @@ class Agents:
                     chunk = next(chunks, None)
                     if chunk is None:
                         raise Cut("the stream ended early")
-                    part.place.take(chunk)
+                    part.take(chunk)
 
     def _try(
         self,
