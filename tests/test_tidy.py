@@ -109,13 +109,12 @@ def import_complaints(path: Path, found: set[str]) -> list[str]:
         if uses(found, name) and where.split("/")[0] != folder and where not in TYPES_ONLY:
             out.append(f"{where}: only {folder}/ may import {name}")
     mine = layer_of(where.split("/")[0].removesuffix(".py"))
-    for name in found:
+    for name in sorted(found):
         parts = name.split(".")
-        if parts[0] == "millrace" and len(parts) > 1 and (SRC / parts[1]).exists() | (
-            SRC / f"{parts[1]}.py"
-        ).exists():
-            if layer_of(parts[1]) > mine:
-                out.append(f"{where}: imports {name}, which is a layer below it")
+        inner = parts[1] if parts[0] == "millrace" and len(parts) > 1 else "errors"
+        is_module = (SRC / inner).exists() or (SRC / f"{inner}.py").exists()
+        if is_module and layer_of(inner) > mine:
+            out.append(f"{where}: imports {name}, which is a layer below it")
     return out
 
 

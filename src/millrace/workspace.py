@@ -19,6 +19,7 @@ from millrace.config import Config
 from millrace.errors import FormatError, UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
+from millrace.scan.files import Paths
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
@@ -37,8 +38,6 @@ WORKSPACE_FILE = "workspace.json"
 TOKEN_FILE = "token"  # noqa: S105 - a file's name
 TOKEN_VARIABLE = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
 _VERSION = 1
-
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
@@ -151,8 +150,9 @@ class Workspace:
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
         found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
-        for folder in {choice.folder for choice in found.chosen} - {None}:
-            self._keep_alive.add(folder)
+        for folder in {choice.folder for choice in found.chosen}:
+            if folder is not None:
+                self._keep_alive.add(folder)
         return Shuffle(manifest=found, stores={None: self.store}, remote=self._agents)
 
     def to_spark(self, shuffle: Shuffle) -> DataFrame:

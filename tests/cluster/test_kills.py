@@ -29,7 +29,9 @@ spark = start_session(cores=1)
 done = mr.open(sys.argv[1], spark).shuffle(sys.argv[2], keys="k", partitions=4)
 print("finished", done.report.ran, done.report.reused, flush=True)
 """
-ALL = sorted(value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400))
+ALL = sorted(
+    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
+)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,9 @@ from millrace.faults import ONCE_VARIABLE, VARIABLE
 pytestmark = pytest.mark.spark
 Cluster = Callable[..., AbstractContextManager[SparkSession]]
 FILES = 8
-ALL = sorted(value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400))
+ALL = sorted(
+    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
+)
 
 
 def write_files(folder: Path) -> Path:
@@ -93,9 +95,7 @@ def test_a_speculative_copy_wins_and_the_loser_changes_nothing(
         assert ws.open_shuffle(shuffle.query_id).manifest == before
 
 
-def test_a_killed_executor_costs_only_its_unfinished_work(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_killed_executor_costs_only_its_unfinished_work(cluster: Cluster, tmp_path: Path) -> None:
     source = write_files(tmp_path / "in")
     mill = tmp_path / "mill"
     with cluster(env={VARIABLE: "shuffle.task.start:sleep=0.7"}) as spark:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.spark
 Standalone = Callable[[Sequence[dict[str, str]]], AbstractContextManager[str]]
 Connected = Callable[[str], AbstractContextManager[SparkSession]]
 FILES = 8
-ALL = sorted(value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400))
+ALL = sorted(
+    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
+)
 IMPATIENT = mr.Config().with_options(fetch_retries_max=1, fetch_backoff_ms=10)
 
 

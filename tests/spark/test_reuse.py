@@ -106,9 +106,7 @@ def test_another_count_key_or_partitioner_is_other_work(
     assert "partitioner.partitions changed from 4 to 5" in count.report.reasons[0]
 
 
-def test_an_edit_of_the_same_size_and_time_is_noticed(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_edit_of_the_same_size_and_time_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     write_file(tmp_path / "in" / "f.parquet", 0)
     path = tmp_path / "in" / "f.parquet"
     ws = mr.open(tmp_path / "mill", spark)
@@ -200,9 +198,7 @@ def test_a_corrupt_output_is_caught_and_made_again_when_verified(
     assert values(mended) == expected(0, 1000)
 
 
-def test_two_identical_shuffles_at_once_both_end_right(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_two_identical_shuffles_at_once_both_end_right(spark: SparkSession, tmp_path: Path) -> None:
     write_files(tmp_path / "in")
     done: list[mr.Shuffle] = []
 

@@ -121,7 +121,7 @@ def test_files_of_every_format_are_read_natively(
                     out.write_table(table)
             case "csv":
                 pa.csv.write_csv(table, path + ".csv")
-            case "json":
+            case _:
                 table.to_pandas().to_json(path + ".json", orient="records", lines=True)
 
     shuffle = mr.open(tmp_path / "mill", spark).shuffle(folder, keys="cust", partitions=3)
@@ -237,9 +237,7 @@ def test_wrong_requests_are_refused_before_any_task_runs(
     assert ws.runs() == []
 
 
-def test_an_error_in_a_task_comes_back_as_its_own_kind(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_error_in_a_task_comes_back_as_its_own_kind(spark: SparkSession, tmp_path: Path) -> None:
     write_orders(tmp_path / "in", files=1)
     ws = mr.open(tmp_path / "mill", spark)
 

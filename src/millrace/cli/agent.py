@@ -40,7 +40,7 @@ _file = click.Path(exists=True, dir_okay=False)
     type=click.FloatRange(min=0.1),
     help="End when nobody called for this long. Default: never.",
 )
-def agent(  # noqa: PLR0913 - one for each option
+def agent(
     *,
     folder: str,
     host: str | None,

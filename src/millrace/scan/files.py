@@ -29,6 +29,7 @@ FORMATS: Final = {
     ".jsonl": "json",
     ".ndjson": "json",
 }
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4")
 _READ_BYTES: Final = 4 * MIB
 
@@ -66,8 +67,8 @@ class InputFile:
         return (now.size, now.mtime_ns, now.ctime_ns) == mine
 
 
-def find_files(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Files behind paths, folders and globs, each once, sorted. Names with `_` or `.` first are skipped."""
+def find_files(paths: Paths) -> list[str]:
+    """Files behind paths, folders and globs, each once, sorted; `_` or `.` first hides a name."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
@@ -82,9 +83,7 @@ def describe(path: str) -> InputFile:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise UserError(
-            f"input file {path} cannot be read: {error}\n  to fix: check the path and its rights"
-        ) from error
+        raise _unreadable(path, error) from error
     return InputFile(
         path=path, size=status.st_size, mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns
     )
@@ -102,9 +101,12 @@ def identify(path: str, *, now_ms: int, recent_ms: int, by_content: bool) -> Inp
 def content_checksum(path: str) -> str:
     """XXH3-128 of a file's bytes."""
     digest = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(_READ_BYTES):
-            digest.update(chunk)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(_READ_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise _unreadable(path, error) from error
     return str(digest.hexdigest())
 
 
@@ -130,6 +132,12 @@ def format_of(paths: Sequence[str], given: str | None) -> str:
     return kind
 
 
+def _unreadable(path: str, error: OSError) -> UserError:
+    return UserError(
+        f"input file {path} cannot be read: {error}\n  to fix: check the path and its rights"
+    )
+
+
 def _format_by_name(path: str) -> str | None:
     stem, ending = os.path.splitext(path.lower())
     if ending in COMPRESSED:
@@ -138,7 +146,8 @@ def _format_by_name(path: str) -> str | None:
 
 
 def _expand(path: str) -> list[str]:
-    path = path.removeprefix("file://")
+    path = path.removeprefix("file:")
+    path = "/" + path.lstrip("/") if path.startswith("//") else path
     if "://" in path:
         raise UserError(
             f"input {path} is not a local path\n"
@@ -147,30 +156,64 @@ def _expand(path: str) -> list[str]:
     full = os.path.abspath(os.path.expanduser(path))
     if os.path.isfile(full):
         return [full]
-    matches = [full] if os.path.isdir(full) else sorted(glob.glob(full, recursive=True))
+    matches = [full] if os.path.isdir(full) else _matches(full)
     files = [file for match in matches for file in _walk(match)]
     if not files:
         raise UserError(
             f"no input files at {path}\n"
-            f"  looked at: {full}\n  to fix: check the path; names beginning with _ or . are skipped"
+            f"  looked at: {full}\n"
+            "  to fix: check the path; names beginning with _ or . are skipped"
         )
     return files
+
+
+def _matches(pattern: str) -> list[str]:
+    """What a glob finds, judged by the names that its wildcards stand for."""
+    parts = pattern.split("/")
+    fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    found = []
+    for match in sorted(glob.glob(pattern, recursive=True)):
+        names = match.split("/")[fixed:]
+        if any(_hidden(name) for name in names):
+            continue
+        folders = names if os.path.isdir(match) else names[:-1]
+        for name in folders:
+            _refuse_partitioned(name, match)
+        found.append(match)
+    return found
 
 
 def _walk(path: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     files = []
-    for folder, below, names in os.walk(path):
+    seen: set[str] = set()
+    for folder, below, names in os.walk(path, followlinks=True, onerror=_cannot_list):
+        real = os.path.realpath(folder)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
         below[:] = sorted(name for name in below if not _hidden(name))
         for name in below:
-            if "=" in name:
-                raise UserError(
-                    f"folder {os.path.join(folder, name)} is partitioned by a column in its name\n"
-                    "  to fix: read it with Spark and pass the DataFrame, which has that column"
-                )
+            _refuse_partitioned(name, os.path.join(folder, name))
         files += [os.path.join(folder, name) for name in names if not _hidden(name)]
     return files
+
+
+def _refuse_partitioned(name: str, path: str) -> None:
+    if "=" in name:
+        raise UserError(
+            f"folder {path} is partitioned by a column in its name\n"
+            "  to fix: read it with Spark and pass the DataFrame, which has that column"
+        )
+
+
+def _cannot_list(error: OSError) -> None:
+    raise UserError(
+        f"input folder {error.filename} cannot be listed: {error}\n"
+        "  to fix: check its rights, or name the files to read"
+    ) from error
 
 
 def _hidden(name: str) -> bool:

@@ -71,14 +71,20 @@ def read(
             case "arrow":
                 yield from _read_arrow(split)
             case "csv":
-                if split.file.size:
+                if not is_empty(path):
                     with _open_csv(path, schema, options) as stream:
                         yield from stream
             case "json":
-                if split.file.size:
+                if not is_empty(path):
                     yield from _read_json(path, schema)
             case _:
                 raise AssertionError(kind)
+
+
+def is_empty(path: str) -> bool:
+    """Whether a text file, once uncompressed, has no byte."""
+    with pa.input_stream(path, compression="detect") as stream:
+        return not stream.read(1)
 
 
 def _read_parquet(
@@ -169,7 +175,7 @@ def _naming(path: str, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        text = str(error).strip().splitlines()[0][:300]
+        text = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
         raise UserError(
             f"input file {path} cannot be read as {kind}: {text}\n"
             "  to fix: repair or leave out the file; for CSV and JSON, give schema= if types vary"

@@ -27,7 +27,9 @@ def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
         if first is not None:
             rows = first.select(list(columns)).cast(schema)
             step = max(1, rows.num_rows // rows_each)
-            tables.append(pa.Table.from_batches([rows.take(pa.array(range(0, rows.num_rows, step)))]))
+            tables.append(
+                pa.Table.from_batches([rows.take(pa.array(range(0, rows.num_rows, step)))])
+            )
     return pa.concat_tables(tables)
 
 

@@ -6,7 +6,6 @@ so that `describe()` and the files' identities together say when two reads are t
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.scan import files, formats
-from millrace.scan.files import InputFile
+from millrace.scan.files import InputFile, Paths
 from millrace.scan.splits import FileShape, MapInput
-from millrace.shuffle.schema import conform, difference, plain_schema
+from millrace.shuffle.schema import conform_in_pieces, difference, plain_schema
 
 _FOOTER_THREADS: Final = 8
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
@@ -67,7 +66,12 @@ class Reader:
         for split in map_input.splits:
             check_unchanged(split.file)
             for batch in formats.read(self.format, split, self.schema, self.options, batch_bytes):
-                yield conform(batch, self.schema, where=f"input file {split.file.path}")
+                yield from conform_in_pieces(
+                    batch,
+                    self.schema,
+                    where=f"input file {split.file.path}",
+                    bytes_target=batch_bytes,
+                )
             check_unchanged(split.file)
 
 
@@ -81,7 +85,7 @@ class Listing:
 
 
 def open_source(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: Paths,
     listing: Listing,
     *,
     format: str | None = None,  # noqa: A002 - Spark users know it by this name
@@ -99,7 +103,7 @@ def open_source(
     listed = _identify_all(found, listing)
     if kind in formats.SELF_DESCRIBING:
         return _self_describing(kind, listed, schema)
-    wanted = schema or formats.infer_schema(kind, listed[0].path, chosen)
+    wanted = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
     shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
     return Source(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
 
@@ -116,7 +120,10 @@ def check_unchanged(file: InputFile) -> None:
 
 def has_content(recent: Mapping[str, str]) -> bool:
     """Whether files that times cannot tell apart still have the bytes that were recorded."""
-    return all(files.content_checksum(path) == content for path, content in recent.items())
+    try:
+        return all(files.content_checksum(path) == content for path, content in recent.items())
+    except UserError:
+        return False  # Gone or not to be read: then it is not what was recorded.
 
 
 def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
@@ -130,6 +137,17 @@ def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
 
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         return list(pool.map(identify, paths))
+
+
+def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
+    """The file that types are inferred from."""
+    for file in listed:
+        if not formats.is_empty(file.path):
+            return file.path
+    raise UserError(
+        f"all {kind} files are empty, so their columns are not known\n"
+        f"  found: {listed[0].path} and {len(listed) - 1} more\n  to fix: give schema="
+    )
 
 
 def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> Source:

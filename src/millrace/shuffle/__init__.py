@@ -1,1 +1,1 @@
-"""Data at rest by key: what a map task wrote, for every reduce partition, outliving its application."""
+"""Data at rest by key: what map tasks wrote for every partition, outliving the application."""

@@ -1,8 +1,8 @@
 """Removes what nobody needs: attempts past their time, leftovers of dead tasks, whole old runs.
 
 Removal and reuse meet without a lock. Cleanup marks an attempt, then looks once more who relies on
-it; a run that means to reuse an attempt says so first, then looks for the mark. Whichever comes
-second sees the other.
+it; a run that means to reuse an attempt says so first, then looks for marks. Whichever comes
+second sees the other. Each clean-up has a mark of its own, so that none takes back another's.
 
 Invariant: the latest attempt of a map task, and any attempt that a manifest or a running stage
 points to, is not removed. Doing it twice removes nothing more.
@@ -10,16 +10,17 @@ points to, is not removed. Doing it twice removes nothing more.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from millrace.config import Config
-from millrace.errors import FormatError, UserError
+from millrace.errors import FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
 from millrace.shuffle import attempts, layout, reader, reuse, runs
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import LocalStore, vanished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +47,19 @@ def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Confi
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         alive = runs.is_alive(store, query_id, now_ms=now_ms, config=config)
         for stage_id in runs.stages(store, query_id):
+            # A running stage has yet to say which of its attempts it relies on.
+            undecided = alive and runs.find_manifest(store, query_id, stage_id) is None
             for task in runs.map_tasks(store, query_id, stage_id):
                 found = reader.list_attempts(store, task, run_is_alive=alive)
-                old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
                 left += attempts.abandoned(
                     found, now_ms=now_ms, grace_ms=config.unfinished_grace_ms
                 )
-    expired, freed = _remove_marked(store, old, apart_from=())
-    abandoned = tuple(a for a in left if store.discard(layout.attempt_folder(a)))
+                if not undecided:
+                    old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
+    stale_ms = now_ms - config.unfinished_grace_ms
+    expired, freed = _remove_marked(store, old, apart_from=(), stale_ms=stale_ms)
+    abandoned = _remove_unfinished(store, left)
+    _remove_leftovers(store, stale_ms)
     return Removed(expired=expired, abandoned=abandoned, bytes=freed)
 
 
@@ -62,14 +68,13 @@ def sweep_stage(store: LocalStore, query_id: QueryId, stage_id: StageId) -> tupl
 
     A task that still writes one is of no use to anybody; it fails and changes nothing.
     """
-    swept = []
-    for task in runs.map_tasks(store, query_id, stage_id):
-        for found in reader.list_attempts(store, task):
-            if isinstance(found, attempts.Unfinished) and store.discard(
-                layout.attempt_folder(found.id)
-            ):
-                swept.append(found.id)
-    return tuple(swept)
+    left = [
+        found.id
+        for task in runs.map_tasks(store, query_id, stage_id)
+        for found in reader.list_attempts(store, task)
+        if isinstance(found, attempts.Unfinished)
+    ]
+    return _remove_unfinished(store, left)
 
 
 def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Config) -> Removed:
@@ -83,12 +88,17 @@ def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Con
         for query_id in map(QueryId, store.numbers(layout.SHUFFLE))
         if _age_ms(store, query_id, now_ms) >= older_than_ms
         and not runs.is_alive(store, query_id, now_ms=now_ms, config=config)
+        and not _is_beginning(store, query_id, now_ms=now_ms, config=config)
     ]
     had = [query_id for query_id in doomed if store.exists(layout.query_path(query_id))]
     everything = [a for query_id in doomed for a in _all_attempts(store, query_id)]
-    removed, freed = _remove_marked(store, everything, apart_from=doomed, first=doomed)
+    stale_ms = now_ms - config.unfinished_grace_ms
+    removed, freed = _remove_marked(
+        store, everything, apart_from=doomed, first=doomed, stale_ms=stale_ms
+    )
     for query_id in doomed:
-        _remove_shell(store, query_id)
+        _remove_shell(store, query_id, now_ms)
+    reuse.sweep(store)
     return Removed(expired=removed, runs=tuple(had), bytes=freed)
 
 
@@ -98,11 +108,11 @@ def _remove_marked(
     *,
     apart_from: Collection[QueryId],
     first: Sequence[QueryId] = (),
+    stale_ms: int,
 ) -> tuple[tuple[AttemptId, ...], int]:
     """Mark, look again, remove. `first` are runs whose own claims go before their attempts do."""
-    marks = {a: f"{layout.attempt_folder(a)}/{layout.REMOVING_FILE}" for a in candidates}
-    for mark in marks.values():
-        store.create(mark, b"")
+    cleaner = secrets.token_hex(8)
+    marked = [attempt for attempt in candidates if _mark(store, attempt, cleaner)]
     fault("shuffle.cleanup.after_mark")
     relied = runs.relied_on(store, apart_from=apart_from)
     for query_id in first:
@@ -110,9 +120,9 @@ def _remove_marked(
     fault("shuffle.cleanup.after_claims")
     removed: list[AttemptId] = []
     freed = 0
-    for attempt, mark in marks.items():
+    for attempt in marked:
         if attempt in relied:
-            store.remove_file(mark)
+            _unmark(store, attempt, cleaner, stale_ms=stale_ms)
             continue
         index = _index_or_none(store, attempt)
         if store.discard(layout.attempt_folder(attempt)):
@@ -123,6 +133,57 @@ def _remove_marked(
     return tuple(removed), freed
 
 
+def _remove_unfinished(store: LocalStore, candidates: Sequence[AttemptId]) -> tuple[AttemptId, ...]:
+    """Mark, look again whether it is still unfinished, remove."""
+    cleaner = secrets.token_hex(8)
+    removed = []
+    for attempt in candidates:
+        if not _mark(store, attempt, cleaner):
+            continue
+        if _index_or_none(store, attempt) is not None:
+            _unmark(store, attempt, cleaner)
+        elif store.discard(layout.attempt_folder(attempt)):
+            removed.append(attempt)
+    return tuple(removed)
+
+
+def _mark(store: LocalStore, attempt: AttemptId, cleaner: str) -> bool:
+    """Say that an attempt is about to go; False if it went already."""
+    try:
+        return store.create(layout.removal_mark(attempt, cleaner), b"")
+    except StorageError as error:
+        if vanished(error):
+            return False
+        raise
+
+
+def _unmark(
+    store: LocalStore, attempt: AttemptId, cleaner: str, *, stale_ms: int | None = None
+) -> None:
+    """Take back one's own mark, and those that clean-ups left which died long ago."""
+    store.remove_file(layout.removal_mark(attempt, cleaner))
+    folder = layout.attempt_folder(attempt)
+    for name in store.names(folder):
+        changed = store.changed_at_ms(f"{folder}/{name}")
+        if (
+            layout.is_removal_mark(name)
+            and stale_ms is not None
+            and changed is not None
+            and changed <= stale_ms
+        ):
+            store.remove_file(f"{folder}/{name}")
+
+
+def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
+    """Remove drafts that dead drivers left, and words of attempts that are gone."""
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        store.remove_drafts(layout.query_folder(query_id), changed_before_ms=stale_ms)
+        for stage_id in runs.stages(store, query_id):
+            folder = layout.stage_folder(query_id, stage_id)
+            store.remove_drafts(folder, changed_before_ms=stale_ms)
+    reuse.sweep(store)
+
+
 def _remove_claims(store: LocalStore, query_id: QueryId) -> None:
     store.remove_file(layout.query_path(query_id))
     for stage_id in runs.stages(store, query_id):
@@ -130,13 +191,16 @@ def _remove_claims(store: LocalStore, query_id: QueryId) -> None:
         store.remove_file(layout.reusing_path(query_id, stage_id))
 
 
-def _remove_shell(store: LocalStore, query_id: QueryId) -> None:
-    """Remove a run's empty folders; the newest run keeps its own, so that its number is not reused."""
+def _remove_shell(store: LocalStore, query_id: QueryId, now_ms: int) -> None:
+    """Remove a run's empty folders; the newest keeps its own, so that its number is not reused."""
     for stage_id in runs.stages(store, query_id):
         for task in runs.map_tasks(store, query_id, stage_id):
             store.remove_folder_if_empty(layout.task_folder(task))
-        store.remove_folder_if_empty(layout.stage_folder(query_id, stage_id))
+        folder = layout.stage_folder(query_id, stage_id)
+        store.remove_drafts(folder, changed_before_ms=now_ms)
+        store.remove_folder_if_empty(folder)
     store.remove_file(layout.alive_path(query_id))
+    store.remove_drafts(layout.query_folder(query_id), changed_before_ms=now_ms)
     if query_id != store.numbers(layout.SHUFFLE)[-1]:
         store.remove_folder_if_empty(layout.query_folder(query_id))
 
@@ -148,6 +212,14 @@ def _all_attempts(store: LocalStore, query_id: QueryId) -> list[AttemptId]:
         for task in runs.map_tasks(store, query_id, stage_id)
         for number in store.numbers(layout.task_folder(task))
     ]
+
+
+def _is_beginning(store: LocalStore, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
+    """Whether somebody claimed the number just now and has not yet said anything."""
+    folder = layout.query_folder(query_id)
+    changed = store.changed_at_ms(folder)
+    young = changed is not None and now_ms - changed < config.run_silent_ms_max
+    return young and not store.names(folder)
 
 
 def _age_ms(store: LocalStore, query_id: QueryId, now_ms: int) -> int:

@@ -1,7 +1,7 @@
 """A finished shuffle, to be read: by this process, with or without Spark running.
 
-Invariant: reads follow the manifest. A map output in a folder of this host is mapped; one on another
-host is fetched through that host's agent; neither is taken for empty because it is missing.
+Invariant: reads follow the manifest. A map output in a folder of this host is mapped; one on
+another host is fetched through that host's agent; neither is taken for empty because it is missing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,6 @@ class Remote(Protocol):
 
     def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
         """The index of an attempt."""
-
-    def fetch_all(
-        self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
-    ) -> Iterator[pa.Buffer]:
-        """The bytes of many partitions, each found right, in the order asked for."""
 
     def fetch_all(
         self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
@@ -192,7 +187,7 @@ class Shuffle:
         """What is wrong with a part of a map output, if anything, and its size."""
         rows = size = 0
         try:
-            for _, _, data in self._data([(choice, meta)]):
+            for data in self._data([(choice, meta)]):
                 rows = sum(batch.num_rows for batch in reader.decode(data, self.schema))
                 size = data.size
         except (MillraceError, pa.ArrowException) as error:
@@ -207,23 +202,22 @@ class Shuffle:
             (choice, reader.partition_meta(self._index(choice), partition))
             for choice in self.manifest.chosen
         )
-        for _, _, data in self._data(wanted):
+        for data in self._data(wanted):
             yield from reader.decode(data, self.schema, columns)
 
-    def _data(
-        self, wanted: Iterable[tuple[Choice, PartitionMeta]]
-    ) -> Iterator[tuple[Choice, PartitionMeta, pa.Buffer]]:
-        """The bytes of parts of map outputs that have rows: those here mapped, others fetched."""
+    def _data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
+        """The bytes of parts that have rows: those here mapped, others fetched many at a time."""
         for remote, group in groupby(wanted, key=lambda pair: self._remote_for(pair[0])):
             parts = [(choice, meta) for choice, meta in group if meta.rows]
             if remote is None:
                 for choice, meta in parts:
-                    store = self.stores[choice.folder]
-                    yield choice, meta, reader.map_partition(store, choice.attempt, meta)
-                continue
-            asked = ((c.folder, c.attempt, meta) for c, meta in parts if c.folder is not None)
-            for (choice, meta), data in zip(parts, remote.fetch_all(asked), strict=True):
-                yield choice, meta, data
+                    yield reader.map_partition(self.stores[choice.folder], choice.attempt, meta)
+            else:
+                yield from remote.fetch_all(
+                    (choice.folder, choice.attempt, meta)
+                    for choice, meta in parts
+                    if choice.folder is not None
+                )
 
     def _index(self, choice: Choice) -> MapTaskIndex:
         known = self.registry.tasks.get(choice.attempt.task, {}).get(choice.attempt.attempt)
@@ -244,15 +238,6 @@ class Shuffle:
             )
         self.registry.register(index, choice.folder)
         return index
-
-    def _all_data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
-        """The bytes in the order asked for; those of other hosts are fetched many at a time."""
-        for here, run in groupby(wanted, lambda one: isinstance(self._place(one[0]), LocalStore)):
-            if here:
-                yield from (self._data(choice, meta) for choice, meta in run)
-            else:
-                assert self.remote is not None
-                yield from self.remote.fetch_all(_elsewhere(choice, meta) for choice, meta in run)
 
     def _remote_for(self, choice: Choice) -> Remote | None:
         """Who can fetch a map output; None if its folder is on this host."""

@@ -122,6 +122,16 @@ def number(name: str) -> int | None:
     return value if value <= ID_MAX else None
 
 
+def removal_mark(attempt: AttemptId, cleaner: str) -> str:
+    """File by which one clean-up says that it is about to remove an attempt."""
+    return f"{attempt_folder(attempt)}/{REMOVING_FILE}-{_hex(cleaner)}"
+
+
+def is_removal_mark(name: str) -> bool:
+    """Whether a file in an attempt's folder is somebody's mark."""
+    return name.startswith(REMOVING_FILE)
+
+
 def is_payload_name(name: str) -> bool:
     """Whether an index may name this file: the only names a reader follows."""
     if name == DATA_FILE:
@@ -131,14 +141,13 @@ def is_payload_name(name: str) -> bool:
 
 
 def _checked(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ID_MAX:
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= value <= ID_MAX:
         raise UserError(f"not an id: {value!r}\n  to fix: give a whole number from 0 to 2**64 - 1")
     return value
 
 
 def _hex(value: str) -> str:
     if not _HEX.fullmatch(value):
-        raise UserError(
-            f"not a fingerprint: {value!r}\n  to fix: give 16 to 64 hexadecimal digits"
-        )
+        raise UserError(f"not a fingerprint: {value!r}\n  to fix: give 16 to 64 hexadecimal digits")
     return value

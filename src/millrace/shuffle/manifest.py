@@ -92,7 +92,8 @@ def decode(data: bytes, *, where: str) -> Manifest:
         if document["version"] != VERSION:
             raise FormatError(
                 f"{where} has manifest version {document['version']}, this Millrace reads "
-                f"version {VERSION}\n  to fix: read it with the Millrace that wrote it, or a newer one"
+                f"version {VERSION}\n"
+                "  to fix: read it with the Millrace that wrote it, or a newer one"
             )
         return Manifest(
             query_id=QueryId(document["query_id"]),
@@ -106,7 +107,7 @@ def decode(data: bytes, *, where: str) -> Manifest:
             partition_bytes=tuple(document["partition_bytes"]),
             choices=document["choices"],
         )
-    except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
         raise FormatError(
             f"{where} cannot be read as a manifest: {type(error).__name__}: {error}\n"
             "  to fix: run the shuffle again"
@@ -122,8 +123,11 @@ def decode_references(data: bytes, *, where: str) -> tuple[AttemptId, ...]:
     """Read `reusing.json`."""
     try:
         return tuple(parse_attempt(text) for text in json.loads(data)["attempts"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            f"{where} cannot be read: {type(error).__name__}: {error}\n"
+            "  to fix: drop the run that it belongs to"
+        ) from error
 
 
 def parse_attempt(text: str) -> AttemptId:

@@ -21,9 +21,7 @@ from millrace.transport.addresses import known_agents
 Batches = Iterator[pa.RecordBatch]
 
 
-def to_frame(
-    spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config
-) -> DataFrame:
+def to_frame(spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config) -> DataFrame:
     """The rows of a shuffle, partition by partition."""
     types = from_arrow_schema(shuffle.schema, prefer_timestamp_ntz=True)
     wanted = to_arrow_schema(types, timezone="UTC")

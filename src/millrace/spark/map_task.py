@@ -104,7 +104,9 @@ def run_frame_tasks(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         folder, agent, store = stage.folders.here(stage.config)
-        map_task = MapTask(TaskContext.get().partitionId())
+        context = TaskContext.get()
+        assert context is not None, "only Spark runs this"
+        map_task = MapTask(context.partitionId())
         index = _write(stage, store, map_task, batches, None)
         yield encode_result(
             Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)

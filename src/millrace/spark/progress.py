@@ -37,7 +37,9 @@ def print_summary(shuffle: Shuffle) -> None:
 class Progress:
     """Watches the indexes appear. Silent when nobody is looking."""
 
-    def __init__(self, store: LocalStore, query_id: QueryId, stage_id: StageId, *, total: int):
+    def __init__(
+        self, store: LocalStore, query_id: QueryId, stage_id: StageId, *, total: int
+    ) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id
         console = Console(stderr=True)
         self._bar = RichProgress(

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ from millrace.keys import (
     RoundRobinPartitioner,
     sample_bounds,
 )
+from millrace.scan.files import Paths
 from millrace.scan.sample import sample
 from millrace.scan.source import Listing, Source, open_source
 from millrace.shuffle import runs
@@ -72,15 +73,19 @@ class FileOptions:
 
 
 def shuffle(
-    spark: SparkSession, place: Place, source: Any, asked: Asked, files: FileOptions  # noqa: ANN401
+    spark: SparkSession,
+    place: Place,
+    source: Paths | DataFrame,
+    asked: Asked,
+    files: FileOptions,
 ) -> Shuffle:
     """Check the request and run it."""
     if asked.reuse not in REUSE:
         raise UserError(f"reuse is {asked.reuse!r}\n  to fix: use {', '.join(REUSE)}")
-    if hasattr(source, "mapInArrow"):
+    if isinstance(source, DataFrame):
         if files.given():
             raise UserError(f"{files.given()[0]}= is for files, and the source is a DataFrame")
-        return _of_frame(spark, place, cast("DataFrame", source), asked)
+        return _of_frame(spark, place, source, asked)
     listing = Listing(
         now_ms=time.time_ns() // 1_000_000,
         recent_ms=place.config.recent_ms,
@@ -99,7 +104,9 @@ def _of_files(
     config = place.config
     count = asked.partitions
     if count is None:
-        count = min(config.partitions_max, max(1, -(-source.bytes // config.partition_bytes_target)))
+        count = min(
+            config.partitions_max, max(1, -(-source.bytes // config.partition_bytes_target))
+        )
     asked = replace(asked, partitions=count)
     choices: dict[str, Any] = {}
     if _needs_bounds(asked):
@@ -107,7 +114,9 @@ def _of_files(
         _check_keys(asked, source.schema)
         bounds = _recorded_bounds(place, request) if asked.reuse != "no" else None
         if bounds is None:
-            bounds = sample_bounds(sample(source, asked.key_list(), config), asked.key_list(), count)
+            bounds = sample_bounds(
+                sample(source, asked.key_list(), config), asked.key_list(), count
+            )
         choices = {"request": request, "bounds": _encode_table(bounds)}
         asked = replace(asked, bounds=bounds)
     by = make_partitioner(asked)
@@ -120,13 +129,16 @@ def _of_files(
 
 def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked) -> Shuffle:
     if asked.partitions is None and asked.bounds is None and not hasattr(asked.partitioner, "ids"):
-        raise UserError("partitions= is missing\n  to fix: give it; a DataFrame's size is not known")
+        raise UserError(
+            "partitions= is missing\n  to fix: give it; a DataFrame's size is not known"
+        )
     schema = plain_schema(frame.limit(0).toArrow().schema)
     if _needs_bounds(asked):
         _check_keys(asked, schema)
         keys = asked.key_list()
         rows = frame.select(*keys).limit(place.config.sample_rows_max).toArrow()
-        asked = replace(asked, bounds=sample_bounds(rows, keys, asked.partitions))
+        count = 1 if asked.partitions is None else asked.partitions
+        asked = replace(asked, bounds=sample_bounds(rows, keys, count))
     by = make_partitioner(asked)
     by.check(schema)
     plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
@@ -147,7 +159,9 @@ def make_partitioner(asked: Asked) -> Partitioner:
     if kind in ("hash", "range") and not keys:
         raise UserError(f"a {kind} shuffle needs keys\n  to fix: give keys= the column or columns")
     if kind in ("round_robin", "broadcast") and keys:
-        raise UserError(f"a {kind} shuffle has no keys\n  found: keys={keys}\n  to fix: leave it out")
+        raise UserError(
+            f"a {kind} shuffle has no keys\n  found: keys={keys}\n  to fix: leave it out"
+        )
     match kind:
         case "hash":
             return HashPartitioner(keys, count)
@@ -167,7 +181,9 @@ def _needs_bounds(asked: Asked) -> bool:
 
 def _check_keys(asked: Asked, schema: pa.Schema) -> None:
     """Let the partitioner's own check speak before rows are sampled by these keys."""
-    HashPartitioner(asked.key_list(), 1 if asked.partitions is None else asked.partitions).check(schema)
+    HashPartitioner(asked.key_list(), 1 if asked.partitions is None else asked.partitions).check(
+        schema
+    )
 
 
 def _recorded_bounds(place: Place, request: Mapping[str, Any]) -> pa.Table | None:

@@ -41,7 +41,7 @@ def start_session(app_name: str = "millrace", *, cores: int | None = None) -> Sp
 
 
 def check_java() -> None:
-    """Raise unless a Java that Spark can use is found, naming what was found and what to install."""
+    """Raise unless a Java that Spark can use is found; say what was found and what to install."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     advice = f"  to fix: install Java {JAVA_VERSION_MIN} (Debian and Ubuntu: {JAVA_PACKAGE})"

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.version import __version__
 from millrace.config import Config
 from millrace.errors import DataLost, Retriable
 from millrace.faults import fault
@@ -42,6 +41,7 @@ from millrace.spark.tasks import collect, run_tasks
 from millrace.transport.addresses import known_agents, record_agent
 from millrace.transport.client import Agents
 from millrace.transport.keep_alive import KeepAlive
+from millrace.version import __version__
 
 STAGE: Final = StageId(0)
 _ROUNDS_MAX: Final = 3
@@ -179,7 +179,11 @@ def _begin(
     about = {
         "user": getpass.getuser(),
         "host": socket.gethostname(),
-        "versions": {**versions(), "pyspark": pyspark.__version__, "python": platform.python_version()},
+        "versions": {
+            **versions(),
+            "pyspark": pyspark.__version__,
+            "python": platform.python_version(),
+        },
         "master": spark.conf.get("spark.master", None),
         "map_tasks": map_tasks,
         "choices": dict(request.choices),
@@ -265,9 +269,7 @@ def _run_missing(
         stage, source.reader(), [[missing[n] for n in share] for share in shares]
     )
     with Progress(place.store, stage.query_id, STAGE, total=len(missing)) as progress:
-        table = run_tasks(
-            spark, len(shares), function, map_task.RESULT_SCHEMA, watch=progress.look
-        )
+        table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=progress.look)
     fault("shuffle.driver.after_tasks")
     for result in map_task.decode_results(table):
         work.done[result.map_task] = result

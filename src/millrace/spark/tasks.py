@@ -19,7 +19,9 @@ from millrace import errors
 from millrace.errors import MillraceError, TaskFailed
 
 _POLL_S: Final = 0.1
-_RAISED: Final = re.compile(r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
+_RAISED: Final = re.compile(
+    r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL
+)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -80,14 +82,16 @@ def is_connect(spark: SparkSession) -> bool:
 def from_task(error: BaseException) -> BaseException:
     """The error a task raised, as its own kind; any other as `TaskFailed` with its text."""
     text = str(error)
-    found = None
-    for found in _RAISED.finditer(text):
-        pass
-    if found is not None:
-        kind = getattr(errors, found[1], None)
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        kind = getattr(errors, raised[-1][1], None)
         if isinstance(kind, type) and issubclass(kind, MillraceError):
-            return kind(_message(found[2]))
-    return TaskFailed(f"a Spark task failed\n{text.strip()}") if isinstance(error, Exception) else error
+            return kind(_message(raised[-1][2]))
+    return (
+        TaskFailed(f"a Spark task failed\n{text.strip()}")
+        if isinstance(error, Exception)
+        else error
+    )
 
 
 def _message(text: str) -> str:
