@@ -154,7 +154,7 @@ def test_no_file_names_a_package_registry() -> None:
         path
         for folder in ("src", "tests", "docs", "scripts", "benchmarks", "examples", ".ci")
         for path in (root / folder).rglob("*")
-        if path.is_file() and path.suffix not in {".so", ".pyc", ".png"}
+        if path.is_file() and path.suffix in {".py", ".md", ".c", ""} and ".data" not in path.parts
     ]
     texts += [root / "README.md", root / "Makefile", root / "pyproject.toml"]
     found = [
