@@ -1,26 +1,34 @@
 """Which Arrow types a shuffle's files hold, and how schemas are compared. Pure.
 
 Dictionary, view and run-end-encoded columns share buffers between rows that part ways in a
-shuffle, so each partition would carry everyone's values. They are written as what they encode.
+shuffle, so each partition would carry everyone's values. They are written as what they encode, and
+extension types as what they store. Every field may be null: map outputs of files that differ in
+that are read together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from millrace.errors import UserError
 
+_FIRST_PIECE_ROWS: Final = 4096
+
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as it is written: same names, encodings undone, no metadata."""
-    return pa.schema(
-        [pa.field(f.name, plain_type(f.type), nullable=f.nullable, metadata=None) for f in schema]
-    )
+    """The schema as it is written: same names, encodings undone, all nullable, no metadata."""
+    return pa.schema([_plain_field(field.name, field.type) for field in schema])
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type that `kind` encodes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain_type(kind.storage_type)
     if pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
         return plain_type(kind.value_type)
     if pt.is_string_view(kind):
@@ -30,13 +38,13 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if pt.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+        return pa.list_(_plain_field("item", kind.value_type), kind.list_size)
     if pt.is_large_list(kind) or pt.is_large_list_view(kind):
-        return pa.large_list(_plain_field(kind.value_field))
+        return pa.large_list(_plain_field("item", kind.value_type))
     if pt.is_list(kind) or pt.is_list_view(kind):
-        return pa.list_(_plain_field(kind.value_field))
+        return pa.list_(_plain_field("item", kind.value_type))
     if pt.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
+        return pa.struct([_plain_field(field.name, field.type) for field in kind])
     return kind
 
 
@@ -54,6 +62,24 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, *, where: str) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def conform_in_pieces(
+    batch: pa.RecordBatch, schema: pa.Schema, *, where: str, bytes_target: int
+) -> Iterator[pa.RecordBatch]:
+    """The batch in `schema`, cut so that undone encodings take about `bytes_target` at a time.
+
+    A small dictionary can stand for any amount of bytes.
+    """
+    if batch.schema.equals(schema):
+        yield batch
+        return
+    begin, rows = 0, _FIRST_PIECE_ROWS
+    while begin < batch.num_rows:
+        piece = conform(batch.slice(begin, rows), schema, where=where)
+        begin += piece.num_rows
+        rows = max(1, min(bytes_target * piece.num_rows // max(1, piece.nbytes), rows * 16))
+        yield piece
+
+
 def difference(found: pa.Schema, expected: pa.Schema) -> str | None:
     """The first difference in names or types, in words; None if there is none."""
     if found.names != expected.names:
@@ -68,15 +94,53 @@ def difference(found: pa.Schema, expected: pa.Schema) -> str | None:
     return None
 
 
-def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, plain_type(field.type), nullable=field.nullable)
+def _plain_field(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, plain_type(kind))
 
 
 def _decode(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
+    have = column.type
+    if have == kind:
         return column
-    if pt.is_run_end_encoded(column.type):
-        return _decode(pa.compute.run_end_decode(column), kind)
-    if pt.is_dictionary(column.type):
+    if isinstance(have, pa.BaseExtensionType):
+        return _decode(column.storage, kind)
+    if pt.is_run_end_encoded(have):
+        return _decode(pc.run_end_decode(column), kind)
+    if pt.is_dictionary(have):
         return _decode(column.dictionary_decode(), kind)
+    if pt.is_struct(have):
+        children = [_decode(column.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
+    if pt.is_map(have):
+        return _decode_map(column, kind)
+    if pt.is_fixed_size_list(have):
+        width = kind.list_size
+        values = column.values.slice(column.offset * width, len(column) * width)
+        items = _decode(values, kind.value_type)
+        return pa.FixedSizeListArray.from_arrays(items, type=kind, mask=column.is_null())
+    if pt.is_list(kind) or pt.is_large_list(kind):
+        return _decode_list(column, kind)
     return column.cast(kind)
+
+
+def _decode_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Lists and list views, from their flattened values and each one's length."""
+    large = pt.is_large_list(kind)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+    offsets = _offsets(lengths).cast(pa.int64() if large else pa.int32())
+    make = pa.LargeListArray if large else pa.ListArray
+    items = _decode(column.flatten(), kind.value_type)
+    return make.from_arrays(offsets, items, type=kind, mask=column.is_null())
+
+
+def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
+    ends = column.offsets
+    begin, end = ends[0].as_py(), ends[-1].as_py()
+    keys = _decode(column.keys.slice(begin, end - begin), kind.key_type)
+    items = _decode(column.items.slice(begin, end - begin), kind.item_type)
+    offsets = pc.subtract(ends, ends[0])
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=column.is_null())
+
+
+def _offsets(lengths: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
