@@ -1,39 +1,101 @@
 """The two forms of an attempt's rows: a file per partition, or one file with a range per partition.
 
-Each partition is a complete Arrow IPC stream either way. `PartFiles` writes slices as they come
-and keeps a bounded number of files open. `OneFile` collects slices in memory, spills them to one
-file when they grow too large, and at the end puts each partition's pieces together.
+Each partition is a complete Arrow IPC stream either way. `PartFiles` appends slices to their files
+as they come; slices too small to be worth a batch wait in a spill file until there are enough of
+them. `OneFile` collects slices in memory, spills them when they grow too many, and at the end puts
+each partition's pieces together.
+
+Invariant: the batches of a partition have rows in input order, and are few and large whatever the
+memory limit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 import xxhash
 
-from millrace.config import MIB, Config
+from millrace.config import KIB, MIB, Config
 from millrace.ids import ReducePartition
 from millrace.keys import Split
 from millrace.shuffle import layout
 from millrace.shuffle.index import PartitionMeta
 
 SPILL_FILE: Final = "spill.tmp"
+BATCH_ROWS_MIN: Final = 4096
 _WRITE_BUFFER_BYTES: Final = 1 * MIB
+_WORTH_A_BATCH_BYTES: Final = 128 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """Part of a file that is one stream."""
+
+    offset: int
+    bytes: int
+    rows: int
+    batches: int
+
+
+@dataclass(slots=True)
+class _Spill:
+    """A file beside the payload for rows that wait. It is never compressed, and gone at the end."""
+
+    folder: str
+    schema: pa.Schema
+    out: pa.NativeFile | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return os.path.join(self.folder, SPILL_FILE)
+
+    def put(self, batches: Iterable[pa.RecordBatch]) -> _Range:
+        """Write batches as one stream."""
+        if self.out is None:
+            self.out = pa.BufferedOutputStream(pa.OSFile(self.path, "wb"), _WRITE_BUFFER_BYTES)
+        return write_range(self.out, batches, self.schema, _options("none"))
+
+    def get(self, ranges: Sequence[_Range]) -> Iterator[pa.RecordBatch]:
+        """Read ranges back, in order, mapped."""
+        if not ranges:
+            return
+        assert self.out is not None
+        self.out.flush()
+        with pa.memory_map(self.path) as mapped:
+            for part in ranges:
+                mapped.seek(part.offset)
+                yield from pa.ipc.open_stream(mapped.read_buffer(part.bytes))
+
+    def remove(self) -> None:
+        """Close and delete it."""
+        if self.out is not None:
+            self.abort()
+            os.unlink(self.path)
+
+    def abort(self) -> None:
+        """Close it as far as that is possible."""
+        if self.out is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self.out.close()
 
 
 @dataclass(slots=True)
 class _Open:
-    """A partition's file while it is written."""
+    """A partition's file while it is written, and its slices that wait."""
 
     file: pa.NativeFile
     stream: pa.ipc.RecordBatchStreamWriter
     rows: int = 0
     batches: int = 0
+    waiting: list[_Range] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -44,27 +106,41 @@ class PartFiles:
     schema: pa.Schema
     partitions: int
     config: Config
+    spill: _Spill = field(init=False)
     open: dict[int, _Open] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Have a place for slices that wait."""
+        self.spill = _Spill(self.folder, self.schema)
+
     def write(self, split: Split) -> None:
-        """Append each partition's slice to its file."""
+        """Append each partition's slice to its file, or put it aside until it is worth that."""
         for partition in range(self.partitions):
             rows = split.rows(partition)
-            if rows:
-                target = self.open.get(partition) or self._start(partition)
-                target.stream.write_batch(split.part(partition))
-                target.rows += rows
-                target.batches += 1
+            if not rows:
+                continue
+            target = self.open.get(partition) or self._start(partition)
+            part = split.part(partition)
+            target.waiting_rows += rows
+            target.waiting_bytes += part.nbytes
+            if _worth_a_batch(target.waiting_rows, target.waiting_bytes):
+                self._append(target, part)
+            else:
+                target.waiting.append(self.spill.put([part]))
 
     def finish(self) -> list[PartitionMeta]:
         """Close all files and describe them."""
         for target in self.open.values():
+            if target.waiting:
+                self._append(target)
             target.stream.close()
             target.file.close()
+        self.spill.remove()
         return [self._describe(partition) for partition in range(self.partitions)]
 
     def abort(self) -> None:
         """Close files as far as that is possible."""
+        self.spill.abort()
         for target in self.open.values():
             with contextlib.suppress(OSError, pa.ArrowException):
                 target.file.close()
@@ -72,9 +148,19 @@ class PartFiles:
     def _start(self, partition: int) -> _Open:
         name = layout.part_file(ReducePartition(partition))
         file = pa.OSFile(os.path.join(self.folder, name), "wb")
-        stream = pa.ipc.new_stream(file, self.schema, options=write_options(self.config))
+        stream = pa.ipc.new_stream(file, self.schema, options=_options(self.config.compression))
         self.open[partition] = _Open(file, stream)
         return self.open[partition]
+
+    def _append(self, target: _Open, last: pa.RecordBatch | None = None) -> None:
+        """Write what waits and `last` as one batch."""
+        pieces = [*self.spill.get(target.waiting), *([] if last is None else [last])]
+        batch = _one(pieces)
+        target.stream.write_batch(batch)
+        target.rows += batch.num_rows
+        target.batches += 1
+        target.waiting.clear()
+        target.waiting_rows = target.waiting_bytes = 0
 
     def _describe(self, partition: int) -> PartitionMeta:
         target = self.open.get(partition)
@@ -94,16 +180,6 @@ class PartFiles:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Range:
-    """Part of a file that is one partition's stream."""
-
-    offset: int
-    bytes: int
-    rows: int
-    batches: int
-
-
 @dataclass(slots=True)
 class OneFile:
     """One `data.ipc`, each partition's rows a range of it."""
@@ -112,90 +188,112 @@ class OneFile:
     schema: pa.Schema
     partitions: int
     config: Config
+    spill: _Spill = field(init=False)
     pending: list[Split] = field(default_factory=list)
     pending_bytes: int = 0
-    spill: pa.NativeFile | None = None
     spills: list[list[_Range]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Have a place for slices that are too many to hold."""
+        self.spill = _Spill(self.folder, self.schema)
 
     def write(self, split: Split) -> None:
         """Keep the slices; write them aside when there are too many."""
         self.pending.append(split)
         self.pending_bytes += split.nbytes
-        if self.pending_bytes >= self.config.task_memory_bytes_max // 2:
-            self._spill()
+        if self.pending_bytes >= self.config.task_memory_bytes_max * 3 // 8:
+            self._put_aside()
 
     def finish(self) -> list[PartitionMeta]:
         """Put each partition's pieces together into `data.ipc`."""
-        data_path = os.path.join(self.folder, layout.DATA_FILE)
+        if self.spills and self.pending:
+            self._put_aside()
         if not self.spills and not self.pending:
             return [_empty(partition) for partition in range(self.partitions)]
-        if self.spill is not None:
-            self.spill.close()
-        spilled = self._map_spill()
-        with pa.OSFile(data_path, "wb") as raw:
+        path = os.path.join(self.folder, layout.DATA_FILE)
+        options = _options(self.config.compression)
+        with pa.OSFile(path, "wb") as raw:
             out = pa.BufferedOutputStream(raw, _WRITE_BUFFER_BYTES)
             ranges = [
-                self._write_range(out, self._pieces(spilled, partition))
+                write_range(out, self._batches(partition), self.schema, options)
                 for partition in range(self.partitions)
             ]
             out.flush()
-        if self.spills:
-            os.unlink(os.path.join(self.folder, SPILL_FILE))
-        with pa.memory_map(data_path) as mapped:
+        self.spill.remove()
+        with pa.memory_map(path) as mapped:
             return [_describe_range(mapped, p, part) for p, part in enumerate(ranges)]
 
     def abort(self) -> None:
         """Close the spill file as far as that is possible."""
-        if self.spill is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):
-                self.spill.close()
+        self.spill.abort()
 
-    def _spill(self) -> None:
-        if self.spill is None:
-            raw = pa.OSFile(os.path.join(self.folder, SPILL_FILE), "wb")
-            self.spill = pa.BufferedOutputStream(raw, _WRITE_BUFFER_BYTES)
-        self.spills.append(
-            [self._write_range(self.spill, self._held(p)) for p in range(self.partitions)]
-        )
+    def _put_aside(self) -> None:
+        self.spills.append([self._spill(partition) for partition in range(self.partitions)])
         self.pending.clear()
         self.pending_bytes = 0
 
-    def _map_spill(self) -> pa.Buffer | None:
-        if not self.spills:
-            return None
-        with pa.memory_map(os.path.join(self.folder, SPILL_FILE)) as mapped:
-            return mapped.read_buffer()
+    def _spill(self, partition: int) -> _Range:
+        held = list(self._held(partition))
+        return self.spill.put([_one(held)] if held else [])
 
     def _held(self, partition: int) -> Iterator[pa.RecordBatch]:
         return (split.part(partition) for split in self.pending if split.rows(partition))
 
-    def _pieces(self, spilled: pa.Buffer | None, partition: int) -> Iterator[pa.RecordBatch]:
-        for ranges in self.spills:
-            part = ranges[partition]
-            if part.rows:
-                assert spilled is not None
-                yield from pa.ipc.open_stream(spilled.slice(part.offset, part.bytes))
-        yield from self._held(partition)
-
-    def _write_range(self, out: pa.NativeFile, pieces: Iterable[pa.RecordBatch]) -> _Range:
-        offset = out.tell()
-        rows = batches = 0
-        stream = None
-        for batch in _coalesced(pieces, self.config.batch_bytes_target):
-            if stream is None:
-                stream = pa.ipc.new_stream(out, self.schema, options=write_options(self.config))
-            stream.write_batch(batch)
-            rows += batch.num_rows
-            batches += 1
-        if stream is not None:
-            stream.close()
-        return _Range(offset=offset, bytes=out.tell() - offset, rows=rows, batches=batches)
+    def _batches(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """The batches of a partition, from memory or, once something was spilled, from there."""
+        ranges = [part[partition] for part in self.spills if part[partition].rows]
+        rows = sum(part.rows for part in ranges)
+        rows += sum(split.rows(partition) for split in self.pending)
+        pieces = self.spill.get(ranges) if self.spills else self._held(partition)
+        return coalesced(pieces, rows=rows, config=self.config)
 
 
-def write_options(config: Config) -> pa.ipc.IpcWriteOptions:
-    """How batches are written: one thread, as a task has one slot."""
-    codec = None if config.compression == "none" else config.compression
-    return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+def write_range(
+    out: pa.NativeFile,
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    options: pa.ipc.IpcWriteOptions,
+) -> _Range:
+    """Append batches to a file as one complete stream; nothing at all if there are none."""
+    offset = out.tell()
+    rows = count = 0
+    stream = None
+    for batch in batches:
+        if stream is None:
+            stream = pa.ipc.new_stream(out, schema, options=options)
+        stream.write_batch(batch)
+        rows += batch.num_rows
+        count += 1
+    if stream is not None:
+        stream.close()
+    return _Range(offset=offset, bytes=out.tell() - offset, rows=rows, batches=count)
+
+
+def coalesced(
+    pieces: Iterable[pa.RecordBatch], *, rows: int, config: Config
+) -> Iterator[pa.RecordBatch]:
+    """Put pieces of `rows` rows together into batches worth reading.
+
+    A batch has about the target's bytes and at least `BATCH_ROWS_MIN` rows, the last one too, but
+    wide rows do not make it larger than a few times the target.
+    """
+    bytes_max = max(1, config.task_memory_bytes_max // 2)
+    target = min(config.batch_bytes_target, bytes_max)
+    bytes_max = min(4 * target, bytes_max)
+    held: list[pa.RecordBatch] = []
+    held_bytes = held_rows = 0
+    for piece in pieces:
+        held.append(piece)
+        held_bytes += piece.nbytes
+        held_rows += piece.num_rows
+        enough = held_bytes >= target and held_rows >= BATCH_ROWS_MIN
+        leaves_enough = rows - held_rows >= BATCH_ROWS_MIN
+        if held_bytes >= bytes_max or (enough and leaves_enough):
+            yield _one(held)
+            rows -= held_rows
+            held, held_bytes, held_rows = [], 0, 0
+    if held:
+        yield _one(held)
 
 
 def checksum(data: pa.Buffer) -> str:
@@ -203,17 +301,19 @@ def checksum(data: pa.Buffer) -> str:
     return str(xxhash.xxh3_64(memoryview(data)).hexdigest())
 
 
-def _coalesced(pieces: Iterable[pa.RecordBatch], target: int) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
-    for piece in pieces:
-        held.append(piece)
-        held_bytes += piece.nbytes
-        if held_bytes >= target:
-            yield pa.concat_batches(held)
-            held, held_bytes = [], 0
-    if held:
-        yield pa.concat_batches(held)
+def _options(compression: str) -> pa.ipc.IpcWriteOptions:
+    """How batches are written: one thread, as a task has one slot."""
+    codec = None if compression == "none" else compression
+    return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+
+
+def _worth_a_batch(rows: int, size: int) -> bool:
+    """Twice the rows that a batch should have, so that a short last one leaves the mean above."""
+    return rows >= 2 * BATCH_ROWS_MIN or size >= _WORTH_A_BATCH_BYTES
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _describe_range(mapped: pa.MemoryMappedFile, partition: int, part: _Range) -> PartitionMeta:

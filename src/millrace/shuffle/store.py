@@ -31,6 +31,7 @@ _ADVICE: Final = {
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
     errno.EIO: "the disk failed; look at the system log",
 }
+_DRAFT: Final = ".draft"
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -50,9 +51,15 @@ class LocalStore:
 
     root: str
 
+    def __post_init__(self) -> None:
+        """Keep the folder when the process goes to another one."""
+        object.__setattr__(self, "root", os.path.abspath(self.root))
+
     def path(self, relative: str) -> str:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
         full = os.path.normpath(os.path.join(self.root, relative))
+        if "\0" in full:
+            raise UserError(f"path {relative!r} has a zero byte in it")
         if full != self.root and not full.startswith(self.root.rstrip("/") + "/"):
             raise UserError(f"path {relative!r} leads outside the workspace {self.root}")
         return full
@@ -69,7 +76,9 @@ class LocalStore:
     def create(self, relative: str, data: bytes, *, sync: bool = False) -> bool:
         """Make a file whole, unless the name is taken. Returns whether this call made it."""
         target = self.path(relative)
-        draft = f"{target}.{secrets.token_hex(8)}.draft"
+        if not data:
+            return self._create_empty(target)
+        draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
         with storage_errors(f"creating {target}"):
             try:
                 _write_new(draft, data, sync=sync)
@@ -85,7 +94,7 @@ class LocalStore:
     def replace(self, relative: str, data: bytes) -> None:
         """Put a file in place whole, over whatever was there."""
         target = self.path(relative)
-        draft = f"{target}.{secrets.token_hex(8)}.draft"
+        draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
         with storage_errors(f"writing {target}"):
             try:
                 _write_new(draft, data, sync=False)
@@ -129,17 +138,26 @@ class LocalStore:
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
         full = self.path(relative)
-        try:
-            status = os.stat(full)
-            times = [status.st_mtime_ns]
-            if stat.S_ISDIR(status.st_mode):
-                with os.scandir(full) as entries:
-                    for entry in entries:
-                        with contextlib.suppress(FileNotFoundError):
-                            times.append(entry.stat().st_mtime_ns)
-        except FileNotFoundError:
-            return None
+        with storage_errors(f"looking at {full}"):
+            try:
+                status = os.stat(full)
+                times = [status.st_mtime_ns]
+                if stat.S_ISDIR(status.st_mode):
+                    with os.scandir(full) as entries:
+                        for entry in entries:
+                            with contextlib.suppress(FileNotFoundError):
+                                times.append(entry.stat().st_mtime_ns)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         return max(times) // 1_000_000
+
+    def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
+        """Remove what a `create` or `replace` that was killed long ago left in a folder."""
+        for name in self.names(relative):
+            path = f"{relative}/{name}"
+            changed = self.changed_at_ms(path) if name.endswith(_DRAFT) else None
+            if changed is not None and changed <= changed_before_ms:
+                self.remove_file(path)
 
     def remove_file(self, relative: str) -> None:
         """Remove a file if it is there."""
@@ -161,21 +179,56 @@ class LocalStore:
 
         Whoever still writes there fails to finish: no index can appear in a folder half deleted.
         """
-        aside = f"{layout.TRASH}/{secrets.token_hex(8)}"
+        source = self.path(relative)
         with storage_errors(f"removing {relative}"):
-            os.makedirs(self.path(layout.TRASH), exist_ok=True)
             try:
-                os.rename(self.path(relative), self.path(aside))
+                aside = self._aside(source)
+                os.rename(source, aside)
             except FileNotFoundError:
                 return False
         fault("store.discard.after_rename")
-        shutil.rmtree(self.path(aside), ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
         return True
 
     def empty_trash(self) -> None:
         """Delete what an interrupted `discard` moved aside."""
         for name in self.names(layout.TRASH):
             shutil.rmtree(self.path(f"{layout.TRASH}/{name}"), ignore_errors=True)
+
+    def sync_folders(self, relative: str) -> None:
+        """Make the entries of a folder durable, and of those above it up to the workspace."""
+        full = self.path(relative)
+        with storage_errors(f"syncing {full}"):
+            sync_folder(self.root)
+            while full != self.root:
+                sync_folder(full)
+                full = os.path.dirname(full)
+
+    def _aside(self, source: str) -> str:
+        """A free name to move a folder to: in the trash, or beside it if the disk is too full."""
+        name = secrets.token_hex(8)
+        trash = self.path(layout.TRASH)
+        try:
+            os.makedirs(trash, exist_ok=True)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return f"{source}.{name}"
+        return os.path.join(trash, name)
+
+    def _create_empty(self, target: str) -> bool:
+        """A file without content cannot be half there, so it needs no draft."""
+        with storage_errors(f"creating {target}"):
+            try:
+                _write_new(target, b"", sync=False)
+            except FileExistsError:
+                return False
+        return True
+
+
+def vanished(error: StorageError) -> bool:
+    """Whether an error says that a folder or file was removed meanwhile."""
+    return isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
 
 
 def sync_folder(path: str) -> None:

@@ -7,16 +7,16 @@ of few, large batches.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import AttemptExists
+from millrace.errors import AttemptExists, StorageError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, MapTaskId
 from millrace.keys import Partitioner, Split, split_stream
@@ -24,9 +24,8 @@ from millrace.shuffle import layout, reuse
 from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, encode_bin, encode_json
 from millrace.shuffle.payload import OneFile, PartFiles
-from millrace.shuffle.schema import conform, plain_schema
-from millrace.shuffle.store import LocalStore, storage_errors, sync_file, sync_folder
-
+from millrace.shuffle.schema import conform_in_pieces, plain_schema
+from millrace.shuffle.store import LocalStore, storage_errors, sync_file
 
 _CLAIM_TRIES_MAX: Final = 1000
 
@@ -55,11 +54,7 @@ class Provenance:
 def begin_attempt(store: LocalStore, attempt: AttemptId) -> None:
     """Claim an attempt's folder; whoever comes second is refused."""
     if not store.make_folder(layout.attempt_folder(attempt)):
-        raise AttemptExists(
-            f"attempt {attempt} was already begun\n"
-            f"  found: {store.path(layout.attempt_folder(attempt))}\n"
-            "  to fix: use the next attempt number"
-        )
+        raise _exists(store, attempt, "was already begun")
 
 
 def begin_next_attempt(store: LocalStore, task: MapTaskId, first: Attempt) -> AttemptId:
@@ -85,15 +80,16 @@ def write_map_output(
 ) -> MapTaskIndex:
     """Write the rows of an attempt that was begun, cut by `partitioner`, and make its index.
 
-    If that fails, for whatever reason, nothing of the attempt is left.
+    If that fails, for whatever reason, nothing of the attempt is left. A folder that is not empty
+    is somebody else's: `AttemptExists`, and it stays as it is.
     """
     plain = plain_schema(schema)
     folder = layout.attempt_folder(attempt)
-    with ExitStack() as undo:
-        undo.callback(store.discard, folder)
+    if store.names(folder):
+        raise _exists(store, attempt, "has files already")
+    try:
         partitioner.check(plain)
-        conformed = _conformed(batches, plain)
-        metas = _write_payload(store.path(folder), conformed, plain, partitioner, config)
+        metas = _write_payload(store.path(folder), batches, plain, partitioner, config)
         fault("shuffle.write.before_index")
         index = MapTaskIndex(
             id=attempt,
@@ -107,14 +103,20 @@ def write_map_output(
         if provenance is not None:
             reuse.note(store, attempt, provenance.made_from)
         _create_index(store, index, sync=config.sync)
-        undo.pop_all()
+    except AttemptExists:
+        raise  # What lies there is somebody else's.
+    except BaseException:
+        # What cannot be removed now has no index; clean-up sweeps it later.
+        with contextlib.suppress(StorageError):
+            store.discard(folder)
+        raise
     fault("shuffle.write.after_index")
     return index
 
 
 def _write_payload(
     folder: str,
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     partitioner: Partitioner,
     config: Config,
@@ -122,28 +124,35 @@ def _write_payload(
     one_file = partitioner.partitions > config.part_files_max
     kind = OneFile if one_file else PartFiles
     payload: Payload = kind(folder, schema, partitioner.partitions, config)
-    # The gathered rows and their reordered copy exist side by side: a quarter each leaves half.
-    gather_bytes = max(1, config.task_memory_bytes_max // 4)
-    with storage_errors(f"writing map output {folder}"):
-        try:
-            for split in split_stream(batches, partitioner, gather_bytes):
+    # Gathered rows, their copy in one piece and their reordered copy exist side by side. As much
+    # again may wait to be written, and a quarter is left to whoever reads the input.
+    gather_bytes = max(1, config.task_memory_bytes_max // 8)
+    doing = f"writing map output {folder}"
+    try:
+        conformed = _conformed(batches, schema, gather_bytes)
+        for split in split_stream(conformed, partitioner, gather_bytes):
+            with storage_errors(doing):
                 payload.write(split)
-                fault("shuffle.write.after_split")
+            fault("shuffle.write.after_split")
+        with storage_errors(doing):
             metas = payload.finish()
-        except BaseException:
-            payload.abort()
-            raise
-        if config.sync:
+    except BaseException:
+        payload.abort()
+        raise
+    if config.sync:
+        with storage_errors(doing):
             for name in sorted({meta.file for meta in metas if meta.file is not None}):
                 sync_file(os.path.join(folder, name))
-            sync_folder(folder)
     return metas
 
 
-def _conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _conformed(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, piece_bytes: int
+) -> Iterator[pa.RecordBatch]:
     for number, batch in enumerate(batches):
-        if batch.num_rows:
-            yield conform(batch, schema, where=f"batch {number}")
+        yield from conform_in_pieces(
+            batch, schema, where=f"batch {number}", bytes_target=piece_bytes
+        )
 
 
 def _create_index(store: LocalStore, index: MapTaskIndex, *, sync: bool) -> None:
@@ -151,9 +160,15 @@ def _create_index(store: LocalStore, index: MapTaskIndex, *, sync: bool) -> None
     payload = encode_json(index)
     for name, data in ((layout.INDEX_JSON, payload), (layout.INDEX_BIN, encode_bin(payload))):
         if not store.create(f"{folder}/{name}", data, sync=sync):
-            raise AttemptExists(
-                f"attempt {index.id} already has an index\n"
-                f"  found: {store.path(f'{folder}/{name}')}\n"
-                "  to fix: use the next attempt number"
-            )
+            raise _exists(store, index.id, f"has an {name} already")
         fault("shuffle.write.between_indexes")
+    if sync:
+        store.sync_folders(folder)
+
+
+def _exists(store: LocalStore, attempt: AttemptId, what: str) -> AttemptExists:
+    return AttemptExists(
+        f"attempt {attempt} {what}\n"
+        f"  found: {store.path(layout.attempt_folder(attempt))}\n"
+        "  to fix: use the next attempt number"
+    )
