@@ -29,7 +29,14 @@ class Unfinished:
     run_is_alive: bool
 
 
-Found = Finished | Unfinished
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newer:
+    """An attempt whose index a newer Millrace wrote: not to be read here, nor removed."""
+
+    id: AttemptId
+
+
+Found = Finished | Unfinished | Newer
 
 
 def latest(found: Sequence[Found]) -> Attempt | None:

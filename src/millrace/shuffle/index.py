@@ -133,12 +133,20 @@ def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
     return decode_json(data[_HEADER.size :], where=where)
 
 
+def is_newer(data: bytes) -> bool:
+    """Whether this is an `index.bin` that a newer Millrace wrote: not for this one to judge."""
+    if len(data) < _HEADER.size:
+        return False
+    magic, version, _ = _HEADER.unpack_from(data)
+    return bool(magic == MAGIC and version > VERSION)
+
+
 def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.json`."""
     try:
         document = json.loads(data)
         index = _from_document(document)
-    except (ValueError, KeyError, TypeError, pa.ArrowInvalid) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, OSError, pa.ArrowException) as error:
         raise FormatError(
             f"{where} cannot be read as an index: {type(error).__name__}: {error}\n"
             "  to fix: run the map task again"
@@ -151,10 +159,12 @@ def _from_document(document: Mapping[str, Any]) -> MapTaskIndex:
     numbers = [part.reduce_partition for part in partitions]
     if numbers != list(range(len(numbers))):
         raise ValueError(f"partitions are numbered {numbers[:5]}..., expected 0, 1, 2, ...")
+    ids = [document[name] for name in ("query_id", "stage_id", "map_task", "attempt")]
+    for name in ("made_from", "recent"):
+        if not isinstance(document.get(name) or {}, dict):
+            raise TypeError(f"{name} is {document[name]!r}, expected an object")
     return MapTaskIndex(
-        id=AttemptId.of(
-            document["query_id"], document["stage_id"], document["map_task"], document["attempt"]
-        ),
+        id=AttemptId.of(*ids),
         created_at_ms=int(document["created_at_ms"]),
         partitions=partitions,
         schema=decode_schema(document["schema"]),
@@ -174,11 +184,16 @@ def _partition(entry: Mapping[str, Any]) -> PartitionMeta:
         batches=int(entry["batches"]),
         checksum=entry["checksum"],
     )
+    for name in ("file", "checksum"):
+        if not isinstance(entry[name], str | None):
+            raise TypeError(f"partition {part.reduce_partition}: {name} is {entry[name]!r}")
+    if min(part.offset, part.bytes, part.rows, part.batches) < 0:
+        raise ValueError(f"partition {part.reduce_partition} has a number below 0")
     if part.file is None and part.rows:
         raise ValueError(f"partition {part.reduce_partition} has {part.rows} rows and no file")
     if part.file is not None and not is_payload_name(part.file):
         raise ValueError(f"partition {part.reduce_partition} names the file {part.file!r}")
-    if part.file is not None and (part.offset < 0 or part.bytes <= 0 or not part.checksum):
+    if part.file is not None and (not part.bytes or not part.checksum):
         raise ValueError(f"partition {part.reduce_partition} has no usable range or checksum")
     return part
 

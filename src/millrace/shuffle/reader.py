@@ -16,8 +16,8 @@ from millrace.config import MIB
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.shuffle import attempts, layout
-from millrace.shuffle.attempts import Finished, Found, Unfinished
-from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json
+from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.shuffle.store import LocalStore, storage_errors
 
@@ -67,9 +67,7 @@ def latest_attempt(store: LocalStore, task: MapTaskId) -> Attempt | None:
     return attempts.latest(list_attempts(store, task))
 
 
-def list_attempts(
-    store: LocalStore, task: MapTaskId, *, run_is_alive: bool = False
-) -> list[Found]:
+def list_attempts(store: LocalStore, task: MapTaskId, *, run_is_alive: bool = False) -> list[Found]:
     """All attempts of a map task, lowest first."""
     found: list[Found] = []
     for number in store.numbers(layout.task_folder(task)):
@@ -81,11 +79,13 @@ def list_attempts(
         if index is not None:
             found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
             continue
-        changed = store.changed_at_ms(layout.attempt_folder(attempt))
+        folder = layout.attempt_folder(attempt)
+        if is_newer(store.read(f"{folder}/{layout.INDEX_BIN}") or b""):
+            found.append(Newer(id=attempt))
+            continue
+        changed = store.changed_at_ms(folder)
         if changed is not None:
-            found.append(
-                Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive)
-            )
+            found.append(Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive))
     return found
 
 
@@ -168,7 +168,7 @@ def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> No
 def fetch_chunks(
     store: LocalStore, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
 ) -> Iterator[pa.Buffer]:
-    """The bytes of a partition from `start` on, in pieces. Whoever puts them together checks them."""
+    """The bytes of a partition from `start` on, in pieces. Who puts them together checks them."""
     if chunk_bytes < 1:
         raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
     if not 0 <= start <= meta.bytes:
@@ -198,9 +198,15 @@ def decode(
 
 def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
     """Positions of the columns; an unknown one is an error that names the known ones."""
-    unknown = [name for name in columns if name not in schema.names]
-    if unknown:
-        raise UserError(f"no column {unknown[0]!r}\n  found: {', '.join(schema.names)}")
+    for name in columns:
+        places = schema.get_all_field_indices(name)
+        if not places:
+            raise UserError(f"no column {name!r}\n  found: {', '.join(schema.names)}")
+        if len(places) > 1:
+            raise UserError(
+                f"column {name!r} is ambiguous\n  {len(places)} columns have that name\n"
+                "  to fix: read all columns"
+            )
     return [schema.get_field_index(name) for name in columns]
 
 
