@@ -11,21 +11,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from millrace.errors import DataLost, FormatError
+from millrace.errors import DataLost, FormatError, StorageError
 from millrace.ids import AttemptId
 from millrace.shuffle import fingerprint as fp
 from millrace.shuffle import layout, reader
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import LocalStore, vanished
+
+_NOTE_TRIES_MAX: Final = 100
 
 
 def note(store: LocalStore, attempt: AttemptId, made_from: Mapping[str, Any]) -> None:
     """Leave word of an attempt that is about to be finished."""
     folder = layout.fingerprint_folder(fp.family(made_from), fp.fingerprint(made_from))
-    store.make_folder(folder)
-    store.create(f"{folder}/{layout.reference_name(attempt)}", b"")
+    for tries_left in reversed(range(_NOTE_TRIES_MAX)):
+        try:
+            store.make_folder(folder)
+            store.create(f"{folder}/{layout.reference_name(attempt)}", b"")
+        except StorageError as error:
+            # A clean-up beside us removes folders that are empty just then.
+            if not vanished(error) or not tries_left:
+                raise
+        else:
+            return
 
 
 def forget(store: LocalStore, index: MapTaskIndex) -> None:
@@ -37,6 +47,21 @@ def forget(store: LocalStore, index: MapTaskIndex) -> None:
     store.remove_file(f"{folder}/{layout.reference_name(index.id)}")
     if store.remove_folder_if_empty(folder):
         store.remove_folder_if_empty(layout.family_folder(family))
+
+
+def sweep(store: LocalStore) -> None:
+    """Remove words that lead nowhere: an attempt that is gone, or was never finished."""
+    for family in store.names(layout.FINGERPRINTS):
+        family_folder = f"{layout.FINGERPRINTS}/{family}"
+        for digest in store.names(family_folder):
+            folder = f"{family_folder}/{digest}"
+            for name in store.names(folder):
+                attempt = layout.parse_reference(name)
+                # The attempt's folder is there before the word of it, so nobody needs this one.
+                if attempt is None or not store.exists(layout.attempt_folder(attempt)):
+                    store.remove_file(f"{folder}/{name}")
+            store.remove_folder_if_empty(folder)
+        store.remove_folder_if_empty(family_folder)
 
 
 def find(
@@ -64,9 +89,7 @@ def find(
 def why_not(store: LocalStore, made_from: Mapping[str, Any]) -> str:
     """The reason that no earlier work can be used, in words."""
     folder = layout.family_folder(fp.family(made_from))
-    found = [
-        index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")
-    ]
+    found = [index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")]
     if not found:
         return "not done before"
     newest = max(found, key=lambda index: index.created_at_ms)
@@ -78,7 +101,7 @@ def why_not(store: LocalStore, made_from: Mapping[str, Any]) -> str:
 def is_whole(store: LocalStore, index: MapTaskIndex, *, verify: bool = False) -> bool:
     """Whether all files are there in full length (and, to verify, with the right checksums)."""
     folder = layout.attempt_folder(index.id)
-    if store.exists(f"{folder}/{layout.REMOVING_FILE}"):
+    if any(layout.is_removal_mark(name) for name in store.names(folder)):
         return False
     lengths: dict[str, int] = {}
     for meta in index.partitions:
