@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +39,10 @@ def begin_run(store: LocalStore, *, plan: str, about: Mapping[str, Any], now_ms:
         taken = store.numbers(layout.SHUFFLE)
         query_id = QueryId(taken[-1] + 1 if taken else 1)
         if store.make_folder(layout.query_folder(query_id)):
+            if store.numbers(layout.SHUFFLE)[-1] != query_id:
+                # Somebody is further already, so this number may have been a run's that is gone.
+                store.remove_folder_if_empty(layout.query_folder(query_id))
+                continue
             run = Run(query_id=query_id, created_at_ms=now_ms, plan=plan, about=about)
             store.touch(layout.alive_path(query_id))
             store.create(layout.query_path(query_id), _encode(run))
@@ -65,7 +69,8 @@ def list_runs(store: LocalStore) -> list[Run]:
     for number in store.numbers(layout.SHUFFLE):
         data = store.read(layout.query_path(QueryId(number)))
         if data is not None:
-            found.append(_decode(data, where=store.path(layout.query_path(QueryId(number)))))
+            with suppress(FormatError):
+                found.append(_decode(data, where=store.path(layout.query_path(QueryId(number)))))
     return found
 
 
@@ -147,10 +152,9 @@ def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[
 
     def beat() -> None:
         while not done.wait(config.heartbeat_ms / 1000):
-            try:
+            # If the run's folder or the disk is gone, the run itself will say so.
+            with suppress(MillraceError):
                 store.touch(layout.alive_path(query_id))
-            except MillraceError:
-                return  # The run's folder is gone or the disk is: the run itself will say so.
 
     thread = threading.Thread(target=beat, name=f"millrace-heartbeat-{query_id}", daemon=True)
     thread.start()
@@ -182,4 +186,7 @@ def _decode(data: bytes, *, where: str) -> Run:
             about=document["about"],
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{where} cannot be read: {type(error).__name__}: {error}") from error
+        raise FormatError(
+            f"{where} cannot be read: {type(error).__name__}: {error}\n"
+            "  to fix: drop the run, or restore the file"
+        ) from error
