@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from millrace.ids import Fingerprint
 
+_Object = dict[str, Any]
+
 _DIGEST_BYTES: Final = 16
+_SHOWN_MAX: Final = 3
 
 
 def fingerprint(made_from: Mapping[str, Any]) -> Fingerprint:
@@ -38,25 +41,74 @@ def same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """What differs, in words: the reason that `old`'s output cannot be used for `new`."""
-    found: list[str] = []
-    _compare(json.loads(_canonical(old)), json.loads(_canonical(new)), "", found)
-    shown = found[:3] + ([f"and {len(found) - 3} more"] if len(found) > 3 else [])  # noqa: PLR2004
+    before, after = json.loads(_canonical(old)), json.loads(_canonical(new))
+    found = _input_changes(before.pop("inputs", []), after.pop("inputs", []))
+    found += _column_changes(before.get("scan"), after.get("scan"))
+    _compare(before, after, "", found)
+    shown = found[:_SHOWN_MAX]
+    if len(found) > _SHOWN_MAX:
+        shown.append(f"and {len(found) - _SHOWN_MAX} more")
     return "; ".join(shown) or "nothing that was recorded"
+
+
+def _input_changes(old: Sequence[_Object], new: Sequence[_Object]) -> list[str]:
+    if [entry.get("path") for entry in old] != [entry.get("path") for entry in new]:
+        return [f"input files changed from {_names(old)} to {_names(new)}"]
+    return [
+        f"{_name(after)} changed ({_how(before, after)})"
+        for before, after in zip(old, new, strict=True)
+        if before != after
+    ]
+
+
+def _how(old: _Object, new: _Object) -> str:
+    """What tells two versions of a file apart, as people would say it."""
+    if old.get("size") != new.get("size"):
+        return f"size {old.get('size')} to {new.get('size')}"
+    if ("content" in old) != ("content" in new):
+        by = "its bytes" if "content" in new else "its time of change"
+        return f"now told apart by {by}"
+    if old.get("content") != new.get("content"):
+        return "content"
+    times = ("mtime_ns", "ctime_ns")
+    if any(old.get(name) != new.get(name) for name in times):
+        return "time of change"
+    return "which part of it is read"
+
+
+def _column_changes(old: _Object | None, new: _Object | None) -> list[str]:
+    """Differences of the scanned columns, which are then no longer compared one by one."""
+    before, after = (old or {}).pop("schema", None), (new or {}).pop("schema", None)
+    if before == after:
+        return []
+    types, now = dict(before or []), dict(after or [])
+    if list(types) != list(now):
+        return [f"columns changed from {_short(list(types))} to {_short(list(now))}"]
+    return [
+        f"column {name!r} changed from {types[name]} to {now[name]}"
+        for name in types
+        if types[name] != now[name]
+    ]
 
 
 def _compare(old: object, new: object, name: str, found: list[str]) -> None:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            _compare(old.get(key), new.get(key), f"{name}.{key}" if name else key, found)
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for position, (left, right) in enumerate(zip(old, new, strict=True)):
-            _compare(left, right, f"{name}[{position}]", found)
+            _compare(old.get(key), new.get(key), f"{name} {key}" if name else key, found)
     elif old != new:
         found.append(f"{name} changed from {_short(old)} to {_short(new)}")
 
 
+def _names(entries: Sequence[_Object]) -> str:
+    return ", ".join(sorted({_name(entry) for entry in entries})) or "none"
+
+
+def _name(entry: _Object) -> str:
+    return str(entry.get("path")).rpartition("/")[2]
+
+
 def _short(value: object) -> str:
-    text = json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004
 
 
