@@ -10,6 +10,7 @@ from millrace.config import MIB, Config
 from millrace.scan import formats
 from millrace.scan.source import Source
 from millrace.scan.splits import FileShape, Split
+from millrace.shuffle.schema import conform
 
 
 def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
@@ -25,11 +26,10 @@ def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
         )
         first = next(iter(batches), None)
         if first is not None:
-            rows = first.select(list(columns)).cast(schema)
-            step = max(1, rows.num_rows // rows_each)
-            tables.append(
-                pa.Table.from_batches([rows.take(pa.array(range(0, rows.num_rows, step)))])
-            )
+            step = max(1, -(-first.num_rows // rows_each))
+            rows = first.select(list(columns)).take(pa.array(range(0, first.num_rows, step)))
+            where = f"input file {split.file.path}"
+            tables.append(pa.Table.from_batches([conform(rows, schema, where=where)]))
     return pa.concat_tables(tables)
 
 
