@@ -234,6 +234,8 @@ def test_wrong_requests_are_refused_before_any_task_runs(
         ws.shuffle(tmp_path / "nowhere", keys="cust", partitions=2)
     with pytest.raises(UserError, match="partitions= is missing"):
         ws.shuffle(spark.range(3), keys="id")
+    with pytest.raises(UserError, match="several columns are named 'id'"):
+        ws.shuffle(spark.sql("select 1 id, 2 id, 3 k"), keys="k", partitions=2)
     assert ws.runs() == []
 
 

@@ -33,6 +33,7 @@ from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.spark.folders import Folders
+from millrace.spark.versions import check_versions
 
 Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = (
@@ -60,6 +61,7 @@ class MapStage:
     partitioner: Partitioner
     config: Config
     folders: Folders
+    versions: Mapping[str, str]
     reuse: Reuse = "yes"
 
 
@@ -89,6 +91,7 @@ def run_file_tasks(
     """The function for `mapInArrow` over task numbers: task n runs the map tasks of share n."""
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_versions(stage.versions)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 for task in shares[number]:
@@ -103,6 +106,7 @@ def run_frame_tasks(
     """The function for `mapInArrow` over a DataFrame: each of its partitions is a map task."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_versions(stage.versions)
         folder, agent, store = stage.folders.here(stage.config)
         context = TaskContext.get()
         assert context is not None, "only Spark runs this"

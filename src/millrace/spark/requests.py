@@ -120,6 +120,7 @@ def _of_files(
         choices = {"request": request, "bounds": _encode_table(bounds)}
         asked = replace(asked, bounds=bounds)
     by = make_partitioner(asked)
+    _check_names(source.schema)
     by.check(source.schema)
     first = source.shapes[0].file.path
     plan = f"scan {source.format} {first} ({len(source.shapes)} files)\nexchange {by.describe()}"
@@ -140,6 +141,7 @@ def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked)
         count = 1 if asked.partitions is None else asked.partitions
         asked = replace(asked, bounds=sample_bounds(rows, keys, count))
     by = make_partitioner(asked)
+    _check_names(schema)
     by.check(schema)
     plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
     return shuffle_frame(spark, place, frame, schema, Request(partitioner=by, plan=plan))
@@ -173,6 +175,15 @@ def make_partitioner(asked: Asked) -> Partitioner:
             return BroadcastPartitioner(count)
         case _:
             raise UserError(f"unknown partitioner {kind!r}\n  known: {', '.join(KINDS)}")
+
+
+def _check_names(schema: pa.Schema) -> None:
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if doubled:
+        raise UserError(
+            f"several columns are named {doubled[0]!r}\n"
+            f"  found: {', '.join(schema.names)}\n  to fix: rename all but one"
+        )
 
 
 def _needs_bounds(asked: Asked) -> bool:

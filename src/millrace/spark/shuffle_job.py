@@ -38,10 +38,10 @@ from millrace.spark.map_task import FileMapTask, MapStage, Result, Reuse
 from millrace.spark.progress import Progress, print_summary
 from millrace.spark.session import slots
 from millrace.spark.tasks import collect, run_tasks
+from millrace.spark.versions import versions
 from millrace.transport.addresses import known_agents, record_agent
 from millrace.transport.client import Agents
 from millrace.transport.keep_alive import KeepAlive
-from millrace.version import __version__
 
 STAGE: Final = StageId(0)
 _ROUNDS_MAX: Final = 3
@@ -164,15 +164,6 @@ def _made_from(
     }
 
 
-def versions() -> dict[str, str]:
-    """Versions of what decides the bytes of a map output."""
-    return {
-        "millrace": __version__,
-        "pyarrow": pa.__version__,
-        "numpy": np.__version__,
-    }
-
-
 def _begin(
     spark: SparkSession, place: Place, request: Request, *, map_tasks: int | None
 ) -> runs.Run:
@@ -202,6 +193,7 @@ def _stage(place: Place, query_id: QueryId, schema: pa.Schema, request: Request)
         config=place.config,
         folders=place.folders,
         reuse=request.reuse,
+        versions=versions(),
     )
 
 
