@@ -1,4 +1,4 @@
-"""Versions of what decides the bytes of a map output: the driver's and every host's are the same."""
+"""Versions of what decides the bytes of a map output: one set for the driver and all hosts."""
 
 from __future__ import annotations
 
