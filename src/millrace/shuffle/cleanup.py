@@ -57,7 +57,7 @@ def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Confi
                 if not undecided:
                     old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
     stale_ms = now_ms - config.unfinished_grace_ms
-    expired, freed = _remove_marked(store, old, apart_from=(), stale_ms=stale_ms)
+    expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
     _remove_leftovers(store, stale_ms)
     return Removed(expired=expired, abandoned=abandoned, bytes=freed)
@@ -92,10 +92,7 @@ def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Con
     ]
     had = [query_id for query_id in doomed if store.exists(layout.query_path(query_id))]
     everything = [a for query_id in doomed for a in _all_attempts(store, query_id)]
-    stale_ms = now_ms - config.unfinished_grace_ms
-    removed, freed = _remove_marked(
-        store, everything, apart_from=doomed, first=doomed, stale_ms=stale_ms
-    )
+    removed, freed = _remove_marked(store, everything, apart_from=doomed, first=doomed)
     for query_id in doomed:
         _remove_shell(store, query_id, now_ms)
     reuse.sweep(store)
@@ -108,7 +105,6 @@ def _remove_marked(
     *,
     apart_from: Collection[QueryId],
     first: Sequence[QueryId] = (),
-    stale_ms: int,
 ) -> tuple[tuple[AttemptId, ...], int]:
     """Mark, look again, remove. `first` are runs whose own claims go before their attempts do."""
     cleaner = secrets.token_hex(8)
@@ -122,7 +118,7 @@ def _remove_marked(
     freed = 0
     for attempt in marked:
         if attempt in relied:
-            _unmark(store, attempt, cleaner, stale_ms=stale_ms)
+            _unmark(store, attempt, cleaner)
             continue
         index = _index_or_none(store, attempt)
         if store.discard(layout.attempt_folder(attempt)):
@@ -157,31 +153,28 @@ def _mark(store: LocalStore, attempt: AttemptId, cleaner: str) -> bool:
         raise
 
 
-def _unmark(
-    store: LocalStore, attempt: AttemptId, cleaner: str, *, stale_ms: int | None = None
-) -> None:
-    """Take back one's own mark, and those that clean-ups left which died long ago."""
+def _unmark(store: LocalStore, attempt: AttemptId, cleaner: str) -> None:
+    """Take back one's own mark."""
     store.remove_file(layout.removal_mark(attempt, cleaner))
-    folder = layout.attempt_folder(attempt)
-    for name in store.names(folder):
-        changed = store.changed_at_ms(f"{folder}/{name}")
-        if (
-            layout.is_removal_mark(name)
-            and stale_ms is not None
-            and changed is not None
-            and changed <= stale_ms
-        ):
-            store.remove_file(f"{folder}/{name}")
 
 
 def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
-    """Remove drafts that dead drivers left, and words of attempts that are gone."""
+    """Remove drafts and marks that dead processes left, and words of attempts that are gone."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         store.remove_drafts(layout.query_folder(query_id), changed_before_ms=stale_ms)
         for stage_id in runs.stages(store, query_id):
             folder = layout.stage_folder(query_id, stage_id)
             store.remove_drafts(folder, changed_before_ms=stale_ms)
+        for attempt in _all_attempts(store, query_id):
+            _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
     reuse.sweep(store)
+
+
+def _remove_stale_marks(store: LocalStore, folder: str, stale_ms: int) -> None:
+    for name in filter(layout.is_removal_mark, store.names(folder)):
+        changed = store.changed_at_ms(f"{folder}/{name}")
+        if changed is not None and changed <= stale_ms:
+            store.remove_file(f"{folder}/{name}")
 
 
 def _remove_claims(store: LocalStore, query_id: QueryId) -> None:
