@@ -65,7 +65,7 @@ class Config:
     """How often a cut fetch is taken up again before it is an error."""
     fetch_backoff_ms: int = 100
     """The wait before the first retry; it doubles with each."""
-    fetch_chunk_bytes_max: int = 64 * MIB
+    fetch_chunk_bytes_max: int = 16 * MIB
     """Most bytes per message that an agent sends, whatever it is asked for."""
     fetch_bytes_per_s_min: int = 1 * MIB
     """A fetch slower than this counts as stuck and is taken up again."""

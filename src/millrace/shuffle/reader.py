@@ -7,12 +7,11 @@ so rows of uncompressed payloads are not copied. What is missing is `DataLost`, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
-from millrace.config import MIB
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.shuffle import attempts, layout
@@ -20,8 +19,6 @@ from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.shuffle.store import LocalStore, storage_errors
-
-_READ_BYTES_MAX: Final = 4 * MIB
 
 
 def find_index(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
@@ -109,40 +106,54 @@ def map_partition(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) ->
 
 def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
     """The bytes of a partition, mapped, their length checked and their checksum not."""
-    return _range(store, attempt, meta, pa.memory_map)
+    path = _payload_path(store, attempt, meta)
+    with _loading(path, attempt, meta):
+        size = os.stat(path).st_size
+        if size < meta.offset + meta.bytes:
+            raise _cut_short(path, attempt, meta, size)
+        with pa.memory_map(path) as mapped:
+            mapped.seek(meta.offset)
+            return mapped.read_buffer(meta.bytes)
 
 
-def read_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
-    """The same, read into memory: quicker for few bytes, as mapping a file takes a while too."""
-    return _range(store, attempt, meta, pa.OSFile)
+def read_range(
+    store: LocalStore, attempt: AttemptId, meta: PartitionMeta, into: memoryview, start: int = 0
+) -> None:
+    """The same from `start` on, read into memory: for few bytes quicker than mapping."""
+    path = _payload_path(store, attempt, meta)
+    with _loading(path, attempt, meta), open(path, "rb", buffering=0) as file:
+        file.seek(meta.offset + start)
+        while into:
+            got = file.readinto(into)
+            if not got:
+                raise _cut_short(path, attempt, meta, os.stat(path).st_size)
+            into = into[got:]
 
 
-def _range(
-    store: LocalStore,
-    attempt: AttemptId,
-    meta: PartitionMeta,
-    open_file: Callable[[str], pa.NativeFile],
-) -> pa.Buffer:
+def _payload_path(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> str:
     assert meta.file is not None
-    path = store.path(f"{layout.attempt_folder(attempt)}/{meta.file}")
+    return store.path(f"{layout.attempt_folder(attempt)}/{meta.file}")
+
+
+@contextmanager
+def _loading(path: str, attempt: AttemptId, meta: PartitionMeta) -> Iterator[None]:
     with storage_errors(f"reading {path}"):
         try:
-            size = os.stat(path).st_size
-            if size < meta.offset + meta.bytes:
-                raise Corrupt(
-                    f"{path} is cut short\n"
-                    f"  expected: at least {meta.offset + meta.bytes} bytes, found: {size}\n"
-                    f"  to fix: run map task {attempt.task.map_task} again"
-                )
-            with open_file(path) as file:
-                file.seek(meta.offset)
-                return file.read_buffer(meta.bytes)
+            yield
         except FileNotFoundError as error:
             raise DataLost(
                 f"{path} is gone\n"
                 f"  expected: {meta.rows} rows in {meta.bytes} bytes\n"
                 f"  to fix: run map task {attempt.task.map_task} again"
             ) from error
+
+
+def _cut_short(path: str, attempt: AttemptId, meta: PartitionMeta, size: int) -> Corrupt:
+    return Corrupt(
+        f"{path} is cut short\n"
+        f"  expected: at least {meta.offset + meta.bytes} bytes, found: {size}\n"
+        f"  to fix: run map task {attempt.task.map_task} again"
+    )
 
 
 def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
@@ -175,8 +186,7 @@ def fetch_chunks(
         raise UserError(f"start {start} is outside the partition's {meta.bytes} bytes")
     if meta.file is None:
         return
-    load = read_range if meta.bytes <= _READ_BYTES_MAX else map_range
-    data = load(store, attempt, meta)
+    data = map_range(store, attempt, meta)
     for offset in range(start, meta.bytes, chunk_bytes):
         yield data.slice(offset, min(chunk_bytes, meta.bytes - offset))
 

@@ -58,7 +58,7 @@ class Calls:
             stream = client.do_get(fl.Ticket(wire.encode_ticket(ticket)), options)
             try:
                 for message in stream:
-                    yield _payload(message.data)
+                    yield from _values(message.data)
             finally:
                 stream.cancel()
 
@@ -88,9 +88,10 @@ class Calls:
         return fl.FlightCallOptions(timeout=timeout_ms / 1000, headers=headers)
 
 
-def _payload(batch: pa.RecordBatch) -> pa.Buffer:
-    """The bytes of a message, as a view of it."""
-    return batch.column(0).buffers()[2]
+def _values(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
+    """The bytes in a message, as views of it."""
+    for value in batch.column(0):
+        yield value.as_buffer()
 
 
 def _short(error: Exception) -> str:

@@ -13,14 +13,33 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import FormatError, StorageError
+from millrace.errors import FormatError, StorageError, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.scan.source import has_content
 from millrace.shuffle import layout, reader, reuse
-from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
-from millrace.transport.wire import Search, Ticket, WhichAttempt
+from millrace.transport.wire import Range, Search, Ticket, WhichAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Bytes of one range or of several, one behind the other, and how many of each."""
+
+    data: pa.Buffer
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    attempt: AttemptId
+    meta: PartitionMeta
+    start: int
+
+    @property
+    def bytes(self) -> int:
+        return self.meta.bytes - self.start
 
 
 @dataclass(slots=True)
@@ -44,14 +63,25 @@ class Catalog:
             self._remember(task, found)
             return self.registry.find(task, attempt).index
 
-    def chunks(self, ticket: Ticket) -> Iterator[pa.Buffer]:
-        """The bytes that a ticket asks for, range after range."""
+    def messages(self, ticket: Ticket) -> Iterator[Message]:
+        """The bytes that a ticket asks for, range after range.
+
+        Ranges that fit into a message are sent together: for small ones a message costs more than
+        its bytes. Larger ones are sent as slices of the mapped file.
+        """
+        gathered: list[_Asked] = []
         for part in ticket.ranges:
-            index = self.index(part.which)
-            meta = reader.partition_meta(index, part.partition)
-            yield from reader.fetch_chunks(
-                self.store, index.id, meta, chunk_bytes=ticket.chunk_bytes, start=part.start
-            )
+            asked = self._asked(part)
+            if asked.bytes > ticket.chunk_bytes:
+                yield from self._gather(gathered)
+                gathered = []
+                yield from self._slices(asked, ticket.chunk_bytes)
+            elif asked.bytes:
+                gathered.append(asked)
+                if sum(one.bytes for one in gathered) >= ticket.chunk_bytes:
+                    yield from self._gather(gathered)
+                    gathered = []
+        yield from self._gather(gathered)
 
     def find(self, search: Search) -> Iterator[MapTaskIndex | None]:
         """For each piece of work an attempt that did it, or None."""
@@ -59,6 +89,31 @@ class Catalog:
             yield reuse.find(
                 self.store, made_from, has_content=_can_see_content, verify=search.verify
             )
+
+    def _asked(self, part: Range) -> _Asked:
+        index = self.index(part.which)
+        meta = reader.partition_meta(index, part.partition)
+        if part.start > meta.bytes:
+            raise UserError(f"start {part.start} is outside the partition's {meta.bytes} bytes")
+        return _Asked(index.id, meta, part.start)
+
+    def _slices(self, asked: _Asked, chunk_bytes: int) -> Iterator[Message]:
+        pieces = reader.fetch_chunks(
+            self.store, asked.attempt, asked.meta, chunk_bytes=chunk_bytes, start=asked.start
+        )
+        for piece in pieces:
+            yield Message(piece, (piece.size,))
+
+    def _gather(self, gathered: list[_Asked]) -> Iterator[Message]:
+        sizes = tuple(asked.bytes for asked in gathered)
+        if not sizes:
+            return
+        data = pa.allocate_buffer(sum(sizes))
+        view = memoryview(data).cast("B")
+        for asked in gathered:
+            into, view = view[: asked.bytes], view[asked.bytes :]
+            reader.read_range(self.store, asked.attempt, asked.meta, into, asked.start)
+        yield Message(data, sizes)
 
     def _known(self, attempt: AttemptId) -> MapTaskIndex | None:
         with self._lock:

@@ -7,11 +7,12 @@ sends slices of the mapped file, without copying them first.
 from __future__ import annotations
 
 import hmac
-import struct
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from millrace.faults import fault
 from millrace.ids import FolderId
 from millrace.shuffle.index import encode_json
 from millrace.transport import wire
-from millrace.transport.catalog import Catalog
+from millrace.transport.catalog import Catalog, Message
 from millrace.transport.hosted import Hosted, Hosting
 from millrace.transport.lease import Lease
 from millrace.transport.tls import Certificate
@@ -32,7 +33,6 @@ from millrace.version import __version__
 
 CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
 _ADMISSION: Final = "admission"
-_OFFSETS: Final = struct.Struct("<qq")
 
 
 def now_ms() -> int:
@@ -111,7 +111,7 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
                 chunk_bytes_max=self.config.fetch_chunk_bytes_max,
                 ranges_max=self.config.fetch_ranges_max,
             )
-            return fl.GeneratorStream(CHUNKS, self._stream(catalog.chunks(asked)))
+            return fl.GeneratorStream(CHUNKS, self._stream(catalog.messages(asked)))
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         """Answer a question."""
@@ -126,15 +126,15 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
             body = self._limited(action.body.to_pybytes())
             return iter(list(answer(catalog, folder, body)))
 
-    def _stream(self, chunks: Iterator[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+    def _stream(self, messages: Iterator[Message]) -> Iterator[pa.RecordBatch]:
         # Taken here and not before: a stream that is never begun would never give it back.
         with _refusals():
             if not self.streams.acquire(timeout=self.config.agent_call_ms_max / 2000):
                 raise Retriable(f"the agent serves {self.config.agent_streams_max} fetches already")
             try:
-                for chunk in chunks:
+                for message in messages:
                     self.lease.on_call(now_ms())
-                    yield _message(chunk)
+                    yield _batch(message)
                     fault("agent.stream.after_chunk")
             finally:
                 self.streams.release()
@@ -174,9 +174,11 @@ def _refusals() -> Iterator[None]:
         raise fl.FlightServerError("refused", extra_info=wire.encode_error(error)) from error
 
 
-def _message(chunk: pa.Buffer) -> pa.RecordBatch:
-    offsets = pa.py_buffer(_OFFSETS.pack(0, chunk.size))
-    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, chunk])
+def _batch(message: Message) -> pa.RecordBatch:
+    """A message as Flight sends it: a row for each range in it."""
+    count = len(message.sizes)
+    offsets = pa.py_buffer(array("q", accumulate(message.sizes, initial=0)))
+    column = pa.Array.from_buffers(pa.large_binary(), count, [None, offsets, message.data])
     return pa.RecordBatch.from_arrays([column], schema=CHUNKS)
 
 

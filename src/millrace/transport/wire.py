@@ -64,7 +64,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Bytes to be sent, range after range, in messages of at most `chunk_bytes` of one range."""
+    """Bytes to be sent, range after range, in pieces of at most `chunk_bytes`."""
 
     ranges: tuple[Range, ...]
     chunk_bytes: int
