@@ -18,10 +18,12 @@ from millrace.shuffle import layout
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
+from millrace.spark.folders import Folders
 from millrace.transport import hosted
 from millrace.transport.client import Agents
 from millrace.transport.server import AgentServer
 
+WORKSPACE = "0123456789abcdef"
 TOKEN = "a-token-for-tests"  # noqa: S105
 
 
@@ -128,3 +130,27 @@ class CuttingProxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+def folders_at(path: Path) -> Folders:
+    return Folders(path=str(path), workspace_id=WORKSPACE, token=TOKEN, loopback=True)
+
+
+def own_folder(path: Path, config: Config) -> tuple[FolderId, str, LocalStore]:
+    """What a task on a host without the workspace gets."""
+    folder, address, store = folders_at(path).here(config)
+    assert folder is not None
+    assert address is not None
+    return folder, address, store
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in {"Z", "X"}
+
+
+def client(address: str) -> Agents:
+    return Agents(token=TOKEN, config=Config(), address_of=lambda _: address)

@@ -2,15 +2,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.unit.transport.agent_kit import TOKEN, CuttingProxy, Host, Serve, Serving, make_host
+from tests.unit.transport.agent_kit import (
+    TOKEN,
+    CuttingProxy,
+    Host,
+    Serve,
+    Serving,
+    is_running,
+    make_host,
+)
 
 from millrace.config import Config
+from millrace.shuffle.store import LocalStore
+from millrace.spark.folders import FOLDER_VARIABLE
+from millrace.transport import endpoint, launch
 from millrace.transport.client import Agents
 from millrace.transport.hosted import Hosting
 from millrace.transport.lease import Lease
@@ -92,3 +104,19 @@ def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
         capture_output=True,
     )
     return certificate, key
+
+
+@pytest.fixture(autouse=True)
+def _no_folder_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.delenv(launch.HOST_VARIABLE, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _end_agents(tmp_path: Path) -> Iterator[None]:
+    """End what a test started, by the endpoint files it left."""
+    yield
+    for path in tmp_path.rglob(endpoint.AGENT_FILE):
+        said = endpoint.read(LocalStore(str(path.parent)))
+        if said is not None and is_running(said.pid):
+            os.kill(said.pid, signal.SIGKILL)

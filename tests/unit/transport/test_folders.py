@@ -8,23 +8,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.transport.agent_kit import TOKEN, Host
+from tests.unit.transport.agent_kit import (
+    TOKEN,
+    WORKSPACE,
+    Host,
+    client,
+    folders_at,
+    is_running,
+    own_folder,
+)
 
 from millrace.config import Config
-from millrace.errors import AgentUnreachable, StorageError, UserError
+from millrace.errors import AgentUnreachable, StorageError
 from millrace.ids import AttemptId, FolderId
 from millrace.shuffle.store import LocalStore
-from millrace.spark.folders import FOLDER_VARIABLE, Folders
+from millrace.spark.folders import FOLDER_VARIABLE
 from millrace.testing.faults import armed
 from millrace.transport import addresses, endpoint, hosted, launch
 from millrace.transport.client import Agents
 from millrace.transport.keep_alive import KeepAlive
 
-WORKSPACE = "0123456789abcdef"
 WAIT_S = 30.0
 HERE = """
 import sys
@@ -34,18 +41,6 @@ folders = Folders(path=sys.argv[1], workspace_id=sys.argv[2], token=sys.argv[3],
 folder, address, store = folders.here(Config(agent_lease_ms=int(sys.argv[4])))
 print(folder, address, flush=True)
 """
-
-
-def folders_at(path: Path) -> Folders:
-    return Folders(path=str(path), workspace_id=WORKSPACE, token=TOKEN, loopback=True)
-
-
-def own_folder(path: Path, config: Config) -> tuple[FolderId, str, LocalStore]:
-    """What a task on a host without the workspace gets."""
-    folder, address, store = folders_at(path).here(config)
-    assert folder is not None
-    assert address is not None
-    return folder, address, store
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -60,34 +55,6 @@ def pid_of(store: LocalStore) -> int:
     said = endpoint.read(store)
     assert said is not None
     return said.pid
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in {"Z", "X"}
-
-
-def client(address: str) -> Agents:
-    return Agents(token=TOKEN, config=Config(), address_of=lambda _: address)
-
-
-@pytest.fixture(autouse=True)
-def _no_folder_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    monkeypatch.delenv(launch.HOST_VARIABLE, raising=False)
-
-
-@pytest.fixture(autouse=True)
-def _end_agents(tmp_path: Path) -> Iterator[None]:
-    """End what a test started, by the endpoint files it left."""
-    yield
-    for path in tmp_path.rglob(endpoint.AGENT_FILE):
-        said = endpoint.read(LocalStore(str(path.parent)))
-        if said is not None and is_running(said.pid):
-            os.kill(said.pid, signal.SIGKILL)
 
 
 def test_a_workspace_found_at_its_path_is_shared_and_needs_no_agent(tmp_path: Path) -> None:
@@ -329,84 +296,6 @@ def test_agents_listen_where_the_others_can_reach_them(
     expected: str,
 ) -> None:
     assert launch.own_host(environ, loopback=loopback) == expected
-
-
-def test_a_service_serves_every_workspace_below_its_folder(tmp_path: Path) -> None:
-    with service("--folder", str(tmp_path)) as address:
-        folder, used, store = own_folder(tmp_path, Config())
-
-        assert used == address
-        assert not store.exists(endpoint.AGENT_FILE)  # No agent of its own was started.
-        agents = client(address)
-        assert agents.ping(folder).folder == folder
-        agents.close()
-        second = subprocess.run(
-            [sys.executable, "-c", SERVICE, "--folder", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "runs already" in second.stderr
-    assert not (tmp_path / endpoint.AGENT_FILE).exists()
-
-
-def test_a_service_with_a_token_of_its_own_wants_that_one(tmp_path: Path) -> None:
-    token_file = tmp_path / "service-token"
-    token_file.write_text("the service's own\n")
-    folder_path = tmp_path / "folder"
-    with service("--folder", str(folder_path), "--token-file", str(token_file)) as address:
-        with pytest.raises(UserError, match="MILLRACE_TOKEN"):
-            folders_at(folder_path).here(Config())
-        allowed = Folders(
-            path=str(folder_path),
-            workspace_id=WORKSPACE,
-            token="the service's own",  # noqa: S106
-            loopback=True,
-        )
-        assert allowed.here(Config())[1] == address
-
-
-def test_a_service_on_a_taken_port_says_so(tmp_path: Path) -> None:
-    with service("--folder", str(tmp_path / "one")) as address:
-        port = address.rpartition(":")[2]
-        found = subprocess.run(
-            [sys.executable, "-c", SERVICE, "--folder", str(tmp_path / "two"), "--port", port],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert found.returncode == 1
-    assert "choose another port" in found.stderr
-
-
-SERVICE = """
-import os, sys
-os.environ["MILLRACE_AGENT_HOST"] = "127.0.0.1"
-from millrace.cli.main import main
-sys.argv[1:1] = ["agent"]
-main()
-"""
-
-
-class service:  # noqa: N801 - reads as what it does
-    """`millrace agent` in a process of its own, ended by SIGTERM."""
-
-    def __init__(self, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", SERVICE, *options], stdout=subprocess.PIPE, text=True
-        )
-
-    def __enter__(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert "serving" in line
-        return line.split(" at ")[1].split()[0]
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        self.process.communicate(timeout=WAIT_S)
-        assert self.process.returncode == 0
 
 
 def start(path: Path, *, lease_ms: int, code: str = HERE) -> subprocess.Popen[str]:
