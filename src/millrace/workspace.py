@@ -125,7 +125,7 @@ class Workspace:
             partitioner: "hash" (as Spark's `hash`), "range", "round_robin", "broadcast", or a
                 function that gets a RecordBatch and returns partition numbers.
             bounds: upper bounds for "range"; sampled if not given.
-            version: names a custom function's code, so that its output can be reused.
+            version: names a custom function where its code alone does not tell what it does.
             format: "parquet", "arrow", "csv" or "json" where file names do not tell.
             schema: columns and types of CSV or JSON files; by default inferred from the first file.
             options: for CSV: `delimiter`, `header`.

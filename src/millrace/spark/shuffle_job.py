@@ -27,6 +27,7 @@ from millrace.keys import CustomPartitioner, Partitioner
 from millrace.scan.source import Source, has_content
 from millrace.scan.splits import MapInput, cut, share_out
 from millrace.shuffle import cleanup, reuse, runs
+from millrace.shuffle.functions import Unrecognisable, function_identity
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Choice, Manifest
@@ -73,6 +74,7 @@ class _Progressing:
     """A run on its way: what is finished and why the rest is not."""
 
     tasks: Sequence[FileMapTask]
+    unrecognised: str | None
     done: dict[MapTask, Result] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
 
@@ -84,10 +86,9 @@ class _Progressing:
 def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Request) -> Shuffle:
     """Shuffle files: each map task reads its part natively."""
     started = time.monotonic()
-    tasks = _file_tasks(place, source, request)
-    run = _begin(spark, place, request, map_tasks=len(tasks))
+    work = _plan_work(place, source, request)
+    run = _begin(spark, place, request, map_tasks=len(work.tasks))
     with runs.heartbeat(place.store, run.query_id, place.config):
-        work = _Progressing(tasks)
         _reuse_finished(place, run.query_id, work, request.reuse)
         stage = _stage(place, run.query_id, source.schema, request)
         for _ in range(_ROUNDS_MAX):
@@ -101,7 +102,7 @@ def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Re
                 f"map outputs vanished {_ROUNDS_MAX} times while run {run.query_id} was made\n"
                 "  to fix: see who removes files from the workspace, then run again"
             )
-        results = [work.done[task.map_task] for task in tasks]
+        results = [work.done[task.map_task] for task in work.tasks]
         reported = RunReport(
             map_tasks=len(results),
             reused=sum(not result.ran for result in results),
@@ -131,35 +132,45 @@ def shuffle_frame(
         return _decide(place, run.query_id, schema, request, results, reported)
 
 
-def _file_tasks(place: Place, source: Source, request: Request) -> list[FileMapTask]:
+def _plan_work(place: Place, source: Source, request: Request) -> _Progressing:
+    """The map tasks, each with what it is made from, if that can be told."""
     config = place.config
     inputs = cut(
         source.shapes,
         split_bytes_target=config.split_bytes_target,
         map_tasks_max=config.map_tasks_max,
     )
-    return [
-        FileMapTask(
-            map_task=MapTask(number),
-            input=map_input,
-            made_from=_made_from(source, map_input, request.partitioner),
-        )
-        for number, map_input in enumerate(inputs)
+    try:
+        placed_by = _recognise(request.partitioner)
+        made_from: list[Mapping[str, Any] | None] = [
+            _made_from(source, map_input, placed_by) for map_input in inputs
+        ]
+        reason = None
+    except Unrecognisable as unrecognisable:
+        made_from = [None] * len(inputs)
+        reason = f"without version= the function is not recognised: {unrecognisable}"
+    tasks = [
+        FileMapTask(map_task=MapTask(number), input=map_input, made_from=made)
+        for number, (map_input, made) in enumerate(zip(inputs, made_from, strict=True))
     ]
+    return _Progressing(tasks, unrecognised=reason)
+
+
+def _recognise(partitioner: Partitioner) -> dict[str, Any]:
+    """What decides where rows go, a function's code included."""
+    described = dict(partitioner.describe())
+    if isinstance(partitioner, CustomPartitioner) and partitioner.version is None:
+        described["function"] = function_identity(partitioner.function)
+    return described
 
 
 def _made_from(
-    source: Source, map_input: MapInput, partitioner: Partitioner
-) -> Mapping[str, Any] | None:
-    described = dict(partitioner.describe())
-    if isinstance(partitioner, CustomPartitioner):
-        if partitioner.version is None:
-            return None
-        described["version"] = partitioner.version
+    source: Source, map_input: MapInput, placed_by: Mapping[str, Any]
+) -> Mapping[str, Any]:
     return {
         "inputs": map_input.identity(),
         "scan": source.describe(),
-        "partitioner": described,
+        "partitioner": placed_by,
         "versions": versions(),
     }
 
@@ -202,7 +213,7 @@ def _reuse_finished(place: Place, query_id: QueryId, work: _Progressing, how: Re
     found: dict[MapTask, MapTaskIndex] = {}
     for task in work.tasks:
         if task.made_from is None:
-            work.reasons[task.map_task] = "a custom partitioner without version= is not recognised"
+            work.reasons[task.map_task] = work.unrecognised or "not recognised"
         elif how == "no":
             work.reasons[task.map_task] = "reuse was switched off"
         else:

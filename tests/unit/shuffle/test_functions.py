@@ -1,0 +1,136 @@
+"""A function that could give another result has another identity."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from millrace.shuffle.functions import Unrecognisable, function_identity
+
+STATEFUL = """
+class A:
+    def __init__(self, k): self.k = k
+    def __call__(self, x): return x
+"""
+
+
+def made(source: str, name: str = "f", **globals_: object) -> Callable[..., Any]:
+    """A function as a user's module would define it."""
+    space: dict[str, Any] = {"__name__": "users_module", **globals_}
+    exec(textwrap.dedent(source), space)  # noqa: S102 - text of the tests themselves
+    function: Callable[..., Any] = space[name]
+    return function
+
+
+def test_the_same_text_gives_the_same_identity() -> None:
+    text = "def f(x, y=2):\n    return [x + y for _ in range(3)]"
+    assert function_identity(made(text)) == function_identity(made(text))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(x): return x + 1", "def f(x): return x + 2"),
+        ("def f(x): return x + 1", "def f(x): return x - 1"),
+        ("def f(x, y=1): return x", "def f(x, y=2): return x"),
+        ("def f(x, *, y=1): return x", "def f(x, *, y=2): return x"),
+        ("def f(x): return x in {1, 2}", "def f(x): return x in {1, 3}"),
+        ("def f(x): return 1", "def f(x): return 1.0"),
+        ("def f(x): return True", "def f(x): return 1"),
+        ("def f(x): return abs(x)", "def f(x): return hash(x)"),
+        ("K = 1\ndef f(x): return x + K", "K = 2\ndef f(x): return x + K"),
+        ("K = [1]\ndef f(x): return K", "K = [2]\ndef f(x): return K"),
+        ("K = {'a': 1}\ndef f(x): return K", "K = {'a': 2}\ndef f(x): return K"),
+        ("def g(x): return 1\ndef f(x): return g(x)", "def g(x): return 2\ndef f(x): return g(x)"),
+        (
+            "def h(x): return 1\ndef g(x): return h(x)\ndef f(x): return g(x)",
+            "def h(x): return 2\ndef g(x): return h(x)\ndef f(x): return g(x)",
+        ),
+        ("f = (lambda k: lambda x: x + k)(1)", "f = (lambda k: lambda x: x + k)(2)"),
+        (
+            "def f(x): return (lambda y: y * 2)(x)",
+            "def f(x): return (lambda y: y * 3)(x)",
+        ),
+        (
+            "class A:\n    def m(self): return 1\ndef f(x): return A().m()",
+            "class A:\n    def m(self): return 2\ndef f(x): return A().m()",
+        ),
+        (
+            "class B:\n    K = 1\nclass A(B): pass\ndef f(x): return A.K",
+            "class B:\n    K = 2\nclass A(B): pass\ndef f(x): return A.K",
+        ),
+        (STATEFUL + "f = A(1)", STATEFUL + "f = A(2)"),
+    ],
+)
+def test_a_change_that_could_change_the_result_changes_the_identity(
+    before: str, after: str
+) -> None:
+    assert function_identity(made(before)) != function_identity(made(after))
+
+
+def test_a_helper_edited_in_an_imported_module_is_noticed(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import helpers
+        from helpers import direct
+        from millrace.shuffle.functions import function_identity
+        def through_module(x): return helpers.deep(x)
+        def by_name(x): return direct(x)
+        def imported_inside(x):
+            import helpers
+            return helpers.deep(x)
+        for f in (through_module, by_name, imported_inside):
+            print(function_identity(f))
+    """)
+
+    def identities(text: str) -> list[str]:
+        (tmp_path / "helpers.py").write_text(textwrap.dedent(text))
+        ran = subprocess.run(
+            [sys.executable, "-B", "-c", program, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return ran.stdout.split()
+
+    first = identities("K = 1\ndef deep(x): return x + K\ndef direct(x): return x * 2\n")
+    same = identities("K = 1\ndef deep(x): return x + K\ndef direct(x): return x * 2\n")
+    edited = identities("K = 2\ndef deep(x): return x + K\ndef direct(x): return x * 3\n")
+
+    assert len(first) == 3
+    assert first == same
+    assert all(old != new for old, new in zip(first, edited, strict=True))
+
+
+def test_what_has_no_stable_form_is_refused_with_the_reason() -> None:
+    lock = threading.Lock()
+    array = np.arange(3)
+    with pytest.raises(Unrecognisable, match="lock"):
+        function_identity(lambda x: (lock, x))
+    with pytest.raises(Unrecognisable, match="array"):
+        function_identity(lambda x: x + array)
+    with pytest.raises(Unrecognisable, match=r"at run time \(getattr\)"):
+        function_identity(made("def f(x): return getattr(x, 'y')()"))
+
+
+def test_library_functions_count_by_their_version_and_partials_by_their_arguments() -> None:
+    assert function_identity(pc.add) == function_identity(pc.add)
+    assert function_identity(pc.add) != function_identity(pc.subtract)
+    assert function_identity(partial(pc.add, 1)) != function_identity(partial(pc.add, 2))
+
+
+def test_functions_that_call_each_other_end() -> None:
+    text = "def g(x): return f(x)\ndef f(x): return g(x)"
+    assert function_identity(made(text)) == function_identity(made(text))
