@@ -28,7 +28,7 @@ from millrace.shuffle.index import PartitionMeta
 
 SPILL_FILE: Final = "spill.tmp"
 BATCH_ROWS_MIN: Final = 4096
-_WRITE_BUFFER_BYTES: Final = 1 * MIB
+_WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 _WORTH_A_BATCH_BYTES: Final = 128 * KIB
 
 
@@ -48,6 +48,7 @@ class _Spill:
 
     folder: str
     schema: pa.Schema
+    config: Config
     out: pa.NativeFile | None = None
 
     @property
@@ -58,7 +59,7 @@ class _Spill:
     def put(self, batches: Iterable[pa.RecordBatch]) -> _Range:
         """Write batches as one stream."""
         if self.out is None:
-            self.out = pa.BufferedOutputStream(pa.OSFile(self.path, "wb"), _WRITE_BUFFER_BYTES)
+            self.out = _buffered(pa.OSFile(self.path, "wb"), self.config)
         return write_range(self.out, batches, self.schema, _options("none"))
 
     def get(self, ranges: Sequence[_Range]) -> Iterator[pa.RecordBatch]:
@@ -111,7 +112,7 @@ class PartFiles:
 
     def __post_init__(self) -> None:
         """Have a place for slices that wait."""
-        self.spill = _Spill(self.folder, self.schema)
+        self.spill = _Spill(self.folder, self.schema, self.config)
 
     def write(self, split: Split) -> None:
         """Append each partition's slice to its file, or put it aside until it is worth that."""
@@ -195,7 +196,7 @@ class OneFile:
 
     def __post_init__(self) -> None:
         """Have a place for slices that are too many to hold."""
-        self.spill = _Spill(self.folder, self.schema)
+        self.spill = _Spill(self.folder, self.schema, self.config)
 
     def write(self, split: Split) -> None:
         """Keep the slices; write them aside when there are too many."""
@@ -213,7 +214,7 @@ class OneFile:
         path = os.path.join(self.folder, layout.DATA_FILE)
         options = _options(self.config.compression)
         with pa.OSFile(path, "wb") as raw:
-            out = pa.BufferedOutputStream(raw, _WRITE_BUFFER_BYTES)
+            out = _buffered(raw, self.config)
             ranges = [
                 write_range(out, self._batches(partition), self.schema, options)
                 for partition in range(self.partitions)
@@ -264,6 +265,7 @@ def write_range(
         stream.write_batch(batch)
         rows += batch.num_rows
         count += 1
+        del batch  # Else it would live on while the next one is put together.
     if stream is not None:
         stream.close()
     return _Range(offset=offset, bytes=out.tell() - offset, rows=rows, batches=count)
@@ -305,6 +307,11 @@ def _options(compression: str) -> pa.ipc.IpcWriteOptions:
     """How batches are written: one thread, as a task has one slot."""
     codec = None if compression == "none" else compression
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+
+
+def _buffered(raw: pa.NativeFile, config: Config) -> pa.NativeFile:
+    size = min(_WRITE_BUFFER_BYTES_MAX, max(4 * KIB, config.task_memory_bytes_max // 16))
+    return pa.BufferedOutputStream(raw, size)
 
 
 def _worth_a_batch(rows: int, size: int) -> bool:
