@@ -1,0 +1,105 @@
+"""Programs that know nothing of Millrace read a partition by what its index says."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, write
+
+from millrace.ids import AttemptId
+from millrace.keys import HashPartitioner
+from millrace.shuffle.store import LocalStore
+
+TABLE = pa.table(
+    {
+        "x": range(3000),
+        "name": [None if n % 7 == 0 else f"näme {n % 11}" for n in range(3000)],
+        "amount": [n / 4 for n in range(3000)],
+    }
+)
+FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
+COMPRESSIONS = pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+
+
+@pytest.fixture
+def attempt_folder(store: LocalStore, form: str, compression: str) -> str:
+    limits = BOTH_FORMS[form].with_options(compression=compression)
+    attempt = AttemptId.of(1, 0, 0, 1)
+    write(store, attempt, TABLE, by=HashPartitioner("x", 5), config=limits)
+    return os.path.join(store.root, "shuffle", "1", "0", "0", "1")
+
+
+def partitions_by_json(folder: str) -> list[dict[str, Any]]:
+    with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
+        return list(json.load(file)["partitions"])
+
+
+def partitions_by_binary(folder: str) -> list[dict[str, Any]]:
+    data = Path(folder, "index.bin").read_bytes()
+    magic, version, length = struct.unpack_from("<4sII", data)
+    assert (magic, version) == (b"FFQI", 1)
+    return list(json.loads(data[12 : 12 + length])["partitions"])
+
+
+def stream_of(folder: str, entry: dict[str, Any]) -> bytes:
+    with open(os.path.join(folder, entry["file"]), "rb") as file:
+        file.seek(entry["offset"])
+        return file.read(entry["bytes"])
+
+
+EXPECTED = sorted(zip(*TABLE.to_pydict().values(), strict=True))
+
+
+@FORMS
+@COMPRESSIONS
+def test_plain_pyarrow_reads_every_row(attempt_folder: str) -> None:
+    found = []
+    for entry in partitions_by_binary(attempt_folder):
+        table = pa.ipc.open_stream(stream_of(attempt_folder, entry)).read_all()
+        assert table.num_rows == entry["rows"]
+        found += list(zip(*table.to_pydict().values(), strict=True))
+
+    assert sorted(found) == EXPECTED
+
+
+@FORMS
+@COMPRESSIONS
+def test_polars_reads_every_row(attempt_folder: str) -> None:
+    found = []
+    for entry in partitions_by_json(attempt_folder):
+        frame = pl.read_ipc_stream(stream_of(attempt_folder, entry))
+        assert frame.height == entry["rows"]
+        found += frame.rows()
+
+    assert sorted(found) == EXPECTED
+
+
+@FORMS
+@COMPRESSIONS
+def test_duckdb_reads_every_row(attempt_folder: str) -> None:
+    found = []
+    with duckdb.connect() as connection:
+        for entry in partitions_by_json(attempt_folder):
+            rows = pa.ipc.open_stream(stream_of(attempt_folder, entry))
+            connection.register("rows_of_partition", rows)
+            found += connection.sql("select x, name, amount from rows_of_partition").fetchall()
+
+    assert sorted(found) == EXPECTED
+
+
+@pytest.mark.parametrize("form", ["part files"])
+@pytest.mark.parametrize("compression", ["none"])
+def test_a_part_file_is_a_stream_from_its_first_byte_to_its_last(attempt_folder: str) -> None:
+    found = []
+    for path in sorted(Path(attempt_folder).glob("part-*.ipc")):
+        found += pl.read_ipc_stream(path).rows()
+
+    assert sorted(found) == EXPECTED
