@@ -125,6 +125,15 @@ def test_what_has_no_stable_form_is_refused_with_the_reason() -> None:
         function_identity(made("def f(x): return getattr(x, 'y')()"))
 
 
+def test_a_module_imported_only_when_the_function_runs_is_not_guessed_at() -> None:
+    with pytest.raises(Unrecognisable, match="imports lazymod when it runs"):
+        function_identity(made("def f(x):\n    from lazymod import g\n    return g(x)"))
+    with pytest.raises(Unrecognisable, match="relative"):
+        function_identity(made("def f(x):\n    from . import g\n    return g(x)"))
+    inside = "def f(x):\n    import json\n    import hypothesis\n    return json, hypothesis"
+    assert function_identity(made(inside)) == function_identity(made(inside))
+
+
 def test_library_functions_count_by_their_version_and_partials_by_their_arguments() -> None:
     assert function_identity(pc.add) == function_identity(pc.add)
     assert function_identity(pc.add) != function_identity(pc.subtract)

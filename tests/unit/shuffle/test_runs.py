@@ -1,0 +1,192 @@
+"""Numbers of runs, signs of life, and what is said of a run that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.shuffle.shuffle_kit import begin, child_begins_runs, column, decide, in_children, write
+
+from millrace.config import Config
+from millrace.errors import FormatError, UserError
+from millrace.ids import AttemptId, QueryId, StageId
+from millrace.shuffle import layout, manifest, runs
+from millrace.shuffle.store import LocalStore
+
+RUN, STAGE = QueryId(1), StageId(0)
+
+
+def alive(store: LocalStore, run: int, *, now: int) -> bool:
+    return runs.is_alive(store, QueryId(run), now_ms=now, config=Config(run_silent_ms_max=100))
+
+
+def beat_at(store: LocalStore, run: int, ms: int) -> None:
+    os.utime(store.path(layout.alive_path(QueryId(run))), (ms / 1000, ms / 1000))
+
+
+def test_runs_are_numbered_from_1_and_say_what_they_are(store: LocalStore) -> None:
+    first = runs.begin_run(store, plan="scan orders", about={"user": "me"}, now_ms=5)
+    second = runs.begin_run(store, plan="scan items", about={}, now_ms=6)
+
+    assert (first.query_id, second.query_id) == (1, 2)
+    assert runs.read_run(store, RUN) == first
+    assert [run.plan for run in runs.list_runs(store)] == ["scan orders", "scan items"]
+
+
+def test_racing_processes_get_numbers_of_their_own(store: LocalStore, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+
+    in_children(child_begins_runs, [(store.root, n, 10, str(out)) for n in range(8)])
+
+    given = [json.loads(path.read_text(encoding="utf-8")) for path in out.iterdir()]
+    numbers = [number for mine in given for number in mine]
+    assert len(numbers) == len(set(numbers)) == 80
+    assert sorted(numbers) == [run.query_id for run in runs.list_runs(store)]
+    assert all(mine == sorted(mine) for mine in given)
+
+
+def test_a_slow_claim_does_not_take_a_number_that_was_used_and_dropped(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(store)
+    begin(store)
+    real = LocalStore.numbers
+    answers = [[], []]  # What was there before the two runs, which end while we are slow.
+
+    def numbers(self: LocalStore, relative: str) -> list[int]:
+        return answers.pop() if len(answers) == 2 else real(self, relative)
+
+    os.unlink(store.path(layout.query_path(RUN)))
+    os.rmdir(store.path(layout.query_folder(RUN)))
+    monkeypatch.setattr(LocalStore, "numbers", numbers)
+
+    assert begin(store) == 3
+    assert not store.exists(layout.query_folder(RUN))
+
+
+def test_a_run_lives_while_it_beats(store: LocalStore) -> None:
+    run = begin(store, alive=True)
+    beat_at(store, run, 10_000)
+
+    assert alive(store, run, now=10_099)
+    assert not alive(store, run, now=10_100)
+
+
+def test_a_run_that_ended_is_not_alive(store: LocalStore) -> None:
+    run = begin(store, alive=True)
+    beat_at(store, run, 10_000)
+
+    with runs.heartbeat(store, QueryId(run), Config()):
+        assert alive(store, run, now=10_001)
+
+    assert not alive(store, run, now=10_001)
+
+
+def test_the_heart_beats_from_the_side_until_the_end(store: LocalStore) -> None:
+    run = begin(store, alive=True)
+    beat_at(store, run, 10_000)
+    path = layout.alive_path(QueryId(run))
+
+    with runs.heartbeat(store, QueryId(run), Config(heartbeat_ms=1)):
+        while store.changed_at_ms(path) == 10_000:
+            pass  # A heart that does not beat hangs this test.
+        store.remove_file(path)
+        while not store.exists(path):
+            pass
+
+    assert not store.exists(path)
+
+
+def test_an_error_in_the_body_ends_the_run_too(store: LocalStore) -> None:
+    run = begin(store, alive=True)
+
+    with pytest.raises(ValueError, match="mine"), runs.heartbeat(store, QueryId(run), Config()):
+        raise ValueError("mine")
+
+    assert not store.exists(layout.alive_path(QueryId(run)))
+
+
+def test_a_run_that_is_not_there_names_those_that_are(store: LocalStore) -> None:
+    with pytest.raises(UserError, match=r"no run 7 in .*\n  found: no runs"):
+        runs.read_run(store, QueryId(7))
+    for _ in range(12):
+        begin(store)
+
+    with pytest.raises(UserError, match="found: 3, 4, 5, 6, 7, 8, 9, 10, 11, 12\n"):
+        runs.read_run(store, QueryId(99))
+
+
+def test_a_run_without_a_manifest_is_told_from_one_that_is_not_there(store: LocalStore) -> None:
+    run = QueryId(begin(store))
+
+    with pytest.raises(UserError, match="run 1 has no finished stage 0\n  found: no manifest"):
+        runs.read_manifest(store, run, STAGE)
+    with pytest.raises(UserError, match="no run 2"):
+        runs.read_manifest(store, QueryId(2), STAGE)
+
+
+def test_a_torn_description_names_the_file_and_hides_no_other_run(store: LocalStore) -> None:
+    begin(store)
+    begin(store)
+    path = Path(store.path(layout.query_path(RUN)))
+    path.write_bytes(path.read_bytes()[:20])
+
+    with pytest.raises(FormatError, match=rf"{path} cannot be read"):
+        runs.read_run(store, RUN)
+    assert [run.query_id for run in runs.list_runs(store)] == [2]
+
+
+def test_a_stage_is_decided_once(store: LocalStore) -> None:
+    begin(store)
+    first = write(store, AttemptId.of(1, 0, 0, 1), column([1]))
+    second = write(store, AttemptId.of(1, 0, 0, 2), column([2]))
+    decided = decide(store, 1, [first])
+
+    with pytest.raises(UserError, match="a stage is decided once"):
+        decide(store, 1, [second])
+
+    assert runs.read_manifest(store, RUN, STAGE) == decided
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 2}, "has manifest version 2, this Millrace reads version 1"),
+        ({"chosen": [{"map_task": 0}]}, "KeyError: 'folder'"),
+        ({"chosen": 5}, "TypeError"),
+        ({"schema": "AAAA"}, "ArrowInvalid"),
+        ({"partitions": None, "chosen": [{"folder": None, "attempt": 5}]}, "KeyError"),
+    ],
+    ids=str,
+)
+def test_a_manifest_that_cannot_be_read_says_why(
+    store: LocalStore, change: dict[str, object], words: str
+) -> None:
+    begin(store)
+    decide(store, 1, [write(store, AttemptId.of(1, 0, 0, 1), column([1]))])
+    path = Path(store.path(layout.manifest_path(RUN, STAGE)))
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | change), encoding="utf-8")
+
+    with pytest.raises(FormatError, match=words) as caught:
+        runs.read_manifest(store, RUN, STAGE)
+
+    assert str(path) in str(caught.value)
+
+
+def test_what_is_relied_on_is_what_manifests_and_running_stages_name(store: LocalStore) -> None:
+    chosen = write(store, AttemptId.of(1, 0, 0, 1), column([1]))
+    decide(store, 1, [chosen])
+    runs.rely_on(store, QueryId(2), STAGE, [AttemptId.of(1, 0, 5, 1), AttemptId.of(1, 0, 6, 1)])
+    runs.rely_on(store, QueryId(2), STAGE, [AttemptId.of(1, 0, 6, 1)])
+
+    assert runs.relied_on(store) == {chosen.id, AttemptId.of(1, 0, 6, 1)}
+    assert runs.relied_on(store, apart_from=[QueryId(2)]) == {chosen.id}
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"attempts": [5]}', b'{"attempts": ["1/2"]}'])
+def test_references_that_cannot_be_read_say_so(text: bytes) -> None:
+    with pytest.raises(FormatError, match="here cannot be read"):
+        manifest.decode_references(text, where="here")
