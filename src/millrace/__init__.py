@@ -1,4 +1,4 @@
-"""Durable shuffles, coordinated reads and exactly-once pipelines for PySpark.
+"""Durable shuffles for PySpark: rows at rest by key, in Arrow, outliving the application.
 
 Example:
     >>> import millrace as mr

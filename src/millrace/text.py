@@ -20,6 +20,11 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things: '1 map task', '2,000 map tasks'."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def parse_duration_ms(text: str) -> int:
     """Milliseconds of '90s', '15m', '12h', '30d' or '250ms'."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip())

@@ -27,7 +27,12 @@ _file = click.Path(exists=True, dir_okay=False)
     help="The folder that executors of this host write to: their MILLRACE_FOLDER.",
 )
 @click.option("--host", help="Address to listen on. Default: this host's own, as others see it.")
-@click.option("--port", default=0, show_default="any free one", help="Port to listen on.")
+@click.option(
+    "--port",
+    default=0,
+    show_default="any free one",
+    help="Port to listen on; readers find a fixed one again after a restart.",
+)
 @click.option(
     "--token-file",
     type=_file,

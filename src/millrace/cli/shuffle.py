@@ -17,7 +17,7 @@ from millrace.ids import StageId
 from millrace.shuffle import runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
-from millrace.text import human_bytes, parse_duration_ms
+from millrace.text import counted, human_bytes, parse_duration_ms
 from millrace.workspace import Workspace
 from millrace.workspace import open as open_workspace
 
@@ -78,8 +78,9 @@ def show(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
     console.print(f"run {run}, {_when(about.created_at_ms)}", highlight=False)
     console.print(about.plan, highlight=False, markup=False)
     console.print(
-        f"{found.rows:,} rows, {human_bytes(found.bytes)}, {len(found.manifest.chosen)} map "
-        f"outputs, {len(found.manifest.reused)} of them reused",
+        f"{counted(found.rows, 'row')}, {human_bytes(found.bytes)}, "
+        f"{counted(len(found.manifest.chosen), 'map output')}, "
+        f"{len(found.manifest.reused)} reused",
         highlight=False,
     )
     console.print(", ".join(f"{f.name} {f.type}" for f in found.schema), highlight=False)
@@ -122,8 +123,9 @@ def verify(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
     else:
         for problem in result.problems:
             click.echo(problem, err=True)
-        state = "all right" if result.ok else f"{len(result.problems)} problems"
-        click.echo(f"{result.map_outputs} map outputs, {human_bytes(result.bytes)}: {state}")
+        state = "all right" if result.ok else counted(len(result.problems), "problem")
+        outputs = counted(result.map_outputs, "map output")
+        click.echo(f"{outputs}, {human_bytes(result.bytes)}: {state}")
     sys.exit(0 if result.ok else 1)
 
 
@@ -195,8 +197,8 @@ def _print_removed(found: Sequence[Removed], *, as_json: bool) -> None:
         )
         return
     click.echo(
-        f"removed {attempts} attempts, {left} leftovers of dead tasks, {dropped} runs: "
-        f"{human_bytes(size)}"
+        f"removed {counted(attempts, 'attempt')}, {counted(left, 'leftover')} of dead tasks, "
+        f"{counted(dropped, 'run')}: {human_bytes(size)}"
     )
 
 

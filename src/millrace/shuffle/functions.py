@@ -13,6 +13,7 @@ network, the clock or a random source is outside of this.
 from __future__ import annotations
 
 import builtins
+import dis
 import hashlib
 import importlib.metadata
 import platform
@@ -146,6 +147,8 @@ class _Walk:
                 self.lines.append(f"empty cell {cell_name}")
                 continue
             self.visit(value, f"{cell_name!r}, which {name} closes over,", depth)
+        for module in sorted(_imports(function.__code__)):
+            self.lines.append(f"import {_imported(module, name)}")
         for reached, value in _reached(function):
             self.lines.append(f"name {reached}")
             self.visit(value, f"{reached!r}, which {name} uses,", depth)
@@ -196,6 +199,32 @@ def _names(code: CodeType) -> set[str]:
         if isinstance(constant, CodeType):
             found |= _names(constant)
     return found
+
+
+def _imports(code: CodeType) -> set[str]:
+    """Modules that are imported while the function runs; relative ones as ''."""
+    found: set[str] = set()
+    before: list[Any] = []
+    for step in dis.get_instructions(code):
+        if step.opname == "IMPORT_NAME":
+            level = before[-2].argval if len(before) > 1 else 0
+            found.add("" if level else step.argval)
+        before.append(step)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _imports(constant)
+    return found
+
+
+def _imported(module: str, function: str) -> str:
+    """A line for a module that a function imports: a library's version, or that it is loaded."""
+    library = _library_version(module) if module else None
+    top = module.partition(".")[0]
+    if library is None and top in _versions():
+        library = _versions()[top]
+    if library is None and module not in sys.modules:
+        raise Unrecognisable(f"{function} imports {module or 'a relative module'} when it runs")
+    return f"{module} {library or 'user'}"
 
 
 def _constant(value: object) -> str:

@@ -20,7 +20,7 @@ from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
-from millrace.text import human_bytes
+from millrace.text import counted, human_bytes
 
 
 class Remote(Protocol):
@@ -59,7 +59,7 @@ class RunReport:
         return self.map_tasks - self.reused
 
     def __str__(self) -> str:
-        text = f"{self.ran} map tasks run, {self.reused} reused, {self.seconds:.1f} s"
+        text = f"{counted(self.ran, 'map task')} run, {self.reused} reused, {self.seconds:.1f} s"
         for reason in sorted(set(self.reasons.values())):
             count = sum(1 for other in self.reasons.values() if other == reason)
             text += f"\n  {count} run because: {reason}"
@@ -180,7 +180,7 @@ class Shuffle:
             partitions=self.partitions,
             map_outputs=len(self.manifest.chosen),
             bytes=total,
-            problems=tuple(problems),
+            problems=tuple(dict.fromkeys(problems)),
         )
 
     def _check(self, choice: Choice, meta: PartitionMeta) -> tuple[str | None, int]:

@@ -23,6 +23,7 @@ from millrace.shuffle.layout import is_payload_name
 
 MAGIC: Final = b"FFQI"
 VERSION: Final = 1
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 _HEADER: Final = struct.Struct("<4sII")
 
 
@@ -77,6 +78,7 @@ def encode_json(index: MapTaskIndex) -> bytes:
     """Write as `index.json`, which is also the payload of `index.bin`."""
     task = index.id.task
     document = {
+        "version": VERSION,
         "query_id": task.query_id,
         "stage_id": task.stage_id,
         "map_task": task.map_task,
@@ -120,11 +122,7 @@ def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
             f"{where} is not an index: it starts with {magic!r}, an index with {MAGIC!r}\n"
             "  to fix: restore the file or run the map task again"
         )
-    if version != VERSION:
-        raise FormatError(
-            f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
-            "  to fix: read it with the Millrace that wrote it, or a newer one"
-        )
+    _check_version(version, where=where)
     if len(data) != _HEADER.size + length:
         raise FormatError(
             f"{where} has {len(data) - _HEADER.size} payload bytes, its header says {length}\n"
@@ -145,13 +143,22 @@ def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.json`."""
     try:
         document = json.loads(data)
+        _check_version(document.get("version", VERSION), where=where)
         index = _from_document(document)
-    except (ValueError, KeyError, TypeError, OverflowError, OSError, pa.ArrowException) as error:
+    except (*_MALFORMED, OverflowError, OSError, pa.ArrowException) as error:
         raise FormatError(
             f"{where} cannot be read as an index: {type(error).__name__}: {error}\n"
             "  to fix: run the map task again"
         ) from error
     return index
+
+
+def _check_version(version: object, *, where: str) -> None:
+    if version != VERSION:
+        raise FormatError(
+            f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
+            "  to fix: read it with the Millrace that wrote it, or a newer one"
+        )
 
 
 def _from_document(document: Mapping[str, Any]) -> MapTaskIndex:

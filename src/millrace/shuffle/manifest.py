@@ -122,7 +122,13 @@ def encode_references(attempts: Sequence[AttemptId]) -> bytes:
 def decode_references(data: bytes, *, where: str) -> tuple[AttemptId, ...]:
     """Read `reusing.json`."""
     try:
-        return tuple(parse_attempt(text) for text in json.loads(data)["attempts"])
+        document = json.loads(data)
+        if document["version"] != VERSION:
+            raise FormatError(
+                f"{where} has version {document['version']}, this Millrace reads {VERSION}\n"
+                "  to fix: clean up with the Millrace that wrote it, or a newer one"
+            )
+        return tuple(parse_attempt(text) for text in document["attempts"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             f"{where} cannot be read: {type(error).__name__}: {error}\n"

@@ -20,6 +20,7 @@ from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import LocalStore
 
+_VERSION: Final = 1
 _CLAIM_TRIES_MAX: Final = 1000
 
 
@@ -168,6 +169,7 @@ def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[
 
 def _encode(run: Run) -> bytes:
     document = {
+        "version": _VERSION,
         "query_id": run.query_id,
         "created_at_ms": run.created_at_ms,
         "plan": run.plan,
@@ -179,13 +181,18 @@ def _encode(run: Run) -> bytes:
 def _decode(data: bytes, *, where: str) -> Run:
     try:
         document = json.loads(data)
+        if document.get("version", _VERSION) != _VERSION:
+            raise FormatError(
+                f"{where} has version {document['version']}, this Millrace reads {_VERSION}\n"
+                "  to fix: read it with the Millrace that wrote it, or a newer one"
+            )
         return Run(
             query_id=QueryId(document["query_id"]),
             created_at_ms=document["created_at_ms"],
             plan=document["plan"],
             about=document["about"],
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FormatError(
             f"{where} cannot be read: {type(error).__name__}: {error}\n"
             "  to fix: drop the run, or restore the file"
