@@ -1,0 +1,96 @@
+"""Reads Spark SQL into a syntax tree that keeps function names and literals as they were written.
+
+sqlglot's own Spark dialect rewrites calls while reading (`date_sub` becomes an addition, `1L` a
+cast). Here a call stays a call by its name, and a number keeps its suffix.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import sqlglot.errors
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import Token, TokenType
+
+from millrace.plan.terms import Refused
+
+LITERAL: Final = "__literal_"
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class PlainSpark(Spark):
+    """Spark's grammar without sqlglot's knowledge of functions."""
+
+    class Parser(Spark.Parser):
+        """Every call is read as an anonymous one."""
+
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
+        }
+        NO_PAREN_FUNCTIONS: dict[TokenType, Any] = {}  # noqa: RUF012
+        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+            name: Spark.Parser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
+        }
+
+
+_DIALECT: Final = PlainSpark()
+
+
+def read(sql: str) -> exp.Expression:
+    """The syntax tree of one expression."""
+    if not sql.strip():
+        raise Refused("the expression is empty", fix="write a Spark SQL expression")
+    try:
+        trees = _DIALECT.parser().parse(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+    except sqlglot.errors.SqlglotError as error:
+        message = _ESCAPES.sub("", str(error)).split("\n")[0].split(" for <class")[0]
+        raise Refused("the expression is not Spark SQL", found=message, fix="correct it") from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
+        raise Refused("there is more than one expression", found=sql, fix="pass one at a time")
+    return trees[0]
+
+
+def _with_suffixes(tokens: list[Token]) -> list[Token]:
+    """Write `1L`, which arrives as `1 :: L`, as a call that a cast by hand is not mistaken for."""
+    out: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        mark = tokens[place + 1] if place + 2 < len(tokens) else None
+        if (
+            token.token_type == TokenType.NUMBER
+            and mark is not None
+            and mark.token_type == TokenType.DCOLON
+            and mark.start == token.start
+        ):
+            suffix = tokens[place + 2].text.upper()
+            out += [
+                _like(token, TokenType.VAR, LITERAL + suffix),
+                _like(token, TokenType.L_PAREN, "("),
+                token,
+                _like(token, TokenType.R_PAREN, ")"),
+            ]
+            place += 3
+        else:
+            out.append(token)
+            place += 1
+    return out
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end)
+
+
+def canonical(tree: exp.Expression) -> str:
+    """The tree as Spark SQL again, always written the same way."""
+
+    def suffixed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Anonymous) and str(node.this).startswith(LITERAL):
+            suffix = str(node.this).removeprefix(LITERAL)
+            return exp.Literal.number(f"{node.expressions[0].this}{suffix}")
+        return node
+
+    return tree.transform(suffixed).sql(dialect=_DIALECT, comments=False)

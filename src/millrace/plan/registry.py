@@ -1,0 +1,65 @@
+"""The table of functions: each name once, with how it is called and what builds it.
+
+Invariant: a name is in the table only if the tests compare it with Spark; docs/functions.md lists
+exactly this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.plan.terms import Refused, Term
+
+Build = Callable[[str, list[Term]], Term]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function: its name, how it is called, how many arguments it takes, what builds it."""
+
+    name: str
+    usage: str
+    group: str
+    least: int
+    most: int
+    build: Build
+
+
+FUNCTIONS: Final[dict[str, Function]] = {}
+ANY_NUMBER: Final = 1000
+
+
+def function(
+    usages: str, *, group: str, least: int = 1, most: int | None = None
+) -> Callable[[Build], Build]:
+    """Enter a builder in the table, under every name in `usages` (one call per line)."""
+
+    def enter(build: Build) -> Build:
+        for usage in usages.split("; "):
+            name = usage.split("(")[0].strip()
+            assert name not in FUNCTIONS
+            FUNCTIONS[name] = Function(
+                name=name,
+                usage=usage.strip(),
+                group=group,
+                least=least,
+                most=least if most is None else most,
+                build=build,
+            )
+        return build
+
+    return enter
+
+
+def call(name: str, arguments: list[Term]) -> Term:
+    """Call a function of the table."""
+    known = FUNCTIONS[name]
+    if not known.least <= len(arguments) <= known.most:
+        raise Refused(
+            f"{name} was called with {len(arguments)} arguments",
+            found=f"its form is {known.usage}",
+            fix="call it that way",
+        )
+    return known.build(name, arguments)
