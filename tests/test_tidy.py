@@ -16,6 +16,9 @@ LAYERS = [
     {"keys"},
     {"shuffle"},
     {"scan"},
+    {"plan"},
+    {"operators"},
+    {"dataset"},
     {"transport"},
     {"spark"},
     {"workspace"},
@@ -54,7 +57,7 @@ IMPURE = {
     "pyspark",
     "pyarrow.flight",
 }
-OWNED = {"pyspark": "spark", "pyarrow.flight": "transport", "confluent_kafka": "journal"}
+OWNED = {"duckdb": "operators", "pyspark": "spark", "pyarrow.flight": "transport", "confluent_kafka": "journal"}
 # `workspace.py` names Spark's types for its users, and imports them only for the type checker.
 TYPES_ONLY = {"workspace.py"}
 

@@ -54,6 +54,14 @@ class Config:
     spark_tasks_max: int = 10_000
     """Most Spark tasks of one round."""
 
+    # Datasets.
+    one_task_bytes_max: int = 128 * MIB
+    """A query whose inputs are at most this large runs as one task, with no exchange."""
+    broadcast_bytes_max: int = 16 * MIB
+    """A join's right side of at most this size is read whole by every task."""
+    query_memory_bytes_max: int = 1 * GIB
+    """What a task's query may hold in memory before it spills to disk."""
+
     # Reading.
     fetch_chunk_bytes: int = 2 * MIB
     """Bytes per message of a fetch."""

@@ -9,20 +9,23 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.dataset import Dataset
 from millrace.errors import FormatError, UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
+from millrace.plan.nodes import Node, Scan
 from millrace.scan.files import Paths
+from millrace.scan.source import Listing, open_source
 from millrace.shuffle import cleanup, runs
 from millrace.shuffle.cleanup import Removed
-from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
 from millrace.transport.addresses import agent_address
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millrace.spark.map_task import Reuse
-    from millrace.spark.shuffle_job import Place
+    from millrace.spark.stage_job import Place
 
 WORKSPACE_FILE = "workspace.json"
 TOKEN_FILE = "token"  # noqa: S105 - a file's name
@@ -147,6 +150,29 @@ class Workspace:
         )
         return requests.shuffle(self.spark, self._place(), source, asked, files)
 
+    def read_parquet(self, paths: Paths) -> Dataset:
+        """Parquet files as a dataset."""
+        return self._read(paths, "parquet")
+
+    def read_arrow(self, paths: Paths) -> Dataset:
+        """Arrow IPC files as a dataset."""
+        return self._read(paths, "arrow")
+
+    def read_csv(
+        self,
+        paths: Paths,
+        *,
+        schema: pa.Schema | None = None,
+        delimiter: str = ",",
+        header: bool = True,
+    ) -> Dataset:
+        """CSV files as a dataset; types are inferred from the first file if not given."""
+        return self._read(paths, "csv", schema, {"delimiter": delimiter, "header": header})
+
+    def read_json(self, paths: Paths, *, schema: pa.Schema | None = None) -> Dataset:
+        """JSON files, an object a line, as a dataset."""
+        return self._read(paths, "json", schema)
+
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
         found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
@@ -200,6 +226,19 @@ class Workspace:
     def __repr__(self) -> str:
         return f"Workspace({self.path!r})"
 
+    def _read(
+        self,
+        paths: Paths,
+        format: str,  # noqa: A002 - Spark users know it by this name
+        schema: pa.Schema | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        listing = Listing(
+            now_ms=time.time_ns() // 1_000_000, recent_ms=self.config.recent_ms, by_content=False
+        )
+        source = open_source(paths, listing, format=format, schema=schema, options=options)
+        return Dataset(Scan(source, tuple(source.schema.names)), _Runner(self))
+
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
 
@@ -211,7 +250,7 @@ class Workspace:
         )
 
     def _place(self) -> Place:
-        from millrace.spark.shuffle_job import Place  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark
 
         return Place(
             store=self.store,
@@ -220,6 +259,27 @@ class Workspace:
             agents=self._agents,
             keep_alive=self._keep_alive,
         )
+
+
+class _Runner:
+    """Runs datasets on the workspace's Spark."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
+        """The rows of a plan, and what each stage did."""
+        from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
+
+        workspace = self._workspace
+        answer = run_query(workspace.spark, workspace._place(), plan)  # noqa: SLF001 - its own
+        return iter(answer.rows.batches(0)), answer.reports
+
+    def explain(self, plan: Node) -> str:
+        """The stages of a plan, as text."""
+        from millrace.spark.query_job import explain_query  # noqa: PLC0415 - as above
+
+        return explain_query(plan, self._workspace.config)
 
 
 def _identify(store: LocalStore) -> str:

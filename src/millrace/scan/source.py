@@ -48,9 +48,10 @@ class Source:
             "options": dict(self.options),
         }
 
-    def reader(self) -> Reader:
-        """The part of this that a task needs."""
-        return Reader(self.format, self.schema, self.options)
+    def reader(self, columns: Sequence[str] | None = None) -> Reader:
+        """The part of this that a task needs, for all columns or some."""
+        chosen = None if columns is None else tuple(columns)
+        return Reader(self.format, self.schema, self.options, chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,26 @@ class Reader:
     """Reads the splits of a source."""
 
     format: str
-    schema: pa.Schema
+    whole: pa.Schema
     options: Mapping[str, Any]
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows that are read."""
+        if self.columns is None:
+            return self.whole
+        return pa.schema([self.whole.field(name) for name in self.columns])
 
     def batches(self, map_input: MapInput, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Rows of a map task in order. A file that changed since it was listed is an error."""
         for split in map_input.splits:
             check_unchanged(split.file)
-            for batch in formats.read(self.format, split, self.schema, self.options, batch_bytes):
+            for batch in formats.read(
+                self.format, split, self.whole, self.options, batch_bytes, self.columns
+            ):
                 yield from conform_in_pieces(
-                    batch,
+                    batch if self.columns is None else batch.select(self.columns),
                     self.schema,
                     where=f"input file {split.file.path}",
                     bytes_target=batch_bytes,

@@ -161,6 +161,10 @@ class Shuffle:
             schema = pa.schema([schema.field(number) for number in numbers])
         return pa.RecordBatchReader.from_batches(schema, self._rows(partition, columns))
 
+    def indexes(self) -> Iterator[MapTaskIndex]:
+        """The index of every map output, in order of map tasks."""
+        return (self._index(choice) for choice in self.manifest.chosen)
+
     def verify(self) -> Verified:
         """Read every byte and compare it with what was written."""
         problems: list[str] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -26,16 +26,20 @@ from millrace.ids import (
     StageId,
 )
 from millrace.keys import Partitioner
+from millrace.operators.work import PassOn, Work
 from millrace.scan.source import Reader, has_content
 from millrace.scan.splits import MapInput
 from millrace.shuffle import reuse
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
+from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.spark.folders import Folders
 from millrace.spark.versions import check_versions
 
 Reuse = Literal["yes", "verified", "no"]
+SPILL_FOLDER: Final = "spill"
 RESULT_SCHEMA: Final = (
     "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary"
 )
@@ -51,6 +55,22 @@ _RESULT: Final = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Files that a task reads, in order."""
+
+    reader: Reader
+    inputs: tuple[MapInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShufflePart:
+    """Partitions of an earlier stage that a task reads; `source` counts in the stage's sources."""
+
+    source: int
+    partitions: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapStage:
     """What every task of a stage needs to know."""
@@ -62,16 +82,21 @@ class MapStage:
     config: Config
     folders: Folders
     versions: Mapping[str, str]
+    work: Work = field(default_factory=PassOn)
+    sources: tuple[Manifest, ...] = ()
+    addresses: Mapping[FolderId, str] = field(default_factory=dict)
     reuse: Reuse = "yes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileMapTask:
-    """One map task over files, and what it is made from (None: it can never be reused)."""
+class StageTask:
+    """One map task: what it reads and what it is made from (None: it can never be reused)."""
 
     map_task: MapTask
-    input: MapInput
+    parts: tuple[FilePart | ShufflePart, ...]
+    bytes: int
     made_from: Mapping[str, Any] | None
+    recent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +110,8 @@ class Result:
     index: MapTaskIndex
 
 
-def run_file_tasks(
-    stage: MapStage, reader: Reader, shares: list[list[FileMapTask]]
+def run_stage_tasks(
+    stage: MapStage, shares: list[list[StageTask]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow` over task numbers: task n runs the map tasks of share n."""
 
@@ -95,7 +120,7 @@ def run_file_tasks(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 for task in shares[number]:
-                    yield encode_result(_run_file_task(stage, reader, task))
+                    yield encode_result(_run_task(stage, task))
 
     return run
 
@@ -147,24 +172,52 @@ def decode_results(table: pa.Table) -> list[Result]:
     return results
 
 
-def _run_file_task(stage: MapStage, reader: Reader, task: FileMapTask) -> Result:
+def _run_task(stage: MapStage, task: StageTask) -> Result:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start")
     done = _finished(stage, store, task)
     if done is not None:
         return Result(map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done)
-    batch_bytes = max(1, stage.config.task_memory_bytes_max // 4)
-    batches = reader.batches(task.input, batch_bytes)
-    made = (
-        None
-        if task.made_from is None
-        else Provenance(made_from=task.made_from, recent=task.input.recent())
-    )
-    index = _write(stage, store, task.map_task, batches, made)
+    made = None
+    if task.made_from is not None:
+        made = Provenance(made_from=task.made_from, recent=task.recent)
+    with _Inputs(stage) as inputs:
+        streams = [inputs.open(part) for part in task.parts]
+        rows = stage.work.rows(streams, stage.config, store.path(SPILL_FOLDER))
+        index = _write(stage, store, task.map_task, rows, made)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
 
 
-def _finished(stage: MapStage, store: LocalStore, task: FileMapTask) -> MapTaskIndex | None:
+class _Inputs:
+    """Opens what a task reads; earlier stages from this host's folders or through agents."""
+
+    def __init__(self, stage: MapStage) -> None:
+        self._stage = stage
+        self._agents = stage.folders.agents(stage.config, stage.addresses.get)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._agents.close()
+
+    def open(self, part: FilePart | ShufflePart) -> pa.RecordBatchReader:
+        """The rows of a part, as a stream."""
+        match part:
+            case FilePart(reader, inputs):
+                size = max(1, self._stage.config.task_memory_bytes_max // 4)
+                rows = (batch for one in inputs for batch in reader.batches(one, size))
+                return pa.RecordBatchReader.from_batches(reader.schema, rows)
+            case ShufflePart(source, partitions):
+                manifest = self._stage.sources[source]
+                shuffle = Shuffle(
+                    manifest=manifest, stores=self._stage.folders.stores(), remote=self._agents
+                )
+                rows = (batch for number in partitions for batch in shuffle.batches(number))
+                return pa.RecordBatchReader.from_batches(manifest.schema, rows)
+
+
+def _finished(stage: MapStage, store: LocalStore, task: StageTask) -> MapTaskIndex | None:
     """What another run, or an earlier try of this Spark task, finished meanwhile."""
     if task.made_from is None:
         return None

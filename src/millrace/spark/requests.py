@@ -33,7 +33,8 @@ from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.schema import plain_schema
 from millrace.spark.map_task import Reuse
-from millrace.spark.shuffle_job import Place, Request, shuffle_files, shuffle_frame
+from millrace.spark.shuffle_job import Request, shuffle_files, shuffle_frame
+from millrace.spark.stage_job import Place
 
 KINDS: Final = ("hash", "range", "round_robin", "broadcast")
 REUSE: Final = ("yes", "verified", "no")

@@ -1,0 +1,1 @@
+"""What a task does with rows: DuckDB over Arrow streams."""

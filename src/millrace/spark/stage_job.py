@@ -1,0 +1,235 @@
+"""Runs one stage on Spark: finds finished work, runs the rest, decides which attempts count.
+
+Invariant: choices are recorded before they are used, and a manifest names exactly one attempt of
+each map task, whatever tries, copies or twins there were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from millrace.config import Config
+from millrace.errors import DataLost, Retriable
+from millrace.faults import fault
+from millrace.ids import MapTask
+from millrace.scan.source import has_content
+from millrace.scan.splits import share_out
+from millrace.shuffle import cleanup, reuse, runs
+from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.registry import Registry
+from millrace.shuffle.store import LocalStore
+from millrace.spark import map_task
+from millrace.spark.folders import Folders
+from millrace.spark.map_task import MapStage, Result, StageTask
+from millrace.spark.progress import Progress
+from millrace.spark.session import slots
+from millrace.spark.tasks import run_tasks
+from millrace.transport.addresses import known_agents, record_agent
+from millrace.transport.client import Agents
+from millrace.transport.keep_alive import KeepAlive
+
+_ROUNDS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The workspace as a shuffle job sees it."""
+
+    store: LocalStore
+    folders: Folders
+    config: Config
+    agents: Agents
+    keep_alive: KeepAlive
+
+
+@dataclass(slots=True)
+class StageRun:
+    """A stage on its way: what is finished and why the rest is not."""
+
+    stage: MapStage
+    tasks: Sequence[StageTask]
+    unrecognised: str | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    done: dict[MapTask, Result] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def missing(self) -> list[StageTask]:
+        """Map tasks without an output."""
+        return [task for task in self.tasks if task.map_task not in self.done]
+
+
+def run_stage(spark: SparkSession, place: Place, work: StageRun) -> Shuffle:
+    """Run what is not finished yet and decide."""
+    started = time.monotonic()
+    _reuse_finished(place, work)
+    for _ in range(_ROUNDS_MAX):
+        if work.missing():
+            _run_missing(spark, place, work)
+        _keep_whole(place, work)
+        if not work.missing():
+            break
+    else:
+        run = work.stage.query_id
+        raise DataLost(
+            f"map outputs vanished {_ROUNDS_MAX} times while run {run} was made\n"
+            "  to fix: see who removes files from the workspace, then run again"
+        )
+    results = [work.done[task.map_task] for task in work.tasks]
+    reported = RunReport(
+        map_tasks=len(results),
+        reused=sum(not result.ran for result in results),
+        seconds=time.monotonic() - started,
+        reasons=work.reasons,
+    )
+    return decide(place, work.stage, results, reported, choices=work.choices)
+
+
+def decide(
+    place: Place,
+    stage: MapStage,
+    results: Sequence[Result],
+    reported: RunReport,
+    *,
+    choices: Mapping[str, Any],
+) -> Shuffle:
+    """Write the manifest, sweep what the tasks left, and hand out the shuffle."""
+    count = stage.partitioner.partitions
+    rows = np.zeros(count, np.int64)
+    size = np.zeros(count, np.int64)
+    registry = Registry()
+    for result in results:
+        if result.folder is not None and result.agent is not None:
+            record_agent(place.store, result.folder, result.agent)
+            place.keep_alive.add(result.folder)
+        rows += np.array([meta.rows for meta in result.index.partitions])
+        size += np.array([meta.bytes for meta in result.index.partitions])
+        registry.register(result.index, result.folder)
+    decided = Manifest(
+        query_id=stage.query_id,
+        stage_id=stage.stage_id,
+        created_at_ms=time.time_ns() // 1_000_000,
+        partitions=count,
+        partitioner=dict(stage.partitioner.describe()),
+        schema=stage.schema,
+        chosen=tuple(_choice(result) for result in results),
+        partition_rows=tuple(rows.tolist()),
+        partition_bytes=tuple(size.tolist()),
+        choices=choices,
+    )
+    fault("shuffle.driver.before_manifest")
+    runs.write_manifest(place.store, decided, sync=place.config.sync)
+    fault("shuffle.driver.after_manifest")
+    cleanup.sweep_stage(place.store, stage.query_id, stage.stage_id)
+    return Shuffle(
+        manifest=decided,
+        stores={None: place.store},
+        remote=place.agents,
+        report=reported,
+        registry=registry,
+    )
+
+
+def _reuse_finished(place: Place, work: StageRun) -> None:
+    """Find finished work of other runs, say that it is needed, then see that it is still there."""
+    how = work.stage.reuse
+    found: dict[MapTask, MapTaskIndex] = {}
+    for task in work.tasks:
+        if task.made_from is None:
+            work.reasons[task.map_task] = work.unrecognised or "not recognised"
+        elif how == "no":
+            work.reasons[task.map_task] = "reuse was switched off"
+        else:
+            index = reuse.find(
+                place.store, task.made_from, has_content=has_content, verify=how == "verified"
+            )
+            if index is None:
+                work.reasons[task.map_task] = reuse.why_not(place.store, task.made_from)
+            else:
+                found[task.map_task] = index
+    relied = [index.id for index in found.values()]
+    runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
+    fault("shuffle.driver.after_rely")
+    for number, index in found.items():
+        if reuse.is_whole(place.store, index):
+            work.done[number] = Result(
+                map_task=number, folder=None, agent=None, ran=False, index=index
+            )
+        else:
+            work.reasons[number] = f"attempt {index.id} was removed just now"
+    if how != "no":
+        _reuse_elsewhere(place, work, verify=how == "verified")
+
+
+def _reuse_elsewhere(place: Place, work: StageRun, *, verify: bool) -> None:
+    """Ask the agents of other hosts for work that is not finished here."""
+    for folder, address in known_agents(place.store).items():
+        asked = [(t.map_task, t.made_from) for t in work.missing() if t.made_from is not None]
+        if not asked:
+            return
+        try:
+            found = place.agents.find(folder, [made for _, made in asked], verify=verify)
+        except Retriable:
+            for number, _ in asked:
+                work.reasons[number] += f"; the agent at {address} does not answer"
+            continue
+        for (number, _), index in zip(asked, found, strict=True):
+            if index is not None:
+                work.done[number] = Result(
+                    map_task=number, folder=folder, agent=address, ran=False, index=index
+                )
+                work.reasons.pop(number, None)
+
+
+def _run_missing(spark: SparkSession, place: Place, work: StageRun) -> None:
+    missing = work.missing()
+    config = place.config
+    shares = share_out(
+        [task.bytes for task in missing],
+        slots=slots(spark),
+        bytes_max=config.spark_task_bytes_max,
+        runners_max=config.spark_tasks_max,
+    )
+    stage = work.stage
+    function = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])
+    with Progress(place.store, stage.query_id, stage.stage_id, total=len(missing)) as progress:
+        table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=progress.look)
+    fault("shuffle.driver.after_tasks")
+    for result in map_task.decode_results(table):
+        work.done[result.map_task] = result
+        if not result.ran:
+            work.reasons.pop(result.map_task, None)
+
+
+def _keep_whole(place: Place, work: StageRun) -> None:
+    """Say which other runs' outputs are needed; what vanished before that counts as missing."""
+    others = {
+        number: result.index
+        for number, result in work.done.items()
+        if result.folder is None and result.index.id.task.query_id != work.stage.query_id
+    }
+    relied = [index.id for index in others.values()]
+    runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
+    for number, index in others.items():
+        if not reuse.is_whole(place.store, index):
+            del work.done[number]
+            work.reasons[number] = f"attempt {index.id} was removed just now"
+
+
+def _choice(result: Result) -> Choice:
+    index = result.index
+    return Choice(
+        map_task=result.map_task,
+        attempt=index.id,
+        folder=result.folder,
+        content=index.content_checksum(),
+        rows=index.rows,
+        bytes=index.bytes,
+    )

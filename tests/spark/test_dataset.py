@@ -1,0 +1,198 @@
+"""Joins and group-bys on Spark tasks: Spark's answers, and finished tasks are not run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession, functions
+
+import millrace as mr
+from millrace.errors import UserError
+
+pytestmark = pytest.mark.spark
+CUT_UP = mr.Config().with_options(
+    one_task_bytes_max=1,
+    broadcast_bytes_max=1,
+    partition_bytes_target=20_000,
+    split_bytes_target=20_000,
+)
+BROADCAST = CUT_UP.with_options(broadcast_bytes_max=1 << 30)
+CONFIGS = {"one task": mr.Config(), "cut up": CUT_UP, "broadcast": BROADCAST}
+
+
+def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
+    """Rows as text in an order of their own; NaN equals itself, and -0.0 equals 0.0 as in Spark."""
+    return sorted(
+        tuple(repr(0.0 if value == 0.0 else value) for value in row.values())
+        for row in table.to_pylist()
+    )
+
+
+def write(folder: Path, table: pa.Table, files: int = 3) -> str:
+    folder.mkdir()
+    each = -(-table.num_rows // files) or 1
+    for number in range(files):
+        part = table.slice(number * each, each)
+        pq.write_table(part, folder / f"{number}.parquet", row_group_size=500)
+    return str(folder)
+
+
+def random_table(seed: int, rows: int, *, keys: int) -> pa.Table:
+    random = np.random.default_rng(seed)
+    floats = random.choice([0.0, -0.0, 1.5, np.nan, np.inf, -2.25], rows)
+    return pa.table(
+        {
+            "k": pa.array(random.integers(0, keys, rows), mask=random.random(rows) < 0.05),
+            "s": pa.array([f"näme-{i}" for i in random.integers(0, 7, rows)]),
+            "f": pa.array(floats, mask=random.random(rows) < 0.1),
+            "v": pa.array(random.integers(-1000, 1000, rows).astype("int32")),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("data")
+    left = write(folder / "left", random_table(1, 5000, keys=300))
+    right = write(folder / "right", random_table(2, 900, keys=400))
+    return left, right
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_every_join_gives_sparks_answer(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    left, right = (ws.read_parquet(path) for path in tables)
+    theirs = spark.read.parquet(tables[0]).join(
+        spark.read.parquet(tables[1]).toDF("k", "s_right", "f_right", "v_right"), "k", how
+    )
+
+    mine = left.join(right, on="k", how=how)
+
+    expected = theirs.toArrow()
+    found = mine.collect()
+    assert found.column_names == expected.column_names
+    assert [f.type for f in found.schema] == [f.type for f in expected.schema]
+    assert rows_of(found) == rows_of(expected)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_group_by_gives_sparks_answer(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    frame = spark.read.parquet(tables[0])
+    calls = {
+        "total": "sum(v)",
+        "n": "count(*)",
+        "have": "count(f)",
+        "low": "min(s)",
+        "high": "max(f)",
+        "mean": "avg(v)",
+        "kinds": "count(distinct s)",
+        "both": "sum(v) + count(*)",
+    }
+    for keys in (["k"], ["s", "k"], ["f"], []):
+        expected = frame.groupBy(*keys).agg(
+            *(functions.expr(text).alias(name) for name, text in calls.items())
+        )
+        grouped = ws.read_parquet(tables[0]).group_by(*keys).agg(**calls)
+        found = grouped.collect()
+        assert [f.type for f in found.schema] == [f.type for f in expected.toArrow().schema]
+        assert rows_of(found) == rows_of(expected.toArrow()), keys
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_filters_and_calculated_columns_before_and_after_an_exchange(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    mine = (
+        ws.read_parquet(tables[0])
+        .filter("v > 0 AND s <> 'näme-3'")
+        .with_columns(double="v * 2", label="upper(s)")
+        .group_by("label")
+        .agg(total="sum(double)", n="count(*)")
+        .filter("n > 10")
+        .select("label", "total / n AS mean", "n")
+    )
+    theirs = spark.sql(
+        "SELECT label, total / n AS mean, n FROM (SELECT upper(s) label, sum(v * 2) total, count(*)"
+        f" n FROM parquet.`{tables[0]}` WHERE v > 0 AND s <> 'näme-3' GROUP BY 1) WHERE n > 10"
+    )
+
+    assert rows_of(mine.collect()) == rows_of(theirs.toArrow())
+    assert mine.count() == theirs.count()
+
+
+def test_a_small_query_is_one_stage_and_a_join_of_scans_three(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    small = mr.open(tmp_path / "small", spark)
+    large = mr.open(tmp_path / "large", spark, config=CUT_UP)
+
+    def joined(ws: mr.Workspace) -> str:
+        return ws.read_parquet(tables[0]).join(ws.read_parquet(tables[1]), on="k").explain()
+
+    assert joined(small).count("stage ") == 1
+    text = joined(large)
+    assert sum(line.startswith("stage") for line in text.splitlines()) == 3
+    alone = large.read_parquet(tables[0]).explain()
+    assert sum(line.startswith("stage") for line in alone.splitlines()) == 1
+    twice = large.read_parquet(tables[0]).join(large.read_parquet(tables[1]), on="k")
+    grouped = twice.group_by("k").agg(n="count(*)").explain()
+    assert sum(line.startswith("stage") for line in grouped.splitlines()) == 3
+
+
+def test_the_same_query_again_runs_no_task_and_one_changed_file_few(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "in", random_table(5, 6000, keys=50), files=6)
+    config = CUT_UP.with_options(partition_bytes_target=40_000)
+    ws = mr.open(tmp_path / "mill", spark, config=config)
+
+    def ask() -> tuple[pa.Table, list[tuple[int, int]]]:
+        query = ws.read_parquet(source).filter("v > 0").group_by("k").agg(total="sum(v)")
+        reports = query.run()
+        return query.collect(), [(report.ran, report.reused) for report in reports]
+
+    first, ran = ask()
+    again, reused = ask()
+    pq.write_table(random_table(6, 1000, keys=50), Path(source) / "0.parquet")
+    changed, few = ask()
+
+    assert [one[1] for one in ran] == [0, 0]
+    assert [one[0] for one in reused] == [0, 0]
+    assert rows_of(again) == rows_of(first)
+    assert few[0][0] < few[0][1]
+    theirs = spark.read.parquet(source).where("v > 0").groupBy("k").agg({"v": "sum"}).toArrow()
+    assert rows_of(changed) == rows_of(theirs.rename_columns(["k", "total"]))
+
+
+def test_wrong_calls_are_refused_when_they_are_made(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark)
+    left, right = (ws.read_parquet(path) for path in tables)
+
+    with pytest.raises(UserError, match=r"no column amount, in filter\('amount > 1'\)"):
+        left.filter("amount > 1")
+    with pytest.raises(UserError, match="not a condition"):
+        left.filter("v + 1")
+    with pytest.raises(UserError, match="uper"):
+        left.select("uper(s)")
+    with pytest.raises(UserError, match="no column 'kk'"):
+        left.group_by("kk")
+    with pytest.raises(UserError, match="keys of different types"):
+        left.join(right, left_on="k", right_on="s")
+    with pytest.raises(UserError, match="unknown kind of join"):
+        left.join(right, on="k", how="sideways")
+    with pytest.raises(UserError, match="two columns named 'v'"):
+        left.select("v", "k AS v")
+    assert ws.runs() == []
