@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,6 @@ from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import cleanup, layout, reader, reuse, runs
 from millrace.shuffle.attempts import Finished, Unfinished, expired
 from millrace.shuffle.store import LocalStore
-
 
 STEPS = 160
 """About how many steps the actors take together."""
@@ -57,7 +56,7 @@ class Stepping:
             self._idle.release()
             self._turns[number].acquire()
 
-    def run(self, actors: list[Callable[[], object]]) -> None:
+    def run(self, actors: Sequence[Callable[[], object]]) -> None:
         """Run all to their ends, one step at a time."""
         running = list(range(len(actors)))
         self._turns = {number: threading.Semaphore(0) for number in running}
@@ -152,7 +151,7 @@ def check_manifests(store: LocalStore, alive: list[int]) -> None:
             assert rows == [1, 2, 3]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     st.integers(min_value=0),
     st.integers(1, 2),
@@ -160,7 +159,10 @@ def check_manifests(store: LocalStore, alive: list[int]) -> None:
     st.booleans(),
 )
 def test_no_interleaving_leaves_a_run_without_its_rows(
-    seed: int, drivers: int, cleaners: list[str], decided: bool
+    seed: int,
+    drivers: int,
+    cleaners: list[str],
+    decided: bool,  # noqa: FBT001
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         plain = LocalStore(root)

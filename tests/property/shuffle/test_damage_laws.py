@@ -34,7 +34,10 @@ def written(form: str, compression: str) -> Iterator[tuple[LocalStore, MapTaskIn
     with tempfile.TemporaryDirectory() as root:
         store = LocalStore(root)
         limits = BOTH_FORMS[form].with_options(compression=compression)
-        yield store, write(store, ATTEMPT, TABLE, by=RoundRobinPartitioner(PARTITIONS), config=limits)
+        yield (
+            store,
+            write(store, ATTEMPT, TABLE, by=RoundRobinPartitioner(PARTITIONS), config=limits),
+        )
 
 
 def owner_of(index: MapTaskIndex, name: str, position: int) -> int:
@@ -115,7 +118,9 @@ def test_without_files_every_partition_with_rows_is_lost(form: str) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 DOCUMENT: dict[str, Any] = {

@@ -56,7 +56,9 @@ def tables(draw: st.DrawFn) -> pa.Table:
     """Any columns, an integer key `x` and the row's number among them."""
     rows = draw(st.integers(0, 60))
     columns: dict[str, pa.Array] = {
-        "x": pa.array(draw(st.lists(st.none() | st.integers(-5, 5), min_size=rows, max_size=rows)), pa.int64()),
+        "x": pa.array(
+            draw(st.lists(st.none() | st.integers(-5, 5), min_size=rows, max_size=rows)), pa.int64()
+        ),
         "row": pa.array(range(rows), pa.int64()),
     }
     for number, kind in enumerate(draw(st.lists(st.sampled_from(list(KINDS)), max_size=4))):
