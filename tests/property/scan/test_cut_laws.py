@@ -87,15 +87,16 @@ def test_adding_changing_or_removing_a_file_moves_no_other(
         assert {o.splits[0].file.path for o in set(after) - kept} <= {f"/d/{changed:03}"}
 
 
-@given(st.integers(10, 60), st.integers(1, 9), st.integers(0, 1000))
+@given(st.integers(10, 60), st.integers(1, 9), st.integers(-1, 61))
 def test_among_many_files_a_new_one_changes_one_group_alone(
     count: int, tasks_max: int, new: int
 ) -> None:
     limits = {"split_bytes_target": 100, "map_tasks_max": tasks_max}
-    files = [shape(name, None) for name in range(count)]
+    files = [shape(2 * name, None) for name in range(count)]
     before = cut(files, **limits)
 
-    added = set(cut([*files, shape(1000 + new, None)], **limits))
+    more = sorted([*files, shape(abs(2 * new + 1), None)], key=lambda one: one.file.path)
+    added = set(cut(more, **limits))
     changed = set(
         cut([replace(files[0], file=replace(files[0].file, size=9)), *files[1:]], **limits)
     )

@@ -59,9 +59,9 @@ def test_recent_has_the_files_that_times_do_not_tell_and_no_others() -> None:
 
 
 def test_largest_first_keeps_shares_even() -> None:
-    shares = share_out([5, 1, 1, 1, 1, 1], slots=2, bytes_max=100, runners_max=10)
+    shares = share_out([1, 1, 1, 1, 1, 5], slots=2, bytes_max=100, runners_max=10)
 
-    assert shares == [[0], [1, 2, 3, 4, 5]]
+    assert shares == [[5], [0, 1, 2, 3, 4]]
 
 
 def test_nothing_to_share_is_no_runner() -> None:
