@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -104,25 +103,26 @@ def peak_memory(rows: int) -> dict[str, Any]:
     """Peak memory of one task's process over one large file, above that of an idle one."""
     folder = make_files(rows)
     code = (
-        "import resource, sys, time, millrace as mr, pyarrow as pa\n"
+        "import sys, millrace as mr\n"
         "from millrace.ids import *\n"
         "from millrace.keys import HashPartitioner\n"
         "from millrace.scan.source import Listing, open_source\n"
         "from millrace.scan.splits import cut\n"
         "from millrace.shuffle.store import LocalStore\n"
         "from millrace.shuffle.writer import begin_attempt, write_map_output\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "def memory(what):\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    return next(int(l.split()[1]) * 1024 for l in lines if l.startswith(what))\n"
         "source = open_source(sys.argv[2:], Listing(now_ms=0, recent_ms=1))\n"
         "tasks = cut(source.shapes, split_bytes_target=1 << 60, map_tasks_max=1)\n"
         "store, attempt = LocalStore(sys.argv[1]), AttemptId.of(1, 0, 0, 1)\n"
-        "store.make_folder('.'); begin_attempt(store, attempt); idle = peak()\n"
+        "store.make_folder('.'); begin_attempt(store, attempt)\n"
+        "open('/proc/self/clear_refs', 'w').write('5'); idle = memory('VmRSS')\n"
         "batches = source.reader().batches(tasks[0], mr.Config().task_memory_bytes_max // 4)\n"
         "index = write_map_output(store, attempt, batches, schema=source.schema,\n"
         "    partitioner=HashPartitioner('key', int(8)), config=mr.Config(), now_ms=lambda: 0)\n"
-        "print(peak() - idle, index.bytes)\n"
+        "print(memory('VmHWM') - idle, index.bytes)\n"
     )
-    import subprocess
-
     workspace = DATA / "memory"
     shutil.rmtree(workspace, ignore_errors=True)
     paths = [str(folder / f"int-{number}.parquet") for number in range(FILES)]
@@ -163,7 +163,6 @@ def main() -> None:
     print(json.dumps(memory), flush=True)
     Console().print(table)
     print(f"a task over {memory['written_mib']} MiB peaked {memory['task_mib']} MiB above idle")
-    print(f"{os.cpu_count()} cores; {resource.getpagesize()} byte pages")
 
 
 if __name__ == "__main__":
