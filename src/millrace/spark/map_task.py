@@ -153,7 +153,7 @@ def _run_file_task(stage: MapStage, reader: Reader, task: FileMapTask) -> Result
     done = _finished(stage, store, task)
     if done is not None:
         return Result(map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done)
-    batch_bytes = max(1, stage.config.task_memory_bytes_max // 4)
+    batch_bytes = max(1, stage.config.task_memory_bytes_max // 16)
     batches = reader.batches(task.input, batch_bytes)
     made = (
         None
