@@ -60,10 +60,16 @@ def arrays(draw: st.DrawFn, rows: int, depth: int = 0) -> pa.Array:
             lengths = draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows))
             ends = [sum(lengths[:n]) for n in range(rows + 1)]
             items = draw(arrays(ends[-1], depth + 1))
-            make, wide = draw(
-                st.sampled_from([(pa.ListArray, pa.int32()), (pa.LargeListArray, pa.int64())])
-            )
-            return make.from_arrays(pa.array(ends, wide), items, mask=mask)
+            wide = draw(st.sampled_from([pa.int32(), pa.int64()]))
+            offsets = pa.array(ends, wide)
+            if draw(st.booleans()):
+                make = pa.ListArray if wide == pa.int32() else pa.LargeListArray
+                return make.from_arrays(offsets, items, mask=mask)
+            # Views in any order.
+            turn = pa.array(draw(st.permutations(range(rows))), pa.int64())
+            view = pa.ListViewArray if wide == pa.int32() else pa.LargeListViewArray
+            begins, sizes = offsets[:-1].take(turn), pa.array(lengths, wide).take(turn)
+            return view.from_arrays(begins, sizes, items, mask=mask)
 
 
 def is_plain(kind: pa.DataType) -> bool:

@@ -161,7 +161,7 @@ def test_any_chunk_size_and_start_give_the_same_bytes(
 
 
 @LAW
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.integers(1, 100))
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.integers(1, 40))
 def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(
     sizes: list[int], batch_rows_min: int
 ) -> None:
