@@ -151,7 +151,7 @@ def check_manifests(store: LocalStore, alive: list[int]) -> None:
             assert rows == [1, 2, 3]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=150)
 @given(
     st.integers(min_value=0),
     st.integers(1, 2),
