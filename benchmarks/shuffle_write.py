@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -100,45 +99,69 @@ def compare(spark: SparkSession, rows: int, kind: str) -> dict[str, Any]:
     }
 
 
-def peak_memory(rows: int) -> dict[str, Any]:
-    """Peak memory of one task's process over one large file, above that of an idle one."""
-    folder = make_files(rows)
-    code = (
-        "import resource, sys, time, millrace as mr, pyarrow as pa\n"
-        "from millrace.ids import *\n"
-        "from millrace.keys import HashPartitioner\n"
-        "from millrace.scan.source import Listing, open_source\n"
-        "from millrace.scan.splits import cut\n"
-        "from millrace.shuffle.store import LocalStore\n"
-        "from millrace.shuffle.writer import begin_attempt, write_map_output\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "source = open_source(sys.argv[2:], Listing(now_ms=0, recent_ms=1))\n"
-        "tasks = cut(source.shapes, split_bytes_target=1 << 60, map_tasks_max=1)\n"
-        "store, attempt = LocalStore(sys.argv[1]), AttemptId.of(1, 0, 0, 1)\n"
-        "store.make_folder('.'); begin_attempt(store, attempt); idle = peak()\n"
-        "batches = source.reader().batches(tasks[0], mr.Config().task_memory_bytes_max // 4)\n"
-        "index = write_map_output(store, attempt, batches, schema=source.schema,\n"
-        "    partitioner=HashPartitioner('key', int(8)), config=mr.Config(), now_ms=lambda: 0)\n"
-        "print(peak() - idle, index.bytes)\n"
-    )
-    import subprocess
+MEMORY = """
+import sys, threading, time, millrace as mr, pyarrow as pa
+from millrace.ids import AttemptId
+from millrace.keys import HashPartitioner
+from millrace.scan.source import Listing, open_source
+from millrace.scan.splits import cut
+from millrace.shuffle.store import LocalStore
+from millrace.shuffle.writer import begin_attempt, write_map_output
 
+def resident():
+    with open("/proc/self/status") as lines:
+        return next(int(l.split()[1]) * 1024 for l in lines if l.startswith("RssAnon"))
+
+source = open_source(sys.argv[3:], Listing(now_ms=0, recent_ms=1))
+(task,) = cut(source.shapes, split_bytes_target=1 << 60, map_tasks_max=1)
+store, attempt = LocalStore(sys.argv[1]), AttemptId.of(1, 0, 0, 1)
+store.make_folder(".")
+begin_attempt(store, attempt)
+idle, peak, done = resident(), 0, threading.Event()
+
+def watch():
+    global peak
+    while not done.wait(0.005):
+        peak = max(peak, resident())
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+config = mr.Config()
+index = write_map_output(
+    store,
+    attempt,
+    source.reader().batches(task, config.task_memory_bytes_max // 16),
+    schema=source.schema,
+    partitioner=HashPartitioner("key", int(sys.argv[2])),
+    config=config,
+    now_ms=lambda: 0,
+)
+done.set()
+watcher.join()
+print(pa.default_memory_pool().max_memory(), peak - idle, index.bytes)
+"""
+
+
+def peak_memory(rows: int, partitions: int) -> dict[str, Any]:
+    """What one task over all the files holds at most, in Arrow and in its whole process."""
+    folder = make_files(rows)
     workspace = DATA / "memory"
     shutil.rmtree(workspace, ignore_errors=True)
     paths = [str(folder / f"int-{number}.parquet") for number in range(FILES)]
     answer = subprocess.run(
-        [sys.executable, "-c", code, str(workspace), *paths],
+        [sys.executable, "-c", MEMORY, str(workspace), str(partitions), *paths],
         capture_output=True,
         text=True,
         check=True,
     )
     shutil.rmtree(workspace)
-    above, written = map(int, answer.stdout.split())
+    held, resident, written = (round(int(text) / 2**20) for text in answer.stdout.split())
     return {
         "benchmark": "shuffle_write",
-        "case": f"peak memory of a task, {rows:,} rows",
-        "task_mib": round(above / 2**20),
-        "written_mib": round(written / 2**20),
+        "case": f"memory of one task, {rows:,} rows into {partitions} partitions",
+        "arrow_mib": held,
+        "process_mib": resident,
+        "written_mib": written,
     }
 
 
@@ -159,11 +182,9 @@ def main() -> None:
             found["case"], f"{found['peer_s']}", f"{found['millrace_s']}", f"{found['ratio']}"
         )
     spark.stop()
-    memory = peak_memory(arguments.rows)
-    print(json.dumps(memory), flush=True)
+    for partitions in (PARTITIONS, 200):
+        print(json.dumps(peak_memory(arguments.rows, partitions)), flush=True)
     Console().print(table)
-    print(f"a task over {memory['written_mib']} MiB peaked {memory['task_mib']} MiB above idle")
-    print(f"{os.cpu_count()} cores; {resource.getpagesize()} byte pages")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -10,7 +11,9 @@ from millrace.config import MIB, Config
 from millrace.scan import formats
 from millrace.scan.source import Source
 from millrace.scan.splits import FileShape, Split
-from millrace.shuffle.schema import conform
+from millrace.shuffle.schema import conform_in_pieces
+
+_PIECE_BYTES: Final = 64 * MIB
 
 
 def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
@@ -22,15 +25,22 @@ def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
     tables = [schema.empty_table()]
     for split in chosen:
         batches = formats.read(
-            source.format, split, source.schema, source.options, 64 * MIB, columns
+            source.format, split, source.schema, source.options, _PIECE_BYTES, columns
         )
         first = next(iter(batches), None)
         if first is not None:
-            step = max(1, -(-first.num_rows // rows_each))
-            rows = first.select(list(columns)).take(pa.array(range(0, first.num_rows, step)))
             where = f"input file {split.file.path}"
-            tables.append(pa.Table.from_batches([conform(rows, schema, where=where)]))
+            plain = conform_in_pieces(
+                first.select(list(columns)), schema, where=where, bytes_target=_PIECE_BYTES
+            )
+            tables.append(_every(pa.Table.from_batches(plain, schema), rows_each))
     return pa.concat_tables(tables)
+
+
+def _every(rows: pa.Table, count: int) -> pa.Table:
+    """At most so many rows, evenly spread."""
+    step = max(1, -(-rows.num_rows // count))
+    return rows.take(pa.array(range(0, rows.num_rows, step), pa.int64()))
 
 
 def _pieces(shape: FileShape) -> list[Split]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -124,13 +125,32 @@ def _decode(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decode_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists and list views, from their flattened values and each one's length."""
-    large = pt.is_large_list(kind)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
-    offsets = _offsets(lengths).cast(pa.int64() if large else pa.int32())
-    make = pa.LargeListArray if large else pa.ListArray
-    items = _decode(column.flatten(), kind.value_type)
+    """Lists, from the values between their first offset and their last."""
+    if pt.is_list_view(column.type) or pt.is_large_list_view(column.type):
+        return _decode_list_view(column, kind)
+    ends = column.offsets
+    begin, end = ends[0].as_py(), ends[-1].as_py()
+    items = _decode(column.values.slice(begin, end - begin), kind.value_type)
+    make = pa.LargeListArray if pt.is_large_list(kind) else pa.ListArray
+    offsets = pc.subtract(ends, ends[0])
     return make.from_arrays(offsets, items, type=kind, mask=column.is_null())
+
+
+def _decode_list_view(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """List views, which may lie in any order and share values: each one's values side by side."""
+    sizes = np.where(column.is_valid(), column.sizes, 0).astype(np.int64)
+    offsets = np.asarray(column.offsets, np.int64)
+    used = sizes > 0
+    begin = int(offsets[used].min(initial=len(column.values)))
+    end = int((offsets + sizes)[used].max(initial=begin))
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    places = np.repeat(offsets - begin - ends[:-1], sizes) + np.arange(ends[-1])
+    items = _decode(column.values.slice(begin, end - begin), kind.value_type)
+    make = pa.LargeListArray if pt.is_large_list(kind) else pa.ListArray
+    wide = pa.int64() if pt.is_large_list(kind) else pa.int32()
+    return make.from_arrays(
+        pa.array(ends, wide), items.take(pa.array(places)), type=kind, mask=column.is_null()
+    )
 
 
 def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
@@ -140,7 +160,3 @@ def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
     items = _decode(column.items.slice(begin, end - begin), kind.item_type)
     offsets = pc.subtract(ends, ends[0])
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=column.is_null())
-
-
-def _offsets(lengths: pa.Array) -> pa.Array:
-    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])

@@ -205,7 +205,7 @@ class _Inputs:
         """The rows of a part, as a stream."""
         match part:
             case FilePart(reader, inputs):
-                size = max(1, self._stage.config.task_memory_bytes_max // 4)
+                size = max(1, self._stage.config.task_memory_bytes_max // 16)
                 rows = (batch for one in inputs for batch in reader.batches(one, size))
                 return pa.RecordBatchReader.from_batches(reader.schema, rows)
             case ShufflePart(source, partitions):

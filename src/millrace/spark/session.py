@@ -66,7 +66,10 @@ def java_version(text: str) -> int | None:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at once. Spark says so in the plan of a range, on Connect too."""
+    """How many tasks run at once, by the master's name or as a plan says, on Connect too."""
+    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", spark.conf.get("spark.master", "") or "")
+    if local is not None:
+        return int(local[1])
     plan = spark.sql("EXPLAIN SELECT * FROM range(1000000)").collect()[0][0]
     found = re.search(r"splits=(?:Some\()?(\d+)", plan)
     return int(found[1]) if found else 1

@@ -34,7 +34,10 @@ def written(form: str, compression: str) -> Iterator[tuple[LocalStore, MapTaskIn
     with tempfile.TemporaryDirectory() as root:
         store = LocalStore(root)
         limits = BOTH_FORMS[form].with_options(compression=compression)
-        yield store, write(store, ATTEMPT, TABLE, by=RoundRobinPartitioner(PARTITIONS), config=limits)
+        yield (
+            store,
+            write(store, ATTEMPT, TABLE, by=RoundRobinPartitioner(PARTITIONS), config=limits),
+        )
 
 
 def owner_of(index: MapTaskIndex, name: str, position: int) -> int:
@@ -46,7 +49,7 @@ def owner_of(index: MapTaskIndex, name: str, position: int) -> int:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(FORMS, COMPRESSION, st.integers(0, 2), st.integers(min_value=0), st.integers(1, 255))
 def test_any_changed_byte_of_any_file_fails_its_partition_and_no_other(
     form: str, compression: str, file: int, position: int, change: int
@@ -115,7 +118,9 @@ def test_without_files_every_partition_with_rows_is_lost(form: str) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 DOCUMENT: dict[str, Any] = {
@@ -150,7 +155,7 @@ def refused_or_read(decode: Callable[[], object]) -> None:
         assert str(error).startswith("here ")  # noqa: PT017
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(st.data(), JSON)
 def test_an_index_with_any_value_in_any_field_is_read_or_refused(
     data: st.DataObject, value: object

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import given, settings
@@ -36,16 +34,22 @@ LEAVES = [
 @st.composite
 def arrays(draw: st.DrawFn, rows: int, depth: int = 0) -> pa.Array:
     """An array of any encoding and nesting, with nulls at every level."""
-    shape = "leaf" if depth == 3 else draw(st.sampled_from(["leaf", "list", "struct", "map", "fixed"]))
+    shape = (
+        "leaf" if depth == 3 else draw(st.sampled_from(["leaf", "list", "struct", "map", "fixed"]))
+    )
     mask = pa.array(draw(st.lists(st.booleans(), min_size=rows, max_size=rows)), pa.bool_())
     match shape:
         case "leaf":
             return _leaf(draw(st.sampled_from(LEAVES)), rows, draw)
         case "struct":
             children = [draw(arrays(rows, depth + 1)) for _ in range(draw(st.integers(1, 2)))]
-            return pa.StructArray.from_arrays(children, names=["p", "q"][: len(children)], mask=mask)
+            return pa.StructArray.from_arrays(
+                children, names=["p", "q"][: len(children)], mask=mask
+            )
         case "fixed":
-            return pa.FixedSizeListArray.from_arrays(draw(arrays(rows * 2, depth + 1)), 2, mask=mask)
+            return pa.FixedSizeListArray.from_arrays(
+                draw(arrays(rows * 2, depth + 1)), 2, mask=mask
+            )
         case "map":
             lengths = draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows))
             ends = [sum(lengths[:n]) for n in range(rows + 1)]
@@ -56,10 +60,16 @@ def arrays(draw: st.DrawFn, rows: int, depth: int = 0) -> pa.Array:
             lengths = draw(st.lists(st.integers(0, 2), min_size=rows, max_size=rows))
             ends = [sum(lengths[:n]) for n in range(rows + 1)]
             items = draw(arrays(ends[-1], depth + 1))
-            make, wide = draw(
-                st.sampled_from([(pa.ListArray, pa.int32()), (pa.LargeListArray, pa.int64())])
-            )
-            return make.from_arrays(pa.array(ends, wide), items, mask=mask)
+            wide = draw(st.sampled_from([pa.int32(), pa.int64()]))
+            offsets = pa.array(ends, wide)
+            if draw(st.booleans()):
+                make = pa.ListArray if wide == pa.int32() else pa.LargeListArray
+                return make.from_arrays(offsets, items, mask=mask)
+            # Views in any order.
+            turn = pa.array(draw(st.permutations(range(rows))), pa.int64())
+            view = pa.ListViewArray if wide == pa.int32() else pa.LargeListViewArray
+            begins, sizes = offsets[:-1].take(turn), pa.array(lengths, wide).take(turn)
+            return view.from_arrays(begins, sizes, items, mask=mask)
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -67,13 +77,11 @@ def is_plain(kind: pa.DataType) -> bool:
     return not any(word in str(kind).replace("map<string, ", "") for word in words)
 
 
-def storage(value: Any) -> Any:  # noqa: ANN401 - any value of any type
-    return value
-
-
 @settings(deadline=None, max_examples=200)
 @given(st.data(), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
-def test_plain_values_are_the_values(data: st.DataObject, rows: int, begin: int, length: int) -> None:
+def test_plain_values_are_the_values(
+    data: st.DataObject, rows: int, begin: int, length: int
+) -> None:
     array = data.draw(arrays(rows))
     whole = pa.record_batch({"x": array})
     batch = whole.slice(min(begin, rows), length)

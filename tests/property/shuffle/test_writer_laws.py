@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, column, read_all, to_partition, write
@@ -23,7 +24,7 @@ from millrace.keys import (
     RangePartitioner,
     RoundRobinPartitioner,
 )
-from millrace.shuffle import reader
+from millrace.shuffle import payload, reader
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.store import LocalStore
 
@@ -55,7 +56,9 @@ def tables(draw: st.DrawFn) -> pa.Table:
     """Any columns, an integer key `x` and the row's number among them."""
     rows = draw(st.integers(0, 60))
     columns: dict[str, pa.Array] = {
-        "x": pa.array(draw(st.lists(st.none() | st.integers(-5, 5), min_size=rows, max_size=rows)), pa.int64()),
+        "x": pa.array(
+            draw(st.lists(st.none() | st.integers(-5, 5), min_size=rows, max_size=rows)), pa.int64()
+        ),
         "row": pa.array(range(rows), pa.int64()),
     }
     for number, kind in enumerate(draw(st.lists(st.sampled_from(list(KINDS)), max_size=4))):
@@ -158,8 +161,10 @@ def test_any_chunk_size_and_start_give_the_same_bytes(
 
 
 @LAW
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=200))
-def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(sizes: list[int]) -> None:
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=200), st.integers(1, 40))
+def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(
+    sizes: list[int], batch_rows_min: int
+) -> None:
     """Slices of any sizes, under a limit that spills them at every turn, come back in order."""
     schema = pa.schema([("x", pa.int64())])
     starts = np.cumsum([0, *sizes])
@@ -172,7 +177,8 @@ def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(sizes: list[int])
     expected = [list(range(remainder, total, 3)) for remainder in range(3)]
 
     for config in BOTH_FORMS.values():
-        with workspace() as store:
+        with workspace() as store, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(payload, "BATCH_ROWS_MIN", batch_rows_min)
             index: MapTaskIndex = write(
                 store,
                 ATTEMPT,
@@ -182,3 +188,5 @@ def test_a_partition_s_rows_do_not_depend_on_how_much_was_held(sizes: list[int])
                 config=config.with_options(task_memory_bytes_max=2048),
             )
             assert [[row["x"] for row in part] for part in read_all(store, index)] == expected
+            for meta in index.partitions:
+                assert meta.batches <= max(1, meta.rows // batch_rows_min)

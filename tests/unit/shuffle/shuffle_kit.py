@@ -1,4 +1,4 @@
-"""A workspace folder, what map tasks do in it, and processes that can be killed while they do it."""
+"""A workspace folder, what map tasks do in it, and processes that can be killed meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def column(values: Iterable[object], kind: pa.DataType | None = None) -> pa.Tabl
     return pa.table({"x": pa.array(list(values), kind or pa.int64())})
 
 
-def made_from(name: str = "orders.parquet", size: int = 10, **more: Any) -> dict[str, Any]:
+def made_from(name: str = "orders.parquet", size: int = 10, **more: object) -> dict[str, Any]:
     entry = {"path": f"/data/{name}", "size": size, "mtime_ns": 5, "ctime_ns": 5, **more}
     return {"inputs": [entry], "scan": {"format": "parquet"}, "partitioner": {"kind": "hash"}}
 
@@ -126,15 +126,15 @@ def decide(store: LocalStore, query_id: int, chosen: Iterable[MapTaskIndex]) -> 
         partitioner={"kind": "hash"},
         schema=indexes[0].schema,
         chosen=tuple(choice(number, index) for number, index in enumerate(indexes)),
-        partition_rows=tuple(
-            sum(parts) for parts in zip(*([p.rows for p in i.partitions] for i in indexes))
-        ),
-        partition_bytes=tuple(
-            sum(parts) for parts in zip(*([p.bytes for p in i.partitions] for i in indexes))
-        ),
+        partition_rows=summed([[p.rows for p in index.partitions] for index in indexes]),
+        partition_bytes=summed([[p.bytes for p in index.partitions] for index in indexes]),
     )
     runs.write_manifest(store, decided, sync=False)
     return decided
+
+
+def summed(of_tasks: list[list[int]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*of_tasks, strict=True)))
 
 
 def choice(number: int, index: MapTaskIndex, where: FolderId | None = None) -> Choice:

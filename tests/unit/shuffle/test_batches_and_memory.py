@@ -40,7 +40,7 @@ def small_batches(index: MapTaskIndex) -> list[tuple[int, int]]:
         ("one file", 200, 16 * MIB, 20),
     ],
 )
-def test_memory_stays_under_the_limit_however_much_is_written(  # noqa: PLR0913
+def test_memory_stays_under_the_limit_however_much_is_written(
     tmp_path: Path, form: str, partitions: int, limit: int, times: int
 ) -> None:
     total = limit * times
@@ -83,9 +83,9 @@ def test_wide_rows_under_a_small_limit_make_large_batches_too(
     schema = pa.schema([("x", pa.int64()), ("y", pa.binary(1024))])
     # Half of the rows in one partition, so that it does not fit one batch; 200 partitions.
     crowded = CustomPartitioner(
-        lambda batch: np.where(
-            batch["x"].to_numpy() % 2, 7, batch["x"].to_numpy() % 200
-        ).astype(np.int64),
+        lambda batch: np.where(batch["x"].to_numpy() % 2, 7, batch["x"].to_numpy() % 200).astype(
+            np.int64
+        ),
         200,
     )
     index = write(

@@ -304,3 +304,27 @@ def test_a_run_that_comes_before_the_mark_keeps_the_attempt(store: LocalStore) -
 
     assert values(store, old.id, old.id.attempt) == [10]
     assert reuse.is_whole(store, old)
+
+
+def test_a_clean_up_does_not_take_back_the_mark_of_another(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = finished_run(store, [10])
+    second = begin(store, created_at_ms=now_ms() - 2 * HOUR_MS)
+    decide(store, second, [old])
+    begin(store, created_at_ms=now_ms())
+    real = cleanup._remove_claims
+    answers: list[bool] = []
+
+    def others_come_between(store: LocalStore, query_id: QueryId) -> None:
+        if not answers:
+            answers.append(False)
+            # One that keeps the attempt for the second run, then a run that would reuse it.
+            assert drop(store, older_than_ms=10 * HOUR_MS).expired == ()
+            answers[0] = reuse_it(store, 9, old)
+        real(store, query_id)
+
+    monkeypatch.setattr(cleanup, "_remove_claims", others_come_between)
+    assert drop(store, older_than_ms=HOUR_MS).expired == (old.id,)
+
+    assert answers == [False]

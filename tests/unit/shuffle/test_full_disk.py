@@ -39,7 +39,7 @@ def fill(disk: Path, *, leave_bytes: int = 0) -> Path:
 
 def use_up_files(disk: Path) -> list[Path]:
     """Use up all file numbers, so that no file or folder can be made."""
-    made = []
+    made: list[Path] = []
     try:
         while True:
             path = disk / f"ballast-{len(made)}"
@@ -88,7 +88,7 @@ def test_a_full_disk_at_any_point_shows_all_or_nothing(
     try:
         write(store, ATTEMPT, rows, by=HashPartitioner("x", 2), config=BOTH_FORMS[form])
     except StorageError as error:
-        assert "the disk is full" in str(error)
+        assert "the disk is full" in str(error)  # noqa: PT017 - it may also succeed
         assert reader.latest_attempt(store, ATTEMPT.task) is None
         assert everything(store) == set()
         ballast.unlink()

@@ -10,7 +10,6 @@ from tests.unit.shuffle.shuffle_kit import (
     BOTH_FORMS,
     begin,
     choice,
-    column,
     decide,
     payload_files,
     write,
@@ -73,9 +72,7 @@ def test_an_output_made_again_with_other_rows_is_not_taken_for_the_first(
 ) -> None:
     decided, indexes = two_tasks(store)
     store.discard("shuffle/1/0/0/1")
-    write(
-        store, indexes[0].id, pa.table({"x": [7], "y": ["q"]}), by=RoundRobinPartitioner(2)
-    )
+    write(store, indexes[0].id, pa.table({"x": [7], "y": ["q"]}), by=RoundRobinPartitioner(2))
 
     with pytest.raises(Corrupt, match="is not the one this shuffle was made of"):
         Shuffle(manifest=decided, stores={None: store}).read(0)
@@ -136,9 +133,7 @@ def test_an_output_in_another_host_s_folder_is_fetched_there(store: LocalStore) 
 
 
 @FORMS
-def test_verifying_reads_every_byte_and_names_what_is_wrong(
-    store: LocalStore, form: str
-) -> None:
+def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore, form: str) -> None:
     decided, indexes = two_tasks(store, form)
     good = Shuffle(manifest=decided, stores={None: store}).verify()
     assert good.ok

@@ -118,9 +118,7 @@ def test_the_binary_is_preferred(store: LocalStore, binary: Path) -> None:
     assert values(store, ATTEMPT, LATEST) == [1, 2, 3]
 
 
-def test_fields_of_later_versions_are_left_alone(
-    store: LocalStore, index: MapTaskIndex
-) -> None:
+def test_fields_of_later_versions_are_left_alone(store: LocalStore, index: MapTaskIndex) -> None:
     changed = document(store) | {"colour": "blue"}
     changed["partitions"][1]["bloom"] = [1, 2]
     put(store, changed)
@@ -194,9 +192,7 @@ def test_a_partition_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("missing", ["query_id", "attempt", "partitions", "schema"])
-def test_a_missing_field_is_named(
-    store: LocalStore, index: MapTaskIndex, missing: str
-) -> None:
+def test_a_missing_field_is_named(store: LocalStore, index: MapTaskIndex, missing: str) -> None:
     changed = document(store)
     del changed[missing]
     put(store, changed)

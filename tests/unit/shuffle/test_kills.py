@@ -25,19 +25,15 @@ from tests.unit.shuffle.shuffle_kit import (
 )
 
 from millrace.config import Config
-from millrace.ids import AttemptId
+from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import cleanup, reader, reuse
 from millrace.shuffle.store import LocalStore
 from millrace.testing.faults import POINTS
 
 ROWS = list(range(500))
-WRITING = [
-    point for point in POINTS if point.startswith(("shuffle.write.", "store.create."))
-]
+WRITING = [point for point in POINTS if point.startswith(("shuffle.write.", "store.create."))]
 VISIBLE = {"shuffle.write.between_indexes", "shuffle.write.after_index"}
-CLEANING = [
-    point for point in POINTS if point.startswith(("shuffle.cleanup.", "store.discard."))
-]
+CLEANING = [point for point in POINTS if point.startswith(("shuffle.cleanup.", "store.discard."))]
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 
 
@@ -46,7 +42,9 @@ def late() -> int:
 
 
 def test_every_point_of_store_writer_and_clean_up_is_covered() -> None:
-    inside = {p for p in POINTS if p.split(".")[0] == "store" or p.split(".")[1] in ("write", "cleanup")}
+    inside = {
+        p for p in POINTS if p.split(".")[0] == "store" or p.split(".")[1] in ("write", "cleanup")
+    }
 
     assert inside == {*WRITING, *CLEANING}
     assert len(inside) >= 8
@@ -118,15 +116,13 @@ def test_a_killed_clean_up_is_finished_by_the_next(store: LocalStore, point: str
 
 
 @pytest.mark.parametrize("point", CLEANING)
-def test_a_killed_dropping_of_runs_is_finished_by_the_next(
-    store: LocalStore, point: str
-) -> None:
+def test_a_killed_dropping_of_runs_is_finished_by_the_next(store: LocalStore, point: str) -> None:
     for values_of_run in ([1], [2]):
         run = begin(store)
         index = write(store, AttemptId.of(run, 0, 0, 1), column(values_of_run), source=made_from())
         decide(store, run, [index])
     kept = begin(store, created_at_ms=now_ms())
-    decide(store, kept, [reader.read_index(store, AttemptId.of(1, 0, 0, 1).task, 1)])
+    decide(store, kept, [reader.read_index(store, AttemptId.of(1, 0, 0, 1).task, LATEST)])
 
     code = in_child(child_drops, store.root, HOUR_MS, now_ms(), fault=point)
     assert code == KILLED
@@ -140,9 +136,7 @@ def test_a_killed_dropping_of_runs_is_finished_by_the_next(
 def test_the_mark_of_a_dead_clean_up_does_not_keep_an_attempt_from_reuse_for_good(
     store: LocalStore,
 ) -> None:
-    old = write(
-        store, AttemptId.of(1, 0, 0, 1), column([10]), created_at_ms=1, source=made_from()
-    )
+    old = write(store, AttemptId.of(1, 0, 0, 1), column([10]), created_at_ms=1, source=made_from())
     write(store, AttemptId.of(1, 0, 0, 2), column([20]), created_at_ms=1)
     in_child(child_cleans, store.root, 1, now_ms(), fault="shuffle.cleanup.after_mark")
     decide(store, begin(store), [old])

@@ -8,7 +8,7 @@ from tests.unit.shuffle.shuffle_kit import column, write
 from millrace.errors import MapOutputMissing, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, MapTaskId
 from millrace.shuffle import attempts, layout
-from millrace.shuffle.attempts import Finished, Newer, Unfinished
+from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
 
@@ -25,7 +25,9 @@ def unfinished(number: int, *, changed_at_ms: int = 0, alive: bool = False) -> U
 
 def test_an_attempt_lies_where_the_layout_says() -> None:
     assert layout.attempt_folder(AttemptId.of(100, 2, 7, 1)) == "shuffle/100/2/7/1"
-    assert layout.attempt_folder(AttemptId.of(2**64 - 1, 0, 0, 1)).startswith(f"shuffle/{2**64 - 1}")
+    assert layout.attempt_folder(AttemptId.of(2**64 - 1, 0, 0, 1)).startswith(
+        f"shuffle/{2**64 - 1}"
+    )
 
 
 @pytest.mark.parametrize("wrong", [-1, 2**64, True, "1", 1.0, None])
@@ -34,7 +36,9 @@ def test_what_is_not_an_id_makes_no_path(wrong: object) -> None:
         layout.attempt_folder(AttemptId.of(1, 0, 0, wrong))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["01", "-1", "+1", "1 ", "", "x", "1.0", "٣", str(2**64), "9" * 25])
+@pytest.mark.parametrize(
+    "name", ["01", "-1", "+1", "1 ", "", "x", "1.0", "٣", str(2**64), "9" * 25]
+)
 def test_a_folder_with_another_name_is_no_number(name: str) -> None:
     assert layout.number(name) is None
 
@@ -43,7 +47,9 @@ def test_a_reference_leads_back_to_its_attempt() -> None:
     attempt = AttemptId.of(7, 0, 12, 3)
 
     assert layout.parse_reference(layout.reference_name(attempt)) == attempt
-    assert [layout.parse_reference(n) for n in ("7-0-12", "7-0-12-3-1", "a-b-c-d", "")] == [None] * 4
+    assert [layout.parse_reference(n) for n in ("7-0-12", "7-0-12-3-1", "a-b-c-d", "")] == [
+        None
+    ] * 4
 
 
 def test_only_hexadecimal_digits_make_a_fingerprint_folder() -> None:
@@ -52,7 +58,12 @@ def test_only_hexadecimal_digits_make_a_fingerprint_folder() -> None:
 
 
 def test_latest_counts_finished_attempts_only() -> None:
-    found = [finished(1), finished(2), unfinished(3), Newer(id=AttemptId.of(1, 0, 0, 4))]
+    found: list[Found] = [
+        finished(1),
+        finished(2),
+        unfinished(3),
+        Newer(id=AttemptId.of(1, 0, 0, 4)),
+    ]
 
     assert attempts.latest(found) == 2
     assert attempts.latest(found[2:]) is None
@@ -70,7 +81,7 @@ def test_neither_the_latest_nor_what_is_relied_on_expires() -> None:
 
 
 def test_leftovers_wait_for_the_grace_and_for_their_run_to_end() -> None:
-    found = [
+    found: list[Found] = [
         unfinished(1, changed_at_ms=0),
         unfinished(2, changed_at_ms=60),
         unfinished(3, changed_at_ms=0, alive=True),

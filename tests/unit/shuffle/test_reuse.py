@@ -29,7 +29,7 @@ FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(2, 0, 0, 1)
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 
 
-def find(store: LocalStore, source: dict[str, Any], **how: Any) -> MapTaskIndex | None:
+def find(store: LocalStore, source: dict[str, Any], **how: Any) -> MapTaskIndex | None:  # noqa: ANN401
     return reuse.find(store, source, has_content=how.pop("has_content", lambda _: True), **how)
 
 
@@ -228,7 +228,7 @@ def test_the_newest_earlier_work_is_compared(store: LocalStore) -> None:
     assert reuse.why_not(store, made_from(size=3)) == "orders.parquet changed (size 2 to 3)"
 
 
-def described(**changes_: Any) -> dict[str, Any]:
+def described(**changes_: object) -> dict[str, Any]:
     return {
         "inputs": [{"path": "/d/a.parquet", "size": 5, "mtime_ns": 1, "ctime_ns": 1}],
         "scan": {"format": "csv", "schema": [["a", "int64"], ["b", "string"]], "options": {}},
@@ -255,11 +255,19 @@ def described(**changes_: Any) -> dict[str, Any]:
         ({"inputs": []}, "input files changed from a.parquet to none"),
         (
             {"partitioner": {"kind": "hash", "keys": ["b"], "partitions": 8}},
-            'partitioner keys changed from ["a"] to ["b"]; '
-            "partitioner partitions changed from 4 to 8",
+            (
+                'partitioner keys changed from ["a"] to ["b"]; '
+                "partitioner partitions changed from 4 to 8"
+            ),
         ),
         (
-            {"scan": {"format": "csv", "schema": [["a", "double"], ["b", "string"]], "options": {}}},
+            {
+                "scan": {
+                    "format": "csv",
+                    "schema": [["a", "double"], ["b", "string"]],
+                    "options": {},
+                }
+            },
             "column 'a' changed from int64 to double",
         ),
         (

@@ -7,7 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.shuffle.shuffle_kit import begin, child_begins_runs, column, decide, in_children, write
+from tests.unit.shuffle.shuffle_kit import (
+    begin,
+    child_begins_runs,
+    column,
+    decide,
+    in_children,
+    write,
+)
 
 from millrace.config import Config
 from millrace.errors import FormatError, UserError
@@ -54,7 +61,10 @@ def test_a_slow_claim_does_not_take_a_number_that_was_used_and_dropped(
     begin(store)
     begin(store)
     real = LocalStore.numbers
-    answers = [[], []]  # What was there before the two runs, which end while we are slow.
+    answers: list[list[int]] = [
+        [],
+        [],
+    ]  # What was there before the two runs, which end while we are slow.
 
     def numbers(self: LocalStore, relative: str) -> list[int]:
         return answers.pop() if len(answers) == 2 else real(self, relative)

@@ -60,7 +60,10 @@ def test_no_difference_is_none() -> None:
     [
         ([("y", pa.string()), ("x", pa.int64())], "columns in the order ['y', 'x'], expected"),
         ([("x", pa.int64())], "missing columns: ['y']; columns too many: none"),
-        ([("x", pa.int64()), ("z", pa.string())], "missing columns: ['y']; columns too many: ['z']"),
+        (
+            [("x", pa.int64()), ("z", pa.string())],
+            "missing columns: ['y']; columns too many: ['z']",
+        ),
         ([("x", pa.int32()), ("y", pa.binary())], "column 'x' is int32, expected int64"),
     ],
 )

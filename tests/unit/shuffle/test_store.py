@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.unit.shuffle.shuffle_kit import (
     child_creates,
@@ -24,7 +26,6 @@ from millrace.errors import StorageError, UserError
 from millrace.ids import AttemptId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader, writer
-from millrace.shuffle import store as store_module
 from millrace.shuffle.store import LocalStore
 
 RACERS = 8
@@ -114,7 +115,7 @@ def test_a_disk_without_hard_links_creates_exclusively_too(
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(store_module.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     store.make_folder("a")
 
     assert [store.create("a/x", b"1"), store.create("a/x", b"2")] == [True, False]
@@ -173,21 +174,20 @@ def child_without_rights(root: str, what: str) -> None:
     os.setgid(NOBODY)
     os.setuid(NOBODY)
     store = LocalStore(root)
-    doing = {
+    one = AttemptId.of(1, 0, 0, 1)
+    doing: dict[str, Callable[[], object]] = {
         "create": lambda: store.create("x", b"1"),
         "make_folder": lambda: store.make_folder("shuffle/9"),
-        "write": lambda: writer.begin_next_attempt(store, AttemptId.of(1, 0, 0, 1).task, 1),
-        "read": lambda: list(reader.read_partition(store, AttemptId.of(1, 0, 0, 1).task, 1, 0)),
+        "write": lambda: writer.begin_next_attempt(store, one.task, one.attempt),
+        "read": lambda: list(reader.read_partition(store, one.task, one.attempt, 0)),
         "discard": lambda: store.discard("shuffle/1/0/0/1"),
-    }[what]
+    }
     with pytest.raises(StorageError, match="to fix: no permission; give this user the right"):
-        doing()
+        doing[what]()
 
 
 @pytest.mark.parametrize("what", ["create", "make_folder", "write", "read", "discard"])
-def test_a_user_without_rights_is_told_so_and_changes_nothing(
-    tmp_path: Path, what: str
-) -> None:
+def test_a_user_without_rights_is_told_so_and_changes_nothing(tmp_path: Path, what: str) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root, to become a user without rights")
     store = LocalStore(str(tmp_path / "mill"))
@@ -208,7 +208,7 @@ def test_a_user_without_rights_is_told_so_and_changes_nothing(
 def test_discarding_under_a_writer_makes_it_fail_and_no_index_appears(store: LocalStore) -> None:
     attempt = AttemptId.of(1, 0, 0, 1)
 
-    def rows() -> object:
+    def rows() -> Iterator[pa.RecordBatch]:
         yield column(range(1000)).to_batches()[0]
         assert store.discard("shuffle/1/0/0/1")
         yield column(range(1000)).to_batches()[0]
@@ -218,7 +218,7 @@ def test_discarding_under_a_writer_makes_it_fail_and_no_index_appears(store: Loc
             write(
                 store,
                 attempt,
-                rows(),  # type: ignore[arg-type]
+                rows(),
                 schema=column([]).schema,
                 by=HashPartitioner("x", partitions),
                 config=Config(task_memory_bytes_max=32 * 1024),
@@ -230,7 +230,7 @@ def test_discarding_under_a_writer_makes_it_fail_and_no_index_appears(store: Loc
 def test_a_workspace_that_vanishes_in_mid_write_is_an_error(
     store: LocalStore, tmp_path: Path
 ) -> None:
-    def rows() -> object:
+    def rows() -> Iterator[pa.RecordBatch]:
         yield column(range(1000)).to_batches()[0]
         os.rename(store.root, tmp_path / "elsewhere")
         yield column(range(1000)).to_batches()[0]
@@ -239,7 +239,7 @@ def test_a_workspace_that_vanishes_in_mid_write_is_an_error(
         write(
             store,
             AttemptId.of(1, 0, 0, 1),
-            rows(),  # type: ignore[arg-type]
+            rows(),
             schema=column([]).schema,
             config=Config(task_memory_bytes_max=8 * 1024),
         )

@@ -1,0 +1,74 @@
+"""Examples of cutting inputs and sharing them out; the laws are in tests/property/scan."""
+
+from __future__ import annotations
+
+from millrace.scan.files import InputFile
+from millrace.scan.splits import FileShape, MapInput, Split, cut, share_out
+
+
+def shape(name: str, groups: tuple[int, ...] | None, **more: object) -> FileShape:
+    size = 7 if groups is None else sum(groups)
+    file = InputFile(path=f"/d/{name}", size=size, mtime_ns=1, ctime_ns=1, **more)  # type: ignore[arg-type]
+    return FileShape(file=file, row_group_bytes=groups)
+
+
+def pieces(inputs: list[MapInput]) -> list[tuple[int, ...] | None]:
+    return [split.row_groups for one in inputs for split in one.splits]
+
+
+def test_a_small_file_is_one_map_task() -> None:
+    assert pieces(cut([shape("a", (4, 4))], split_bytes_target=8, map_tasks_max=10)) == [None]
+
+
+def test_a_large_file_is_cut_into_even_pieces_of_whole_row_groups() -> None:
+    inputs = cut([shape("a", (4,) * 8)], split_bytes_target=8, map_tasks_max=10)
+
+    assert pieces(inputs) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [one.bytes for one in inputs] == [8, 8, 8, 8]
+
+
+def test_a_row_group_that_is_too_large_stays_whole() -> None:
+    inputs = cut([shape("a", (100, 1, 1))], split_bytes_target=10, map_tasks_max=100)
+
+    assert sorted(n for groups in pieces(inputs) for n in groups or ()) == [0, 1, 2]
+    assert inputs[0].bytes == 100
+
+
+def test_a_file_that_cannot_be_cut_is_one_map_task_whatever_its_size() -> None:
+    inputs = cut([shape("a.csv", None)], split_bytes_target=1, map_tasks_max=10)
+
+    assert pieces(inputs) == [None]
+    assert inputs[0].bytes == 7
+
+
+def test_an_identity_says_file_version_and_part() -> None:
+    (one,) = cut([shape("a", (4, 4))], split_bytes_target=8, map_tasks_max=10)
+    assert one.identity() == [
+        {"path": "/d/a", "size": 8, "mtime_ns": 1, "ctime_ns": 1, "row_groups": None}
+    ]
+
+
+def test_recent_has_the_files_that_times_do_not_tell_and_no_others() -> None:
+    recent = shape("a", None, content="11")
+    by_bytes = shape("b", None, content="22", by_content=True)
+    (first, second) = cut([recent, by_bytes], split_bytes_target=8, map_tasks_max=10)
+
+    assert first.recent() == {"/d/a": "11"}
+    assert second.recent() == {}
+    assert second.identity()[0]["content"] == "22"
+
+
+def test_largest_first_keeps_shares_even() -> None:
+    shares = share_out([1, 1, 1, 1, 1, 5], slots=2, bytes_max=100, runners_max=10)
+
+    assert shares == [[5], [0, 1, 2, 3, 4]]
+
+
+def test_nothing_to_share_is_no_runner() -> None:
+    assert share_out([], slots=4, bytes_max=1, runners_max=10) == []
+
+
+def test_splits_of_equal_content_are_equal() -> None:
+    file = shape("a", (1,)).file
+
+    assert Split(file=file, row_groups=(0,), bytes=1) == Split(file=file, row_groups=(0,), bytes=1)
