@@ -90,8 +90,8 @@ def _plain(symbol: str, left: Term, right: Term) -> Term:
         return made(f"({one.sql} {symbol} {two.sql})", kind, [one, two], raises=kind.is_integer)
     if symbol == "%":
         value = f"({one.sql} % {two.sql})"
-        if kind.is_integer and not isinstance(right.literal, int):
-            value = f"CASE WHEN {two.sql} = -1 THEN 0 ELSE {value} END"
+        if kind.is_integer and not _nonzero(right):
+            value = f"CASE WHEN {two.sql} = -1 THEN {one.sql} - {one.sql} ELSE {value} END"
     else:
         value = f"({one.sql} {'//' if symbol == 'div' else '/'} {two.sql})"
     return divided(value, kind, one, two, never_zero=_nonzero(right))
@@ -155,7 +155,13 @@ def _multiplied(one: Term, two: Term) -> Term:
     if scale > PRECISION_MAX:
         raise _too_wide("*", one, two)
     kind = adjusted(digits + 1, scale)
-    return made(f"({one.sql} * {two.sql})", kind, [one, two], raises=digits > PRECISION_MAX)
+    raises = digits > PRECISION_MAX
+    return made(f"({_wide(one)} * {two.sql})", kind, [one, two], raises=raises)
+
+
+def _wide(term: Term) -> str:
+    """A decimal in 128 bits: DuckDB multiplies two short ones in 64 and fails beyond."""
+    return f"CAST({term.sql} AS DECIMAL({PRECISION_MAX},{term.type.scale}))"
 
 
 def unscaled(term: Term) -> str:
@@ -165,7 +171,7 @@ def unscaled(term: Term) -> str:
         return f"CAST({term.sql} AS HUGEINT)"
     if precision + scale + 1 <= PRECISION_MAX:
         power = f"CAST({10**scale} AS DECIMAL({scale + 1},0))"
-        return f"CAST({term.sql} * {power} AS HUGEINT)"
+        return f"CAST({_wide(term)} * {power} AS HUGEINT)"
     return f"CAST(replace(CAST({term.sql} AS VARCHAR), '.', '') AS HUGEINT)"
 
 

@@ -48,7 +48,7 @@ def _to_whole(shown: str, name: str, args: list[Term]) -> Term:
     label = called(shown, args)
     step = "floor" if name == "floor" else "ceil"
     if x.type.is_decimal:
-        digits = min(PRECISION_MAX, x.type.precision - x.type.scale + 1)
+        digits = x.type.precision - x.type.scale + (1 if x.type.scale else 0)
         return made(f"{step}({x.sql})", decimal(digits, 0), [x], label=label)
     if x.type.is_integer:
         return cast(x, LONG, label=label)

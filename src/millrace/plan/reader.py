@@ -44,7 +44,8 @@ def read(sql: str) -> exp.Expression:
     if not sql.strip():
         raise Refused("the expression is empty", fix="write a Spark SQL expression")
     try:
-        trees = _DIALECT.parser().parse(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
         message = _ESCAPES.sub("", str(error)).split("\n")[0].split(" for <class")[0]
         raise Refused("the expression is not Spark SQL", found=message, fix="correct it") from None
@@ -77,6 +78,31 @@ def _with_suffixes(tokens: list[Token]) -> list[Token]:
         else:
             out.append(token)
             place += 1
+    return out
+
+
+def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
+    """Read a doubled quote as a quote: 'it''s' arrives as two texts without a gap."""
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and token.token_type == last.token_type == TokenType.STRING
+            and last.end + 1 == token.start
+            and sql[token.start] == sql[last.end]
+        ):
+            merged = Token(
+                TokenType.STRING,
+                last.text + sql[token.start] + token.text,
+                line=last.line,
+                col=last.col,
+                start=last.start,
+                end=token.end,
+            )
+            out[-1] = merged
+        else:
+            out.append(token)
     return out
 
 
