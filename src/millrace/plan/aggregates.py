@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.plan.arithmetic import quotient
+from millrace.plan.columns import Columns
 from millrace.plan.expressions import Expression, columns_of, expression, worded
 from millrace.plan.reader import canonical, read
 from millrace.plan.terms import Refused, Term, as_type, quoted
@@ -26,7 +27,7 @@ from millrace.plan.types import (
     SqlType,
     decimal,
 )
-from millrace.plan.walk import Columns, Walker
+from millrace.plan.walk import Walker
 
 _SAME: Final = {
     "mean": "avg",

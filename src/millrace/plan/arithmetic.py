@@ -24,6 +24,8 @@ from millrace.plan.types import (
     decimal,
 )
 
+# A product that may pass 38 digits is still taken if this many fit before its point.
+_WHOLE_KEPT: Final = 12
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
 
 
@@ -152,7 +154,7 @@ def _too_wide(symbol: str, one: Term, two: Term) -> Refused:
 def _multiplied(one: Term, two: Term) -> Term:
     scale = one.type.scale + two.type.scale
     digits = one.type.precision + two.type.precision
-    if scale > PRECISION_MAX:
+    if digits > PRECISION_MAX and PRECISION_MAX - scale < _WHOLE_KEPT:
         raise _too_wide("*", one, two)
     kind = adjusted(digits + 1, scale)
     raises = digits > PRECISION_MAX

@@ -17,6 +17,7 @@ from millrace.plan.types import (
     LONG,
     PRECISION_MAX,
     STRING,
+    TIMESTAMP,
     VOID,
     SqlType,
     as_decimal,
@@ -33,6 +34,8 @@ _MOMENT: Final = (
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
     r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6})[0-9]{0,3})?)?)?"
 )
+# How much clocks are set back in the zones of the world.
+_REPEATED_MINUTES: Final = (60, 30, 120)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
 
@@ -218,7 +221,23 @@ def _text_to_moment(term: Term, to: SqlType) -> tuple[str, bool]:
     day = " || '-' || ".join(part[:3])
     clock = " || ':' || ".join(part[3:6]) + f" || '.' || {part[6]}"
     local = f"CAST({day} || ' ' || {clock} AS TIMESTAMP)"
-    return _matching(x, _MOMENT, as_type(local, to), to), True
+    value = _instant(local) if to == TIMESTAMP else local
+    return _matching(x, _MOMENT, value, to), True
+
+
+def _instant(local: str) -> str:
+    """A local time as an instant: of the two that a change of clocks repeats, the earlier."""
+    later = f"CAST({local} AS TIMESTAMPTZ)"
+    steps = " ".join(
+        f"WHEN CAST({later} - to_minutes({minutes}) AS TIMESTAMP) = {local} "
+        f"THEN {later} - to_minutes({minutes})"
+        for minutes in _REPEATED_MINUTES
+    )
+    return f"CASE {steps} ELSE {later} END"
+
+
+def _local_to_instant(term: Term, _: SqlType) -> tuple[str, bool]:
+    return _instant(f"CAST({term.sql} AS TIMESTAMP)"), False
 
 
 def _moment_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
@@ -268,7 +287,7 @@ _WRITERS: Final[dict[tuple[str, str], Callable[[Term, SqlType], tuple[str, bool]
     ("string", "binary"): _text_to_binary,
     ("binary", "string"): _binary_to_text,
     ("date", "string"): _plain,
-    ("date", "timestamp"): _plain,
+    ("date", "timestamp"): _local_to_instant,
     ("date", "timestamp_ntz"): _plain,
     ("timestamp", "string"): _moment_to_text,
     ("timestamp", "date"): _plain,
@@ -276,7 +295,7 @@ _WRITERS: Final[dict[tuple[str, str], Callable[[Term, SqlType], tuple[str, bool]
     ("timestamp", "integer"): _moment_to_integer,
     ("timestamp_ntz", "string"): _moment_to_text,
     ("timestamp_ntz", "date"): _plain,
-    ("timestamp_ntz", "timestamp"): _plain,
+    ("timestamp_ntz", "timestamp"): _local_to_instant,
 }
 _HINTS: Final = {
     ("floating", "string"): (

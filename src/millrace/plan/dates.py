@@ -175,9 +175,13 @@ def _date_trunc(name: str, args: list[Term]) -> Term:
     unit = _start(args[0], name, units)
     require(args[1], args[1].type in _DAY_LIKE, "a timestamp", name)
     moment = cast(args[1], TIMESTAMP)
-    return made(
-        f"date_trunc('{unit}', {moment.sql})", TIMESTAMP, [moment], label=called(name, args)
-    )
+    sql = f"date_trunc('{unit}', {moment.sql})"
+    if unit in _CLOCK:
+        # Within a day the offset stays, also in the hour that a change of clocks repeats.
+        local = f"CAST({moment.sql} AS TIMESTAMP)"
+        since = f"epoch_us({local}) - epoch_us(date_trunc('{unit}', {local}))"
+        sql = f"({moment.sql} - to_microseconds({since}))"
+    return made(sql, TIMESTAMP, [moment], label=called(name, args))
 
 
 @function("trunc(d, unit)", group=DATES, least=2)

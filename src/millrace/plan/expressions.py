@@ -19,10 +19,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.errors import UserError
+from millrace.plan.columns import Columns
 from millrace.plan.reader import canonical, read
 from millrace.plan.terms import Refused, Term, as_type, quoted
 from millrace.plan.types import SqlType, from_arrow
-from millrace.plan.walk import CAST_NAMES, Columns, Walker
+from millrace.plan.walk import CAST_NAMES, Walker
 
 __all__ = ["Expression", "parse", "parse_named", "quoted"]
 
@@ -89,7 +90,7 @@ def columns_of(schema: pa.Schema) -> Columns:
 
 def _other_form(kind: pa.DataType) -> bool:
     """Whether DuckDB reads the column as another type than the one its values are given."""
-    return pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us")
+    return bool(pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"))
 
 
 def expression(tree: exp.Expression, term: Term) -> Expression:

@@ -7,12 +7,13 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import sqlglot.errors
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millrace.plan.terms import Refused
 
@@ -23,16 +24,16 @@ _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 class PlainSpark(Spark):
     """Spark's grammar without sqlglot's knowledge of functions."""
 
-    class Parser(Spark.Parser):
+    class Parser(SparkParser):
         """Every call is read as an anonymous one."""
 
-        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
-        FUNCTION_PARSERS = {  # noqa: RUF012
-            name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
         }
-        NO_PAREN_FUNCTIONS: dict[TokenType, Any] = {}  # noqa: RUF012
-        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
-            name: Spark.Parser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
+        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
         }
 
 

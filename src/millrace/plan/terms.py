@@ -15,7 +15,7 @@ from millrace.plan.types import VOID, SqlType, to_duckdb
 NOWHERE: Final[frozenset[str]] = frozenset()
 
 
-class Refused(Exception):  # noqa: N818 - never leaves this package
+class Refused(Exception):
     """An expression cannot be used: what is wrong, what was found, what to do."""
 
     def __init__(self, what: str, *, found: str = "", fix: str = "") -> None:

@@ -14,9 +14,10 @@ from sqlglot import exp
 from millrace.plan import conditions, dates, functions, literals, strings
 from millrace.plan.arithmetic import arithmetic, negated
 from millrace.plan.casts import cast
+from millrace.plan.columns import Columns
 from millrace.plan.reader import LITERAL
 from millrace.plan.registry import FUNCTIONS, call
-from millrace.plan.terms import Refused, Term, as_type, called, made, null, quoted
+from millrace.plan.terms import Refused, Term, called, made, null
 from millrace.plan.types import (
     BINARY,
     BOOLEAN,
@@ -55,10 +56,10 @@ _TYPES: Final = {
 }
 CAST_NAMES: Final = {kind.name: kind for kind in _TYPES.values() if kind != TIMESTAMP_NTZ}
 AGGREGATES: Final = (
-    "sum count min max avg mean std stddev stddev_samp stddev_pop variance var_samp var_pop "
-    "bool_and every bool_or some any"
-).split()
-_ARITHMETIC: Final = {
+    *("sum", "count", "min", "max", "avg", "mean", "bool_and", "every", "bool_or", "some", "any"),
+    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
+)
+_ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
     exp.Sub: "-",
     exp.Mul: "*",
@@ -66,7 +67,7 @@ _ARITHMETIC: Final = {
     exp.Mod: "%",
     exp.IntDiv: "div",
 }
-_COMPARED: Final = {
+_COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.EQ: "=",
     exp.NullSafeEQ: "<=>",
     exp.LT: "<",
@@ -87,37 +88,6 @@ _REFUSED: Final = {
 }
 
 
-class Columns:
-    """The columns one can name, found by exact name or else without regard to case."""
-
-    def __init__(self, kinds: dict[str, SqlType], *, cast_first: frozenset[str]) -> None:
-        self._kinds = kinds
-        self._cast_first = cast_first
-
-    def find(self, name: str) -> Term:
-        """The column of this name."""
-        found = [name] if name in self._kinds else self._like(name)
-        if len(found) > 1:
-            raise Refused(
-                f"the column {name} is ambiguous",
-                found=", ".join(found),
-                fix="write its exact name",
-            )
-        if not found:
-            near = difflib.get_close_matches(name, self._kinds, n=3)
-            have = ", ".join(self._kinds) or "none"
-            fix = f"did you mean {' or '.join(near)}?" if near else "name one of these columns"
-            raise Refused(f"there is no column {name}", found=f"columns {have}", fix=fix)
-        actual = found[0]
-        kind = self._kinds[actual]
-        sql = quoted(actual)
-        sql = as_type(sql, kind) if actual in self._cast_first else sql
-        return Term(sql=sql, type=kind, columns=frozenset(found), label=name)
-
-    def _like(self, name: str) -> list[str]:
-        return [known for known in self._kinds if known.lower() == name.lower()]
-
-
 Aggregate = Callable[[str, exp.Anonymous], Term]
 
 
@@ -125,14 +95,14 @@ class Walker:
     """Types one tree over some columns; `aggregate` says what an aggregate call stands for."""
 
     def __init__(self, columns: Columns, aggregate: Aggregate | None = None) -> None:
-        self._columns = columns
-        self._aggregate = aggregate
+        self.columns = columns
+        self.aggregate = aggregate
 
     def walk(self, node: exp.Expression) -> Term:
         """The typed form of a node."""
         kind = type(node)
         if kind in _ARITHMETIC:
-            return self._calculated(_ARITHMETIC[kind], node)
+            return _calculated(self, _ARITHMETIC[kind], node)
         if kind in _COMPARED:
             left, right = self.walk(node.this), self.walk(node.expression)
             return conditions.compared(_COMPARED[kind], left, right)
@@ -144,177 +114,199 @@ class Walker:
             raise Refused(what, found=node.sql(dialect="spark"), fix=fix)
         return method(self, node)
 
-    def _each(self, nodes: Sequence[exp.Expression]) -> list[Term]:
+    def each(self, nodes: Sequence[exp.Expression]) -> list[Term]:
+        """The typed forms of several nodes."""
         return [self.walk(node) for node in nodes]
 
-    def _column(self, node: exp.Expression) -> Term:
-        assert isinstance(node, exp.Column)
-        if node.table or isinstance(node.this, exp.Star):
+
+def _column(walker: Walker, node: exp.Expression) -> Term:
+    assert isinstance(node, exp.Column)
+    if node.table or isinstance(node.this, exp.Star):
+        raise Refused(
+            "a field of a column cannot be named",
+            found=node.sql(dialect="spark"),
+            fix="take it out of its column with map_batches",
+        )
+    return walker.columns.find(node.name)
+
+
+def _literal(_: Walker, node: exp.Expression) -> Term:
+    assert isinstance(node, exp.Literal)
+    return literals.string(node.name) if node.is_string else literals.number(node.name)
+
+
+def _adjacent(_: Walker, node: exp.Expression) -> Term:
+    return literals.string("".join(part.name for part in node.expressions))
+
+
+def _boolean(_: Walker, node: exp.Expression) -> Term:
+    return literals.boolean(value=bool(node.this))
+
+
+def _negated(walker: Walker, node: exp.Expression) -> Term:
+    inner = node.this
+    if isinstance(inner, exp.Literal) and not inner.is_string:
+        return literals.number(inner.name, negative=True)
+    if isinstance(inner, exp.Anonymous) and inner.name.startswith(LITERAL):
+        return _suffixed(inner, negative=True)
+    return negated(walker.walk(inner))
+
+
+def _suffixed(node: exp.Anonymous, *, negative: bool = False) -> Term:
+    suffix = node.name.removeprefix(LITERAL)
+    return literals.number(node.expressions[0].name, suffix, negative=negative)
+
+
+def _calculated(walker: Walker, symbol: str, node: exp.Expression) -> Term:
+    if symbol in ("+", "-"):
+        first, second = node.this, node.expression
+        if isinstance(first, exp.Interval) and symbol == "+":
+            first, second = second, first
+        if isinstance(second, exp.Interval):
+            sign = 1 if symbol == "+" else -1
+            return dates.shifted(walker.walk(first), _span(second), sign)
+        left, right = walker.walk(first), walker.walk(second)
+        if right.type == DATE and symbol == "+":
+            left, right = right, left
+        if left.type == DATE and right.type != DATE:
+            name = "date_add" if symbol == "+" else "date_sub"
+            return dates.moved(name, [left, right], symbol)
+        if left.type == DATE and right.type == DATE:
             raise Refused(
-                "a field of a column cannot be named",
+                "dates cannot be subtracted to an interval",
                 found=node.sql(dialect="spark"),
-                fix="take it out of its column with map_batches",
+                fix="use datediff(end, start)",
             )
-        return self._columns.find(node.name)
+        return arithmetic(symbol, left, right)
+    return arithmetic(symbol, walker.walk(node.this), walker.walk(node.expression))
 
-    def _literal(self, node: exp.Expression) -> Term:
-        assert isinstance(node, exp.Literal)
-        return literals.string(node.name) if node.is_string else literals.number(node.name)
 
-    def _adjacent(self, node: exp.Expression) -> Term:
-        return literals.string("".join(part.name for part in node.expressions))
+def _not(walker: Walker, node: exp.Expression) -> Term:
+    inner = node.this
+    if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+        return call("isnotnull", [walker.walk(inner.this)])
+    return conditions.inverted(walker.walk(inner))
 
-    def _boolean(self, node: exp.Expression) -> Term:
-        return literals.boolean(value=bool(node.this))
 
-    def _negated(self, node: exp.Expression) -> Term:
-        inner = node.this
-        if isinstance(inner, exp.Literal) and not inner.is_string:
-            return literals.number(inner.name, negative=True)
-        if isinstance(inner, exp.Anonymous) and inner.name.startswith(LITERAL):
-            return self._suffixed(inner, negative=True)
-        return negated(self.walk(inner))
+def _is(walker: Walker, node: exp.Expression) -> Term:
+    if isinstance(node.expression, exp.Null):
+        return call("isnull", [walker.walk(node.this)])
+    if not isinstance(node.expression, exp.Boolean):
+        raise Refused("IS takes NULL, TRUE or FALSE", found=node.sql(dialect="spark"))
+    left = conditions.truth(walker.walk(node.this), "IS TRUE")
+    return conditions.compared("<=>", left, walker.walk(node.expression))
 
-    def _suffixed(self, node: exp.Anonymous, *, negative: bool = False) -> Term:
-        suffix = node.name.removeprefix(LITERAL)
-        return literals.number(node.expressions[0].name, suffix, negative=negative)
 
-    def _calculated(self, symbol: str, node: exp.Expression) -> Term:
-        if symbol in ("+", "-"):
-            first, second = node.this, node.expression
-            if isinstance(first, exp.Interval) and symbol == "+":
-                first, second = second, first
-            if isinstance(second, exp.Interval):
-                sign = 1 if symbol == "+" else -1
-                return dates.shifted(self.walk(first), _span(second), sign)
-            left, right = self.walk(first), self.walk(second)
-            if right.type == DATE and symbol == "+":
-                left, right = right, left
-            if left.type == DATE and right.type != DATE:
-                name = "date_add" if symbol == "+" else "date_sub"
-                return dates.moved(name, [left, right], symbol)
-            if left.type == DATE and right.type == DATE:
-                raise Refused(
-                    "dates cannot be subtracted to an interval",
-                    found=node.sql(dialect="spark"),
-                    fix="use datediff(end, start)",
-                )
-            return arithmetic(symbol, left, right)
-        return arithmetic(symbol, self.walk(node.this), self.walk(node.expression))
+def _differs(walker: Walker, node: exp.Expression) -> Term:
+    left, right = walker.walk(node.this), walker.walk(node.expression)
+    symbol = "<=>" if isinstance(node, exp.NullSafeNEQ) else "="
+    return conditions.inverted(conditions.compared(symbol, left, right))
 
-    def _not(self, node: exp.Expression) -> Term:
-        inner = node.this
-        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-            return call("isnotnull", [self.walk(inner.this)])
-        return conditions.inverted(self.walk(inner))
 
-    def _is(self, node: exp.Expression) -> Term:
-        if isinstance(node.expression, exp.Null):
-            return call("isnull", [self.walk(node.this)])
-        if not isinstance(node.expression, exp.Boolean):
-            raise Refused("IS takes NULL, TRUE or FALSE", found=node.sql(dialect="spark"))
-        left = conditions.truth(self.walk(node.this), "IS TRUE")
-        return conditions.compared("<=>", left, self.walk(node.expression))
+def _joined(walker: Walker, node: exp.Expression) -> Term:
+    symbol = "AND" if isinstance(node, exp.And) else "OR"
+    return conditions.joined(symbol, walker.walk(node.this), walker.walk(node.expression))
 
-    def _differs(self, node: exp.Expression) -> Term:
-        left, right = self.walk(node.this), self.walk(node.expression)
-        symbol = "<=>" if isinstance(node, exp.NullSafeNEQ) else "="
-        return conditions.inverted(conditions.compared(symbol, left, right))
 
-    def _joined(self, node: exp.Expression) -> Term:
-        symbol = "AND" if isinstance(node, exp.And) else "OR"
-        return conditions.joined(symbol, self.walk(node.this), self.walk(node.expression))
+def _in(walker: Walker, node: exp.Expression) -> Term:
+    if node.args.get("query") or node.args.get("field") or node.args.get("unnest"):
+        raise Refused(
+            "IN takes a list of values", found=node.sql(dialect="spark"), fix="use a join"
+        )
+    return conditions.among(walker.walk(node.this), walker.each(node.expressions))
 
-    def _in(self, node: exp.Expression) -> Term:
-        if node.args.get("query") or node.args.get("field") or node.args.get("unnest"):
+
+def _between(walker: Walker, node: exp.Expression) -> Term:
+    if node.args.get("symmetric"):
+        raise Refused("BETWEEN SYMMETRIC is not supported", fix="use least and greatest")
+    value, low, high = walker.each([node.this, node.args["low"], node.args["high"]])
+    above = conditions.compared(">=", value, low)
+    below = conditions.compared("<=", value, high)
+    both = conditions.joined("AND", above, below)
+    return made(both.sql, BOOLEAN, [both], label=called("between", [value, low, high]))
+
+
+def _like(walker: Walker, node: exp.Expression) -> Term:
+    escape = "\\"
+    if isinstance(node, exp.Escape):
+        escape = node.expression.name
+        node = node.this
+    if not isinstance(node, exp.Like) or len(escape) != 1:
+        raise Refused("ESCAPE takes one character after LIKE", found=escape)
+    if isinstance(node.expression, exp.Any | exp.All):
+        raise Refused("LIKE ANY and LIKE ALL are not supported", fix="join several with OR")
+    found = conditions.like(walker.walk(node.this), walker.walk(node.expression), escape)
+    return conditions.inverted(found) if node.args.get("negate") else found
+
+
+def _if(walker: Walker, node: exp.Expression) -> Term:
+    if node.args.get("false") is None:
+        raise Refused("IF takes three arguments", found=node.sql(dialect="spark"))
+    test, then, other = walker.each([node.this, node.args["true"], node.args["false"]])
+    inner = called("IF", [test, then, other])
+    label = None if inner is None else f"({inner})"
+    value = conditions.chosen([(test, then)], other, "IF")
+    return cast(value, value.type, label=label)
+
+
+def _case(walker: Walker, node: exp.Expression) -> Term:
+    base = walker.walk(node.this) if node.this is not None else None
+    branches = []
+    for branch in node.args["ifs"]:
+        test = walker.walk(branch.this)
+        test = test if base is None else conditions.compared("=", base, test)
+        branches.append((test, walker.walk(branch.args["true"])))
+    default = node.args.get("default")
+    other = None if default is None else walker.walk(default)
+    value = conditions.chosen(branches, other, "CASE")
+    return cast(value, value.type, label=_case_label(branches, other))
+
+
+def _cast(walker: Walker, node: exp.Expression) -> Term:
+    kind = _type_of(node.args["to"])
+    if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
+        return literals.dated(node.this.name, kind)
+    return _casted(walker.walk(node.this), kind)
+
+
+def _casted(term: Term, kind: SqlType) -> Term:
+    name = str(kind).upper()
+    label = None if term.label is None else f"CAST({term.label} AS {name})"
+    return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
+
+
+def _called(walker: Walker, node: exp.Expression) -> Term:
+    assert isinstance(node, exp.Anonymous)
+    if node.name.startswith(LITERAL):
+        return _suffixed(node)
+    name = node.name.lower()
+    if name in AGGREGATES:
+        if walker.aggregate is None:
             raise Refused(
-                "IN takes a list of values", found=node.sql(dialect="spark"), fix="use a join"
+                f"{name} is an aggregate and has no place here",
+                found=node.sql(dialect="spark"),
+                fix="use it in agg",
             )
-        return conditions.among(self.walk(node.this), self._each(node.expressions))
+        return walker.aggregate(name, node)
+    if name in CAST_NAMES and len(node.expressions) == 1:
+        return _casted(walker.walk(node.expressions[0]), CAST_NAMES[name])
+    if name not in FUNCTIONS:
+        near = difflib.get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
+        fix = f"did you mean {near[0]}?" if near else "see docs/functions.md"
+        raise Refused(f"the function {name} is not known", fix=fix)
+    return call(name, walker.each(node.expressions))
 
-    def _between(self, node: exp.Expression) -> Term:
-        if node.args.get("symmetric"):
-            raise Refused("BETWEEN SYMMETRIC is not supported", fix="use least and greatest")
-        value, low, high = self._each([node.this, node.args["low"], node.args["high"]])
-        above = conditions.compared(">=", value, low)
-        below = conditions.compared("<=", value, high)
-        both = conditions.joined("AND", above, below)
-        return made(both.sql, BOOLEAN, [both], label=called("between", [value, low, high]))
 
-    def _like(self, node: exp.Expression) -> Term:
-        escape = "\\"
-        if isinstance(node, exp.Escape):
-            escape = node.expression.name
-            node = node.this
-        if not isinstance(node, exp.Like) or len(escape) != 1:
-            raise Refused("ESCAPE takes one character after LIKE", found=escape)
-        if isinstance(node.expression, exp.Any | exp.All):
-            raise Refused("LIKE ANY and LIKE ALL are not supported", fix="join several with OR")
-        found = conditions.like(self.walk(node.this), self.walk(node.expression), escape)
-        return conditions.inverted(found) if node.args.get("negate") else found
+def _extract(walker: Walker, node: exp.Expression) -> Term:
+    unit = node.name.lower()
+    if unit not in dates.EXTRACTED:
+        raise Refused(f"EXTRACT does not take {unit}", fix=f"use {', '.join(dates.EXTRACTED)}")
+    return _unlabelled(call(unit, [walker.walk(node.expression)]))
 
-    def _if(self, node: exp.Expression) -> Term:
-        if node.args.get("false") is None:
-            raise Refused("IF takes three arguments", found=node.sql(dialect="spark"))
-        test, then, other = self._each([node.this, node.args["true"], node.args["false"]])
-        inner = called("IF", [test, then, other])
-        label = None if inner is None else f"({inner})"
-        value = conditions.chosen([(test, then)], other, "IF")
-        return cast(value, value.type, label=label)
 
-    def _case(self, node: exp.Expression) -> Term:
-        base = self.walk(node.this) if node.this is not None else None
-        branches = []
-        for branch in node.args["ifs"]:
-            test = self.walk(branch.this)
-            test = test if base is None else conditions.compared("=", base, test)
-            branches.append((test, self.walk(branch.args["true"])))
-        default = node.args.get("default")
-        other = None if default is None else self.walk(default)
-        value = conditions.chosen(branches, other, "CASE")
-        return cast(value, value.type, label=_case_label(branches, other))
-
-    def _cast(self, node: exp.Expression) -> Term:
-        kind = _type_of(node.args["to"])
-        if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
-            return literals.dated(node.this.name, kind)
-        return self._casted(self.walk(node.this), kind)
-
-    def _casted(self, term: Term, kind: SqlType) -> Term:
-        name = str(kind).upper()
-        label = None if term.label is None else f"CAST({term.label} AS {name})"
-        return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
-
-    def _called(self, node: exp.Expression) -> Term:
-        assert isinstance(node, exp.Anonymous)
-        if node.name.startswith(LITERAL):
-            return self._suffixed(node)
-        name = node.name.lower()
-        if name in AGGREGATES:
-            if self._aggregate is None:
-                raise Refused(
-                    f"{name} is an aggregate and has no place here",
-                    found=node.sql(dialect="spark"),
-                    fix="use it in agg",
-                )
-            return self._aggregate(name, node)
-        if name in CAST_NAMES and len(node.expressions) == 1:
-            return self._casted(self.walk(node.expressions[0]), CAST_NAMES[name])
-        if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
-            fix = f"did you mean {near[0]}?" if near else "see docs/functions.md"
-            raise Refused(f"the function {name} is not known", fix=fix)
-        return call(name, self._each(node.expressions))
-
-    def _extract(self, node: exp.Expression) -> Term:
-        unit = node.name.lower()
-        if unit not in dates.EXTRACTED:
-            raise Refused(f"EXTRACT does not take {unit}", fix=f"use {', '.join(dates.EXTRACTED)}")
-        return _unlabelled(call(unit, [self.walk(node.expression)]))
-
-    def _substring(self, node: exp.Expression) -> Term:
-        parts = [node.this, node.args.get("start"), node.args.get("length")]
-        return call("substring", self._each([part for part in parts if part is not None]))
+def _substring(walker: Walker, node: exp.Expression) -> Term:
+    parts = [node.this, node.args.get("start"), node.args.get("length")]
+    return call("substring", walker.each([part for part in parts if part is not None]))
 
 
 def _unlabelled(term: Term) -> Term:
@@ -358,33 +350,33 @@ def _type_of(node: exp.DataType) -> SqlType:
 
 
 _NODES: Final[dict[type[exp.Expression], Callable[[Walker, exp.Expression], Term]]] = {
-    exp.Column: Walker._column,
+    exp.Column: _column,
     exp.Paren: lambda walker, node: walker.walk(node.this),
-    exp.Literal: Walker._literal,
-    exp.Concat: Walker._adjacent,
+    exp.Literal: _literal,
+    exp.Concat: _adjacent,
     exp.RawString: lambda _, node: literals.string(node.name),
     exp.HexString: lambda _, node: literals.binary(node.name),
-    exp.Boolean: Walker._boolean,
+    exp.Boolean: _boolean,
     exp.Null: lambda _walker, _node: null(VOID),
-    exp.Neg: Walker._negated,
-    exp.Not: Walker._not,
-    exp.Is: Walker._is,
-    exp.NEQ: Walker._differs,
-    exp.NullSafeNEQ: Walker._differs,
-    exp.And: Walker._joined,
-    exp.Or: Walker._joined,
-    exp.In: Walker._in,
-    exp.Between: Walker._between,
-    exp.Like: Walker._like,
-    exp.Escape: Walker._like,
-    exp.If: Walker._if,
-    exp.Case: Walker._case,
-    exp.Cast: Walker._cast,
-    exp.TryCast: Walker._cast,
-    exp.Anonymous: Walker._called,
+    exp.Neg: _negated,
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.NEQ: _differs,
+    exp.NullSafeNEQ: _differs,
+    exp.And: _joined,
+    exp.Or: _joined,
+    exp.In: _in,
+    exp.Between: _between,
+    exp.Like: _like,
+    exp.Escape: _like,
+    exp.If: _if,
+    exp.Case: _case,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Anonymous: _called,
     exp.DPipe: lambda walker, node: strings.concat(
-        "concat", walker._each([node.this, node.expression])
+        "concat", walker.each([node.this, node.expression])
     ),
-    exp.Extract: Walker._extract,
-    exp.Substring: Walker._substring,
+    exp.Extract: _extract,
+    exp.Substring: _substring,
 }

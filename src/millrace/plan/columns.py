@@ -1,0 +1,42 @@
+"""The columns that an expression can name.
+
+Invariant: a name means one column: the exact one, or else the only one that differs in case alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from millrace.plan.terms import Refused, Term, as_type, quoted
+from millrace.plan.types import SqlType
+
+
+class Columns:
+    """The columns one can name, found by exact name or else without regard to case."""
+
+    def __init__(self, kinds: dict[str, SqlType], *, cast_first: frozenset[str]) -> None:
+        self._kinds = kinds
+        self._cast_first = cast_first
+
+    def find(self, name: str) -> Term:
+        """The column of this name."""
+        found = [name] if name in self._kinds else self._like(name)
+        if len(found) > 1:
+            raise Refused(
+                f"the column {name} is ambiguous",
+                found=", ".join(found),
+                fix="write its exact name",
+            )
+        if not found:
+            near = difflib.get_close_matches(name, self._kinds, n=3)
+            have = ", ".join(self._kinds) or "none"
+            fix = f"did you mean {' or '.join(near)}?" if near else "name one of these columns"
+            raise Refused(f"there is no column {name}", found=f"columns {have}", fix=fix)
+        actual = found[0]
+        kind = self._kinds[actual]
+        sql = quoted(actual)
+        sql = as_type(sql, kind) if actual in self._cast_first else sql
+        return Term(sql=sql, type=kind, columns=frozenset(found), label=name)
+
+    def _like(self, name: str) -> list[str]:
+        return [known for known in self._kinds if known.lower() == name.lower()]

@@ -1,0 +1,33 @@
+"""The documentation lists exactly the functions that are in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from millrace.plan import walk
+from millrace.plan.aggregates import USAGES
+from millrace.plan.registry import FUNCTIONS
+
+PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
+
+
+def listed() -> str:
+    """The generated part of the page."""
+    lines = []
+    for group in dict.fromkeys(one.group for one in FUNCTIONS.values()):
+        lines += [f"### {group}", ""]
+        lines += [f"- `{one.usage}`" for one in FUNCTIONS.values() if one.group == group]
+        lines += [""]
+    lines += ["### Aggregates", "", *[f"- `{usage}`" for usage in USAGES]]
+    return "\n".join(lines)
+
+
+def test_the_page_lists_the_table() -> None:
+    begin, end = "<!-- functions -->\n\n", "\n\n<!-- end -->"
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.split(begin)[1].split(end)[0] == listed()
+
+
+def test_every_aggregate_is_listed() -> None:
+    names = {usage.split("(")[0] for line in USAGES for usage in line.split(", ")}
+    assert names == set(walk.AGGREGATES)
