@@ -53,8 +53,9 @@ def demo(folder: str, rows: int, partitions: int) -> None:
         _read_elsewhere(ws, min(3, partitions - 1))
         checked = newest.verify()
         click.echo(f"   verify: {human_bytes(checked.bytes)}, {len(checked.problems)} problems")
-    click.echo(f"\nlook around:  millrace shuffle ls {folder}/mill")
-    click.echo(f"              millrace shuffle show {folder}/mill {newest.query_id}")
+    command = sys.argv[0] if os.path.basename(sys.argv[0]) == "millrace" else "millrace"
+    click.echo(f"\nlook around:  {command} shuffle ls {folder}/mill")
+    click.echo(f"              {command} shuffle show {folder}/mill {newest.query_id}")
     if not checked.ok or newest.rows != rows // FILES * FILES:
         raise UserError(f"the demo found {newest.rows:,} rows and {len(checked.problems)} problems")
 
