@@ -40,6 +40,16 @@ PURE = {
     "shuffle/fingerprint.py",
     "shuffle/schema.py",
     "scan/splits.py",
+    "plan/aggregates.py",
+    "plan/arithmetic.py",
+    "plan/exchanges.py",
+    "plan/expressions.py",
+    "plan/nodes.py",
+    "plan/pruning.py",
+    "plan/stages.py",
+    "plan/types.py",
+    "plan/walk.py",
+    "operators/sql.py",
 }
 IMPURE = {
     "asyncio",
@@ -57,7 +67,12 @@ IMPURE = {
     "pyspark",
     "pyarrow.flight",
 }
-OWNED = {"duckdb": "operators", "pyspark": "spark", "pyarrow.flight": "transport", "confluent_kafka": "journal"}
+OWNED = {
+    "duckdb": "operators",
+    "pyspark": "spark",
+    "pyarrow.flight": "transport",
+    "confluent_kafka": "journal",
+}
 # `workspace.py` names Spark's types for its users, and imports them only for the type checker.
 TYPES_ONLY = {"workspace.py"}
 
