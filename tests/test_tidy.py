@@ -40,16 +40,8 @@ PURE = {
     "shuffle/fingerprint.py",
     "shuffle/schema.py",
     "scan/splits.py",
-    "plan/aggregates.py",
-    "plan/arithmetic.py",
-    "plan/exchanges.py",
-    "plan/expressions.py",
-    "plan/nodes.py",
-    "plan/pruning.py",
-    "plan/stages.py",
-    "plan/types.py",
-    "plan/walk.py",
     "operators/sql.py",
+    *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),
 }
 IMPURE = {
     "asyncio",
