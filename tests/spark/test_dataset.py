@@ -131,6 +131,24 @@ def test_filters_and_calculated_columns_before_and_after_an_exchange(
     assert mine.count() == theirs.count()
 
 
+def test_a_query_of_few_columns_of_large_files_is_still_one_task_or_exchanged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wide = {f"c{n}": np.random.default_rng(n).random(4000) for n in range(20)}
+    path = write(tmp_path / "in", pa.table({"k": np.arange(4000) % 7, **wide}), files=4)
+    whole = sum(file.stat().st_size for file in Path(path).glob("*.parquet"))
+    for limit in (whole // 40, whole // 4, whole * 2):
+        config = CUT_UP.with_options(one_task_bytes_max=limit)
+        ws = mr.open(tmp_path / f"mill-{limit}", spark, config=config)
+        data = ws.read_parquet(path)
+        assert data.group_by("k").agg(n="count(*)").collect().num_rows == 7
+        assert data.join(data, on="k").agg(n="count(*)").collect()["n"].to_pylist() == [
+            sum(count**2 for count in np.bincount(np.arange(4000) % 7).tolist())
+        ]
+        assert data.count() == 4000
+        assert data.filter("c0 >= 0").collect().num_rows == 4000
+
+
 def test_a_small_query_is_one_stage_and_a_join_of_scans_three(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
 ) -> None:

@@ -21,15 +21,20 @@ from millrace.plan.nodes import (
     Scan,
     ToOne,
 )
+from millrace.text import counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A tree over scans and earlier stages, and where its rows go (None: they are the result)."""
+    """A tree over scans and earlier stages, and where its rows go (None: they are the result).
+
+    A stage that is `alone` is the whole plan with no exchange: one task must read all its files.
+    """
 
     number: int
     root: Node
     placement: Placement | None
+    alone: bool
 
     @property
     def leaves(self) -> tuple[Scan | ReadStage, ...]:
@@ -41,8 +46,15 @@ def cut(plan: Node) -> list[Stage]:
     """The stages of a plan, each after those it reads; the last one makes the result."""
     stages: list[Stage] = []
     root = _cut(plan, stages)
-    stages.append(Stage(len(stages), root, None))
+    stages.append(Stage(len(stages), root, None, alone=not stages and needs_all_rows(root)))
     return stages
+
+
+def needs_all_rows(node: Node) -> bool:
+    """Whether some operator here looks at more than one row at a time."""
+    if isinstance(node, Aggregate | Join):
+        return True
+    return any(needs_all_rows(child) for child in node.children)
 
 
 def leaves(node: Node) -> list[Scan | ReadStage]:
@@ -66,7 +78,7 @@ def describe(node: Node) -> str:
     """One node in a line."""
     match node:
         case Scan(source=source, columns=columns):
-            files = f"{len(source.shapes)} files"
+            files = counted(len(source.shapes), "file")
             return f"scan {source.format}, {files}, columns {', '.join(columns)}"
         case Project(columns=columns):
             return "project " + ", ".join(
@@ -108,7 +120,7 @@ def _cut(node: Node, stages: list[Stage]) -> Node:
             return node
         case Exchange():
             root = _cut(node.child, stages)
-            stage = Stage(len(stages), root, node.placement)
+            stage = Stage(len(stages), root, node.placement, alone=False)
             stages.append(stage)
             return ReadStage(stage.number, node.schema, node.placement)
         case Join():

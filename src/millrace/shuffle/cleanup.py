@@ -159,7 +159,7 @@ def _unmark(store: LocalStore, attempt: AttemptId, cleaner: str) -> None:
 
 
 def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
-    """Remove drafts and marks that dead processes left, and words of attempts that are gone."""
+    """Remove drafts, marks and spilled rows of dead processes, and words of attempts now gone."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         store.remove_drafts(layout.query_folder(query_id), changed_before_ms=stale_ms)
         for stage_id in runs.stages(store, query_id):
@@ -167,6 +167,10 @@ def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
             store.remove_drafts(folder, changed_before_ms=stale_ms)
         for attempt in _all_attempts(store, query_id):
             _remove_stale_marks(store, layout.attempt_folder(attempt), stale_ms)
+    for name in store.names(layout.SPILL):
+        changed = store.changed_at_ms(f"{layout.SPILL}/{name}")
+        if changed is not None and changed <= stale_ms:
+            store.discard(f"{layout.SPILL}/{name}")
     reuse.sweep(store)
 
 

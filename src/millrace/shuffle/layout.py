@@ -31,6 +31,7 @@ from millrace.ids import (
 SHUFFLE: Final = "shuffle"
 FINGERPRINTS: Final = "fingerprints"
 TRASH: Final = "trash"
+SPILL: Final = "spill"
 QUERY_FILE: Final = "query.json"
 ALIVE_FILE: Final = "alive"
 MANIFEST_FILE: Final = "manifest.json"

@@ -29,7 +29,7 @@ from millrace.keys import Partitioner
 from millrace.operators.work import PassOn, Work
 from millrace.scan.source import Reader, has_content
 from millrace.scan.splits import MapInput
-from millrace.shuffle import reuse
+from millrace.shuffle import layout, reuse
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.manifest import Manifest
@@ -39,7 +39,6 @@ from millrace.spark.folders import Folders
 from millrace.spark.versions import check_versions
 
 Reuse = Literal["yes", "verified", "no"]
-SPILL_FOLDER: Final = "spill"
 RESULT_SCHEMA: Final = (
     "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary"
 )
@@ -183,7 +182,7 @@ def _run_task(stage: MapStage, task: StageTask) -> Result:
         made = Provenance(made_from=task.made_from, recent=task.recent)
     with _Inputs(stage) as inputs:
         streams = [inputs.open(part) for part in task.parts]
-        rows = stage.work.rows(streams, stage.config, store.path(SPILL_FOLDER))
+        rows = stage.work.rows(streams, stage.config, store.path(layout.SPILL))
         index = _write(stage, store, task.map_task, rows, made)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
 

@@ -123,20 +123,14 @@ def _shares(
 ) -> list[tuple[FilePart | ShufflePart, ...]]:
     """For each task of a stage, what it reads of each leaf."""
     scans = [leaf for leaf in stage.leaves if isinstance(leaf, Scan)]
-    if len(scans) == 1 and not _is_alone(stage, config):
-        inputs = _cut(scans[0], config)
-        return [_parts(stage, sources, {0: (one,)}, 0) for one in inputs]
-    if scans:
+    if stage.alone:
         whole = {number: tuple(_cut(scan, config)) for number, scan in enumerate(scans)}
         return [_parts(stage, sources, whole, 0)]
+    if scans:
+        assert len(scans) == 1, "a join brings its sides together by an exchange"
+        return [_parts(stage, sources, {0: (one,)}, 0) for one in _cut(scans[0], config)]
     count = max((_partitions(leaf) for leaf in stage.leaves), default=1)
     return [_parts(stage, sources, {}, partition) for partition in range(count)]
-
-
-def _is_alone(stage: Stage, config: Config) -> bool:
-    """Whether the whole plan is this one stage and fits one task."""
-    size = sum(leaf.source.bytes for leaf in stage.leaves if isinstance(leaf, Scan))
-    return stage.placement is None and stage.number == 0 and size <= config.one_task_bytes_max
 
 
 def _cut(scan: Scan, config: Config) -> list[MapInput]:

@@ -67,7 +67,7 @@ def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
 def test_a_lone_scan_is_one_stage(orders: Dataset) -> None:
     assert stages(orders) == [
         "stage 0 -> the result",
-        "  scan parquet, 1 files, columns cust, amount, note",
+        "  scan parquet, 1 file, columns cust, amount, note",
     ]
 
 
@@ -80,7 +80,7 @@ def test_a_group_by_is_cut_between_partial_and_final_and_reads_what_it_needs(
         "stage 0 -> hash(cust) into 4",
         "  partial aggregate by cust: SUM(amount)",
         "    filter amount > 10",
-        "      scan parquet, 1 files, columns cust, amount",
+        "      scan parquet, 1 file, columns cust, amount",
         "stage 1 -> the result",
         "  final aggregate by cust: SUM(amount)",
         "    read stage 0",
@@ -90,9 +90,9 @@ def test_a_group_by_is_cut_between_partial_and_final_and_reads_what_it_needs(
 def test_a_join_of_two_scans_is_three_stages(orders: Dataset, customers: Dataset) -> None:
     assert stages(orders.join(customers, on="cust").select("amount", "nation")) == [
         "stage 0 -> hash(cust) into 4",
-        "  scan parquet, 1 files, columns cust, amount",
+        "  scan parquet, 1 file, columns cust, amount",
         "stage 1 -> hash(cust) into 4",
-        "  scan parquet, 1 files, columns cust, nation",
+        "  scan parquet, 1 file, columns cust, nation",
         "stage 2 -> the result",
         "  project amount, nation",
         "    inner join on cust = cust",
