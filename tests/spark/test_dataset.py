@@ -193,6 +193,27 @@ def test_the_same_query_again_runs_no_task_and_one_changed_file_few(
     assert rows_of(changed) == rows_of(theirs.rename_columns(["k", "total"]))
 
 
+def test_groups_and_a_join_larger_than_the_memory_limit_finish_by_spilling(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    count = 2_000_000
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"k": np.arange(count) % (count // 2), "v": np.arange(count)}), path)
+    config = mr.Config().with_options(
+        one_task_bytes_max=1 << 40, query_memory_bytes_max=64 * 1024 * 1024
+    )
+    ws = mr.open(tmp_path / "mill", spark, config=config)
+    data = ws.read_parquet(path)
+
+    groups = data.group_by("k").agg(n="count(*)", top="max(v)", low="min(v)", total="sum(v)")
+    pairs = data.join(data.rename(v="w"), on="k")
+
+    assert groups.agg(g="count(*)", t="sum(total)").collect().to_pylist() == [
+        {"g": count // 2, "t": count * (count - 1) // 2}
+    ]
+    assert pairs.count() == count * 2
+
+
 def test_wrong_calls_are_refused_when_they_are_made(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
 ) -> None:
