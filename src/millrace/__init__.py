@@ -9,8 +9,9 @@ Example:
 
 from millrace.version import __version__
 
-__all__ = ["Config", "Shuffle", "Workspace", "__version__", "open"]
+__all__ = ["Config", "Dataset", "Shuffle", "Workspace", "__version__", "open"]
 
 from millrace.config import Config
+from millrace.dataset import Dataset
 from millrace.shuffle.handle import Shuffle
 from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

@@ -35,6 +35,15 @@ _HOW: Final[dict[str, JoinKind]] = {
 }
 
 
+class Text(str):
+    """Text that a notebook shows as it is, line by line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 class Runner(Protocol):
     """Runs plans; a workspace has one."""
 
@@ -179,9 +188,9 @@ class Dataset:
             pass
         return reports
 
-    def explain(self) -> str:
+    def explain(self) -> Text:
         """The stages this would run in, with their exchanges."""
-        return self.runner.explain(self.plan)
+        return Text(self.runner.explain(self.plan))
 
     def _with(self, plan: Node) -> Dataset:
         return Dataset(plan, self.runner)

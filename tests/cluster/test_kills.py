@@ -10,11 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.cluster.kit import all_values, values, write_files
 
 import millrace as mr
 from millrace.spark.session import start_session
@@ -29,9 +27,7 @@ spark = start_session(cores=1)
 done = mr.open(sys.argv[1], spark).shuffle(sys.argv[2], keys="k", partitions=4)
 print("finished", done.report.ran, done.report.reused, flush=True)
 """
-ALL = sorted(
-    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
-)
+ALL = all_values(FILES)
 
 
 @pytest.fixture(scope="module")
@@ -41,18 +37,6 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-def write_files(folder: Path) -> None:
-    folder.mkdir()
-    for number in range(FILES):
-        values = pa.array(range(1000 * number, 1000 * number + 400))
-        table = pa.table({"k": pc.bit_wise_and(values, 63), "v": values})
-        pq.write_table(table, folder / f"f{number}.parquet")
-
-
-def values(shuffle: mr.Shuffle) -> list[int]:
-    return sorted(v for p in range(shuffle.partitions) for v in shuffle.read(p)["v"].to_pylist())
-
-
 def indexes(workspace: Path) -> int:
     return len(list(workspace.glob("shuffle/*/*/*/*/index.bin")))
 
@@ -60,7 +44,7 @@ def indexes(workspace: Path) -> int:
 def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", FILES)
     mill = tmp_path / "mill"
     victim = subprocess.Popen(
         [sys.executable, "-c", APPLICATION, str(mill), str(tmp_path / "in")],
@@ -96,7 +80,7 @@ def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
 def test_a_driver_killed_at_any_point_loses_no_finished_task(
     spark: SparkSession, tmp_path: Path, point: str, finished: int
 ) -> None:
-    write_files(tmp_path / "in")
+    write_files(tmp_path / "in", FILES)
     mill = tmp_path / "mill"
     killed = subprocess.run(
         [sys.executable, "-c", APPLICATION, str(mill), str(tmp_path / "in")],

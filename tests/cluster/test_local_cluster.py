@@ -11,11 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.cluster.kit import all_values, values, write_files
 
 import millrace as mr
 from millrace.faults import ONCE_VARIABLE, VARIABLE
@@ -23,22 +21,7 @@ from millrace.faults import ONCE_VARIABLE, VARIABLE
 pytestmark = pytest.mark.spark
 Cluster = Callable[..., AbstractContextManager[SparkSession]]
 FILES = 8
-ALL = sorted(
-    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
-)
-
-
-def write_files(folder: Path) -> Path:
-    folder.mkdir()
-    for number in range(FILES):
-        values = pa.array(range(1000 * number, 1000 * number + 400))
-        table = pa.table({"k": pc.bit_wise_and(values, 63), "v": values})
-        pq.write_table(table, folder / f"f{number}.parquet")
-    return folder
-
-
-def values(shuffle: mr.Shuffle) -> list[int]:
-    return sorted(v for p in range(shuffle.partitions) for v in shuffle.read(p)["v"].to_pylist())
+ALL = all_values(FILES)
 
 
 def attempts(workspace: Path) -> list[Path]:
@@ -56,7 +39,7 @@ def assert_right(shuffle: mr.Shuffle, workspace: Path) -> None:
 def test_a_task_that_dies_is_tried_again_under_a_new_number_and_swept(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    source = write_files(tmp_path / "in")
+    source = write_files(tmp_path / "in", FILES)
     env = {
         VARIABLE: "shuffle.write.before_index:kill",
         ONCE_VARIABLE: str(tmp_path / "killed-once"),
@@ -73,7 +56,7 @@ def test_a_task_that_dies_is_tried_again_under_a_new_number_and_swept(
 def test_a_speculative_copy_wins_and_the_loser_changes_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    source = write_files(tmp_path / "in")
+    source = write_files(tmp_path / "in", FILES)
     env = {
         VARIABLE: "shuffle.write.before_index:sleep=25",
         ONCE_VARIABLE: str(tmp_path / "slow-once"),
@@ -96,7 +79,7 @@ def test_a_speculative_copy_wins_and_the_loser_changes_nothing(
 
 
 def test_a_killed_executor_costs_only_its_unfinished_work(cluster: Cluster, tmp_path: Path) -> None:
-    source = write_files(tmp_path / "in")
+    source = write_files(tmp_path / "in", FILES)
     mill = tmp_path / "mill"
     with cluster(env={VARIABLE: "shuffle.task.start:sleep=0.7"}) as spark:
 

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.cluster.kit import all_values, values, write_files
 
 import millrace as mr
 from millrace.errors import AgentUnreachable
@@ -22,23 +20,8 @@ pytestmark = pytest.mark.spark
 Standalone = Callable[[Sequence[dict[str, str]]], AbstractContextManager[str]]
 Connected = Callable[[str], AbstractContextManager[SparkSession]]
 FILES = 8
-ALL = sorted(
-    value for number in range(FILES) for value in range(1000 * number, 1000 * number + 400)
-)
+ALL = all_values(FILES)
 IMPATIENT = mr.Config().with_options(fetch_retries_max=1, fetch_backoff_ms=10)
-
-
-def write_files(folder: Path) -> Path:
-    folder.mkdir()
-    for number in range(FILES):
-        values = pa.array(range(1000 * number, 1000 * number + 400))
-        table = pa.table({"k": pc.bit_wise_and(values, 63), "v": values})
-        pq.write_table(table, folder / f"f{number}.parquet")
-    return folder
-
-
-def values(shuffle: mr.Shuffle) -> list[int]:
-    return sorted(v for p in range(shuffle.partitions) for v in shuffle.read(p)["v"].to_pylist())
 
 
 def agents(tmp_path: Path) -> list[int]:
@@ -63,7 +46,7 @@ def hosts(tmp_path: Path) -> Iterator[list[dict[str, str]]]:
 def test_outputs_lie_on_their_hosts_and_outlive_the_application(
     standalone: Standalone, connected: Connected, hosts: list[dict[str, str]], tmp_path: Path
 ) -> None:
-    source = write_files(tmp_path / "in")
+    source = write_files(tmp_path / "in", FILES)
     mill = tmp_path / "mill"
     with standalone(hosts) as master:
         with connected(master) as spark:
