@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession, functions
 
 import millrace as mr
+from millrace.cli.main import cli
 from millrace.errors import UserError
 
 pytestmark = pytest.mark.spark
@@ -212,6 +215,17 @@ def test_groups_and_a_join_larger_than_the_memory_limit_finish_by_spilling(
         {"g": count // 2, "t": count * (count - 1) // 2}
     ]
     assert pairs.count() == count * 2
+
+
+def test_the_command_line_lists_a_dataset_by_its_last_stage(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    groups = ws.read_parquet(tables[0]).group_by("s").agg(n="count(*)").collect()
+
+    (row,) = json.loads(CliRunner().invoke(cli, ["shuffle", "ls", ws.path, "--json"]).output)
+
+    assert (row["state"], row["rows"]) == ("finished", groups.num_rows)
 
 
 def test_wrong_calls_are_refused_when_they_are_made(

@@ -203,7 +203,8 @@ def _print_removed(found: Sequence[Removed], *, as_json: bool) -> None:
 
 
 def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
-    found = runs.find_manifest(ws.store, run.query_id, StageId(0))
+    last = StageId(run.about.get("stages", 1) - 1)
+    found = runs.find_manifest(ws.store, run.query_id, last)
     now_ms = time.time_ns() // 1_000_000
     alive = runs.is_alive(ws.store, run.query_id, now_ms=now_ms, config=ws.config)
     state = "finished" if found is not None else "running" if alive else "died"
