@@ -22,6 +22,7 @@ from millrace.plan.nodes import (
     ReadStage,
     Scan,
     ToOne,
+    children,
 )
 
 
@@ -47,7 +48,7 @@ def scanned_bytes(node: Node) -> int:
     if isinstance(node, Scan):
         whole = len(node.source.schema.names)
         return node.source.bytes * len(node.columns) // max(1, whole)
-    return sum(scanned_bytes(child) for child in node.children)
+    return sum(scanned_bytes(child) for child in children(node))
 
 
 def lies_by(node: Node) -> Placement | None:

@@ -31,11 +31,6 @@ class Scan:
         """Columns that are read."""
         return pa.schema([self.source.schema.field(name) for name in self.columns])
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """None: a scan is where a plan begins."""
-        return ()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Project:
@@ -49,11 +44,6 @@ class Project:
         """The new columns."""
         return pa.schema([(name, to_arrow(e.type)) for name, e in self.columns])
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filter:
@@ -66,11 +56,6 @@ class Filter:
     def schema(self) -> pa.Schema:
         """The child's columns."""
         return self.child.schema
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +71,6 @@ class Aggregate:
         """The keys, then the aggregates."""
         fields = [self.child.schema.field(name) for name in self.keys]
         return pa.schema([*fields, *(pa.field(a.name, to_arrow(a.type)) for a in self.aggregates)])
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -112,11 +92,6 @@ class Join:
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         return pa.schema([pa.field(c.name, self._type_of(c)) for c in self.columns])
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """Left, then right."""
-        return (self.left, self.right)
 
     def _type_of(self, column: JoinColumn) -> pa.DataType:
         side = self.right if column.side == "right" else self.left
@@ -151,11 +126,6 @@ class PartialAggregate:
         ]
         return pa.schema([*fields, *partials])
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinalAggregate:
@@ -168,11 +138,6 @@ class FinalAggregate:
     def schema(self) -> pa.Schema:
         """As if it had been done in one go."""
         return self.whole.schema
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +177,6 @@ class Exchange:
         """The child's columns."""
         return self.child.schema
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """The one child."""
-        return (self.child,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadStage:
@@ -225,11 +185,6 @@ class ReadStage:
     stage: int
     schema: pa.Schema
     placement: Placement
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """None: a stage begins here."""
-        return ()
 
 
 Node = (
@@ -243,6 +198,17 @@ Node = (
     | Exchange
     | ReadStage
 )
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The nodes whose rows a node works on, left to right."""
+    match node:
+        case Scan() | ReadStage():
+            return ()
+        case Join(left=left, right=right):
+            return (left, right)
+        case _:
+            return (node.child,)
 
 
 def numbered_calls(

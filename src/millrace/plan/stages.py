@@ -20,6 +20,7 @@ from millrace.plan.nodes import (
     ReadStage,
     Scan,
     ToOne,
+    children,
 )
 from millrace.text import counted
 
@@ -54,14 +55,14 @@ def needs_all_rows(node: Node) -> bool:
     """Whether some operator here looks at more than one row at a time."""
     if isinstance(node, Aggregate | Join):
         return True
-    return any(needs_all_rows(child) for child in node.children)
+    return any(needs_all_rows(child) for child in children(node))
 
 
 def leaves(node: Node) -> list[Scan | ReadStage]:
     """The scans and stage reads below a node, left to right."""
     if isinstance(node, Scan | ReadStage):
         return [node]
-    return [leaf for child in node.children for leaf in leaves(child)]
+    return [leaf for child in children(node) for leaf in leaves(child)]
 
 
 def explain(stages: list[Stage]) -> str:
@@ -110,7 +111,7 @@ def _grouped(what: str, keys: tuple[str, ...], texts: list[str]) -> str:
 
 def _draw(node: Node, depth: int, lines: list[str]) -> None:
     lines.append("  " * depth + describe(node))
-    for child in node.children:
+    for child in children(node):
         _draw(child, depth + 1, lines)
 
 
