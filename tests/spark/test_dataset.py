@@ -196,7 +196,7 @@ def test_the_same_query_again_runs_no_task_and_one_changed_file_few(
     assert rows_of(changed) == rows_of(theirs.rename_columns(["k", "total"]))
 
 
-def test_groups_and_a_join_larger_than_the_memory_limit_finish_by_spilling(
+def test_groups_and_a_join_finish_under_a_memory_limit_of_64_mib(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     count = 2_000_000
