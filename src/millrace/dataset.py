@@ -13,6 +13,7 @@ from typing import Final, Protocol, get_args
 import pyarrow as pa
 
 from millrace.errors import UserError
+from millrace.keys import HashPartitioner
 from millrace.plan.aggregates import parse_aggregate
 from millrace.plan.expressions import Expression, parse, parse_named
 from millrace.plan.nodes import Aggregate, Filter, Join, JoinColumn, JoinKind, Node, Project
@@ -116,7 +117,7 @@ class Dataset:
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other."""
-        self._check(keys, f"group_by({', '.join(map(repr, keys))})")
+        self._check_keys(keys, f"group_by({', '.join(map(repr, keys))})")
         return Grouped(self, keys)
 
     def agg(self, **aggregates: str) -> Dataset:
@@ -125,6 +126,7 @@ class Dataset:
 
     def distinct(self) -> Dataset:
         """Each row once."""
+        self._check_keys(self.columns, "distinct()")
         return self._with(Aggregate(self.plan, tuple(self.columns), ()))
 
     def join(
@@ -152,8 +154,8 @@ class Dataset:
                 f"{call} has no pairs of keys\n  found: {left_keys} and {right_keys}\n"
                 "  to fix: give on=, or left_on= and right_on= of the same length"
             )
-        self._check(left_keys, call)
-        other._check(right_keys, call)
+        self._check_keys(left_keys, call)
+        other._check_keys(right_keys, call)
         _check_key_types(self.schema, other.schema, left_keys, right_keys, call)
         columns = _join_columns(self, other, left_keys, kind, merged=on is not None)
         return self._with(
@@ -198,6 +200,15 @@ class Dataset:
     def _column(self, name: str) -> Expression:
         quoted = "`" + name.replace("`", "``") + "`"
         return parse(quoted, self.schema, call=f"column {name!r}")
+
+    def _check_keys(self, keys: Sequence[str], call: str) -> None:
+        """Keys are columns that can be hashed as Spark does, each named once."""
+        self._check(keys, call)
+        doubled = [key for key in keys if list(keys).count(key) > 1]
+        if doubled:
+            raise UserError(f"{call}: {doubled[0]!r} is named twice\n  to fix: name it once")
+        if keys:
+            HashPartitioner(keys, 1).check(self.schema)
 
     def _check(self, names: Sequence[str] | dict[str, str], call: str) -> None:
         for name in names:

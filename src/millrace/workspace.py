@@ -308,12 +308,6 @@ def _token(store: LocalStore) -> str:
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return given.strip()
-    path = store.path(TOKEN_FILE)
-    try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        pass
-    else:
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_urlsafe(32))
+    if not store.exists(TOKEN_FILE):
+        store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=0o600)
     return (store.read(TOKEN_FILE) or b"").decode().strip()

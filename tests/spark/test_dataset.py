@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from pyspark.sql import SparkSession, functions
 
 import millrace as mr
 from millrace.cli.main import cli
-from millrace.errors import UserError
+from millrace.errors import Corrupt, UnsupportedType, UserError
 
 pytestmark = pytest.mark.spark
 CUT_UP = mr.Config().with_options(
@@ -248,4 +250,54 @@ def test_wrong_calls_are_refused_when_they_are_made(
         left.join(right, on="k", how="sideways")
     with pytest.raises(UserError, match="two columns named 'v'"):
         left.select("v", "k AS v")
+    with pytest.raises(UserError, match="'k' is named twice"):
+        left.group_by("k", "k")
+    with pytest.raises(UserError, match="'k' is named twice"):
+        left.join(right, on=["k", "k"])
+    nested = tmp_path / "nested.parquet"
+    pq.write_table(pa.table({"l": [[1]]}), nested)
+    lists = ws.read_parquet(nested)
+    with pytest.raises(UnsupportedType, match="'l' cannot be a key"):
+        lists.group_by("l")
+    with pytest.raises(UnsupportedType, match="'l' cannot be a key"):
+        lists.distinct()
+    with pytest.raises(UnsupportedType, match="'l' cannot be a key"):
+        lists.join(lists, on="l")
     assert ws.runs() == []
+
+
+def test_a_dataset_whose_file_changed_is_refused_and_never_answered_from_old_work(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"k": [1, 1, 2]}), path)
+    long_ago = path.stat().st_mtime - 100
+    os.utime(path, (long_ago, long_ago))
+    config = mr.Config().with_options(recent_ms=1)
+    ws = mr.open(tmp_path / "mill", spark, config=config)
+    time.sleep(0.1)  # Past the recent window, so that only times tell the versions apart.
+    counted = ws.read_parquet(path).group_by("k").agg(n="count(*)")
+    assert counted.collect().num_rows == 2
+
+    pq.write_table(pa.table({"k": [7, 7, 7, 7]}), path)
+
+    with pytest.raises(UserError, match="changed since the dataset was described"):
+        counted.collect()
+    again = ws.read_parquet(path).group_by("k").agg(n="count(*)")
+    assert again.collect().to_pylist() == [{"k": 7, "n": 4}]
+
+
+def test_a_lost_output_between_stages_keeps_its_kind_of_error(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)").run()
+    for data in (tmp_path / "mill" / "shuffle" / "1" / "0").rglob("part-*.ipc"):
+        flipped = bytearray(data.read_bytes())
+        flipped[len(flipped) // 2] ^= 1
+        data.write_bytes(flipped)
+
+    with pytest.raises(Corrupt, match="wrong checksum"):
+        ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)", t="sum(v)").join(
+            ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)"), on="k"
+        ).collect()

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from millrace.config import MIB
-from millrace.errors import TaskFailed
+from millrace.errors import MillraceError, TaskFailed
 
 BATCH_ROWS: Final = 131_072
 
@@ -37,7 +37,8 @@ class Engine:
     def run(
         self, sql: str, inputs: Mapping[str, pa.RecordBatchReader], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a query over the named inputs."""
+        """The rows of a query over the named inputs. An input's own error comes out as it is."""
+        caught: list[MillraceError] = []
         with tempfile.TemporaryDirectory(dir=self._spill_parent()) as spill:
             connection = duckdb.connect(
                 ":memory:",
@@ -51,11 +52,15 @@ class Engine:
             try:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, stream in inputs.items():
-                    connection.register(name, stream)
+                    rows = _watched(stream, caught)
+                    watched = pa.RecordBatchReader.from_batches(stream.schema, rows)
+                    connection.register(name, watched)
                 found = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                 for batch in found:
                     yield batch.cast(schema)
-            except duckdb.Error as error:
+            except (duckdb.Error, OSError) as error:
+                if caught:
+                    raise caught[0] from error
                 raise TaskFailed(f"a query failed in a task: {error}\n  query: {sql}") from error
             finally:
                 connection.close()
@@ -63,3 +68,12 @@ class Engine:
     def _spill_parent(self) -> str:
         os.makedirs(self.spill_folder, exist_ok=True)
         return self.spill_folder
+
+
+def _watched(stream: pa.RecordBatchReader, caught: list[MillraceError]) -> Iterator[pa.RecordBatch]:
+    """Rows of an input; an error on the way is kept, as DuckDB passes on only its text."""
+    try:
+        yield from stream
+    except MillraceError as error:
+        caught.append(error)
+        raise

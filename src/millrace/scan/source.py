@@ -17,7 +17,7 @@ from millrace.errors import UserError
 from millrace.scan import files, formats
 from millrace.scan.files import InputFile, Paths
 from millrace.scan.splits import FileShape, MapInput
-from millrace.shuffle.schema import conform_in_pieces, difference, plain_schema
+from millrace.shuffle.schema import check_names, conform_in_pieces, difference, plain_schema
 
 _FOOTER_THREADS: Final = 8
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
@@ -116,6 +116,7 @@ def open_source(
         return _self_describing(kind, listed, schema)
     wanted = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
     shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
+    check_names(wanted)
     return Source(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
 
 
@@ -127,6 +128,20 @@ def check_unchanged(file: InputFile) -> None:
             f"  listed: {file.size} bytes, found: {files.describe(file.path).size} bytes\n"
             "  to fix: run again when nobody writes to it"
         )
+
+
+def check_current(source: Source) -> None:
+    """Raise if a file is no longer the version that was listed when the source was opened."""
+    for shape in source.shapes:
+        file = shape.file
+        same = file.is_still_there()
+        if same and file.content is not None:
+            same = files.content_checksum(file.path) == file.content
+        if not same:
+            raise UserError(
+                f"input file {file.path} changed since the dataset was described\n"
+                "  to fix: read the files again (ws.read_parquet and its like), then run"
+            )
 
 
 def has_content(recent: Mapping[str, str]) -> bool:
@@ -165,6 +180,7 @@ def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | Non
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         footers = list(pool.map(lambda file: formats.footer(kind, file.path), listed))
     expected = plain_schema(schema or footers[0].schema)
+    check_names(expected)
     for file, footer in zip(listed, footers, strict=True):
         different = difference(plain_schema(footer.schema), expected)
         if different is not None:

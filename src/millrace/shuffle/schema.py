@@ -160,3 +160,13 @@ def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
     items = _decode(column.items.slice(begin, end - begin), kind.item_type)
     offsets = pc.subtract(ends, ends[0])
     return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=column.is_null())
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise if two columns have one name: reads could not tell them apart."""
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if doubled:
+        raise UserError(
+            f"several columns are named {doubled[0]!r}\n"
+            f"  found: {', '.join(schema.names)}\n  to fix: rename all but one"
+        )

@@ -73,7 +73,7 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False) -> bool:
+    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
         """Make a file whole, unless the name is taken. Returns whether this call made it."""
         target = self.path(relative)
         if not data:
@@ -81,9 +81,9 @@ class LocalStore:
         draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
         with storage_errors(f"creating {target}"):
             try:
-                _write_new(draft, data, sync=sync)
+                _write_new(draft, data, sync=sync, mode=mode)
                 fault("store.create.before_link")
-                made = _link(draft, target, data, sync=sync)
+                made = _link(draft, target, data, sync=sync, mode=mode)
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(draft)
@@ -249,15 +249,16 @@ def sync_file(path: str) -> None:
         os.close(handle)
 
 
-def _write_new(path: str, data: bytes, *, sync: bool) -> None:
-    with open(path, "xb") as file:
+def _write_new(path: str, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    with os.fdopen(handle, "wb") as file:
         file.write(data)
         if sync:
             file.flush()
             os.fsync(file.fileno())
 
 
-def _link(draft: str, target: str, data: bytes, *, sync: bool) -> bool:
+def _link(draft: str, target: str, data: bytes, *, sync: bool, mode: int) -> bool:
     try:
         os.link(draft, target)
     except FileExistsError:
@@ -268,7 +269,7 @@ def _link(draft: str, target: str, data: bytes, *, sync: bool) -> bool:
         # A file system without hard links: exclusive all the same, and an index that a crash cuts
         # short does not decode, so the attempt still does not exist.
         try:
-            _write_new(target, data, sync=sync)
+            _write_new(target, data, sync=sync, mode=mode)
         except FileExistsError:
             return False
     return True

@@ -22,7 +22,8 @@ from millrace.operators.work import Query
 from millrace.plan.exchanges import Sizes, insert_exchanges
 from millrace.plan.nodes import ByHash, Node, ReadStage, Scan, ToOne
 from millrace.plan.pruning import prune
-from millrace.plan.stages import Stage, cut, explain
+from millrace.plan.stages import Stage, cut, explain, leaves
+from millrace.scan.source import check_current
 from millrace.scan.splits import MapInput
 from millrace.scan.splits import cut as cut_files
 from millrace.shuffle import reader, runs
@@ -60,6 +61,9 @@ def explain_query(plan: Node, config: Config) -> str:
 
 def run_query(spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes") -> Answer:
     """Run a plan stage by stage."""
+    for leaf in leaves(plan):
+        if isinstance(leaf, Scan):
+            check_current(leaf.source)
     stages = plan_stages(plan, place.config)
     run = begin_run(spark, place, explain(stages), {"stages": len(stages)})
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"

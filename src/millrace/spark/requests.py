@@ -31,7 +31,7 @@ from millrace.scan.sample import sample
 from millrace.scan.source import Listing, Source, open_source
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.schema import plain_schema
+from millrace.shuffle.schema import check_names, plain_schema
 from millrace.spark.map_task import Reuse
 from millrace.spark.shuffle_job import Request, shuffle_files, shuffle_frame
 from millrace.spark.stage_job import Place
@@ -121,7 +121,6 @@ def _of_files(
         choices = {"request": request, "bounds": _encode_table(bounds)}
         asked = replace(asked, bounds=bounds)
     by = make_partitioner(asked)
-    _check_names(source.schema)
     by.check(source.schema)
     first = source.shapes[0].file.path
     plan = f"scan {source.format} {first} ({len(source.shapes)} files)\nexchange {by.describe()}"
@@ -142,7 +141,7 @@ def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked)
         count = 1 if asked.partitions is None else asked.partitions
         asked = replace(asked, bounds=sample_bounds(rows, keys, count))
     by = make_partitioner(asked)
-    _check_names(schema)
+    check_names(schema)
     by.check(schema)
     plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
     return shuffle_frame(spark, place, frame, schema, Request(partitioner=by, plan=plan))
@@ -176,15 +175,6 @@ def make_partitioner(asked: Asked) -> Partitioner:
             return BroadcastPartitioner(count)
         case _:
             raise UserError(f"unknown partitioner {kind!r}\n  known: {', '.join(KINDS)}")
-
-
-def _check_names(schema: pa.Schema) -> None:
-    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if doubled:
-        raise UserError(
-            f"several columns are named {doubled[0]!r}\n"
-            f"  found: {', '.join(schema.names)}\n  to fix: rename all but one"
-        )
 
 
 def _needs_bounds(asked: Asked) -> bool:

@@ -103,9 +103,9 @@ class SteppedStore(LocalStore):
         self.stepping.step()
         return LocalStore.read(self, relative)
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False) -> bool:
+    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
         self.stepping.step()
-        return LocalStore.create(self, relative, data, sync=sync)
+        return LocalStore.create(self, relative, data, sync=sync, mode=mode)
 
     def replace(self, relative: str, data: bytes) -> None:
         self.stepping.step()

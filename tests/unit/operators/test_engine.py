@@ -1,0 +1,35 @@
+"""An error of an input comes out of a query as it went in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from millrace.errors import DataLost, TaskFailed
+from millrace.operators.engine import Engine
+
+SCHEMA = pa.schema([("k", pa.int64())])
+
+
+def cut_off() -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"k": pa.array(range(100_000))})
+    raise DataLost("part-3.ipc is gone")
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM input_0", "SELECT k FROM input_0 GROUP BY 1"])
+def test_an_input_that_is_lost_half_way_is_lost_and_not_short(tmp_path: Path, sql: str) -> None:
+    engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
+    stream = pa.RecordBatchReader.from_batches(SCHEMA, cut_off())
+
+    with pytest.raises(DataLost, match=r"part-3\.ipc is gone"):
+        list(engine.run(sql, {"input_0": stream}, SCHEMA))
+
+
+def test_a_query_that_fails_says_which(tmp_path: Path) -> None:
+    engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
+
+    with pytest.raises(TaskFailed, match="query: SELECT error"):
+        list(engine.run("SELECT error('no') AS k", {}, SCHEMA))

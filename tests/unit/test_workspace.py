@@ -1,0 +1,25 @@
+"""Opening a workspace, by one process or by many at once."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import millrace as mr
+
+
+def test_many_who_open_a_new_workspace_at_once_find_one_id_and_one_token(tmp_path: Path) -> None:
+    for round_ in range(20):
+        with ThreadPoolExecutor(8) as pool:
+            opened = list(pool.map(lambda _, n=round_: mr.open(tmp_path / str(n)), range(8)))
+
+        assert len({ws.id for ws in opened}) == 1
+        assert len({ws.token for ws in opened}) == 1
+        assert len(opened[0].token) > 20
+
+
+def test_only_its_user_can_read_the_token(tmp_path: Path) -> None:
+    mr.open(tmp_path)
+
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
