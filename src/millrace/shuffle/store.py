@@ -107,9 +107,9 @@ class LocalStore:
         """Make a folder and those above it. Returns False if it was there already."""
         full = self.path(relative)
         with storage_errors(f"making folder {full}"):
-            os.makedirs(os.path.dirname(full), exist_ok=True)
             try:
-                os.mkdir(full)
+                # Without exist_ok: with it, a folder above that others remove meanwhile reads as a file in the way.
+                os.makedirs(full)
             except FileExistsError:
                 return False
         return True
