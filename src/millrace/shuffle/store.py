@@ -108,7 +108,7 @@ class LocalStore:
         full = self.path(relative)
         with storage_errors(f"making folder {full}"):
             try:
-                # Without exist_ok: with it, a folder above that others remove meanwhile reads as a file in the way.
+                # Not exist_ok: a folder above that is removed meanwhile would read as a file there.
                 os.makedirs(full)
             except FileExistsError:
                 return False
