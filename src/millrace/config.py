@@ -31,6 +31,8 @@ class Config:
     """How many input bytes a partition is meant for when no count is given."""
     sample_pieces_max: int = 64
     """How many pieces of the input are looked at to choose range bounds."""
+    sample_outputs_max: int = 16
+    """How many map outputs are looked at to choose the bounds of a sort."""
     sample_rows_max: int = 100_000
     """How many rows are looked at to choose range bounds."""
     part_files_max: int = 64

@@ -7,33 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Final, Protocol, get_args
+from typing import Protocol
 
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.keys import HashPartitioner
+from millrace.keys import check_partitions
+from millrace.plan.aggregate import Aggregate
 from millrace.plan.aggregates import parse_aggregate
 from millrace.plan.expressions import Expression, parse, parse_named
-from millrace.plan.nodes import Aggregate, Filter, Join, JoinColumn, JoinKind, Node, Project
-from millrace.plan.types import BOOLEAN, from_arrow
+from millrace.plan.joining import plan_join
+from millrace.plan.names import check_columns, check_keys, check_rows
+from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only, passed_on
+from millrace.plan.ordering import with_order
+from millrace.plan.placement import ByHash, Evenly, InPlace
+from millrace.plan.sorting import Sort, limited
+from millrace.plan.types import BOOLEAN, SqlType, from_arrow
 from millrace.shuffle.handle import RunReport
-
-_HOW: Final[dict[str, JoinKind]] = {
-    "inner": "inner",
-    "left": "left",
-    "leftouter": "left",
-    "right": "right",
-    "rightouter": "right",
-    "full": "full",
-    "outer": "full",
-    "fullouter": "full",
-    "semi": "semi",
-    "leftsemi": "semi",
-    "anti": "anti",
-    "leftanti": "anti",
-}
 
 
 class Text(str):
@@ -95,13 +85,14 @@ class Dataset:
 
     def rename(self, **names: str) -> Dataset:
         """The same columns under other names: `rename(old="new")`."""
-        self._check(names, f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})")
+        call = f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})"
+        check_columns(self.schema, names, call)
         pairs = [(names.get(name, name), self._column(name)) for name in self.columns]
-        return self._with(Project(self.plan, _distinct_names(pairs, f"rename(**{names})")))
+        return self._with(Project(self.plan, _distinct_names(pairs, call)))
 
     def drop(self, *columns: str) -> Dataset:
         """All columns but these."""
-        self._check(columns, f"drop({', '.join(map(repr, columns))})")
+        check_columns(self.schema, columns, f"drop({', '.join(map(repr, columns))})")
         kept = [(name, self._column(name)) for name in self.columns if name not in columns]
         if not kept:
             raise UserError("drop() leaves no column\n  to fix: keep at least one")
@@ -117,7 +108,7 @@ class Dataset:
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other."""
-        self._check_keys(keys, f"group_by({', '.join(map(repr, keys))})")
+        check_keys(self.schema, keys, f"group_by({', '.join(map(repr, keys))})")
         return Grouped(self, keys)
 
     def agg(self, **aggregates: str) -> Dataset:
@@ -126,7 +117,7 @@ class Dataset:
 
     def distinct(self) -> Dataset:
         """Each row once."""
-        self._check_keys(self.columns, "distinct()")
+        check_keys(self.schema, self.columns, "distinct()")
         return self._with(Aggregate(self.plan, tuple(self.columns), ()))
 
     def join(
@@ -137,37 +128,57 @@ class Dataset:
         *,
         left_on: str | Sequence[str] | None = None,
         right_on: str | Sequence[str] | None = None,
+        condition: str | None = None,
     ) -> Dataset:
-        """Rows of both sides whose keys are equal.
+        """Rows of both sides whose keys are equal, and that meet the condition if there is one.
 
         `on` names keys that both sides have; they come first in the result, once. `left_on` and
         `right_on` name them where they differ, and all columns are kept. A column of the right side
-        whose name is taken gets `_right`. `how` is as in PySpark: inner, left, right, full, semi,
-        anti.
+        whose name is taken gets `_right`, in the condition too. `how` is as in PySpark: inner,
+        left, right, full, semi, anti, cross.
         """
-        call = f"join(on={on!r}, how={how!r})"
-        kind = _join_kind(how, call)
-        left_keys = _names(on if on is not None else left_on)
-        right_keys = _names(on if on is not None else right_on)
-        if not left_keys or len(left_keys) != len(right_keys):
-            raise UserError(
-                f"{call} has no pairs of keys\n  found: {left_keys} and {right_keys}\n"
-                "  to fix: give on=, or left_on= and right_on= of the same length"
-            )
-        self._check_keys(left_keys, call)
-        other._check_keys(right_keys, call)
-        _check_key_types(self.schema, other.schema, left_keys, right_keys, call)
-        columns = _join_columns(self, other, left_keys, kind, merged=on is not None)
         return self._with(
-            Join(
-                left=self.plan,
-                right=other.plan,
-                left_keys=left_keys,
-                right_keys=right_keys,
-                how=kind,
-                columns=columns,
+            plan_join(
+                self.plan,
+                other.plan,
+                on=on,
+                left_on=left_on,
+                right_on=right_on,
+                how=how,
+                condition=condition,
             )
         )
+
+    def sort(self, *columns: str) -> Dataset:
+        """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.
+
+        As in Spark, nulls are lowest and NaN is highest.
+        """
+        call = f"sort({', '.join(map(repr, columns))})"
+        rows, keys = with_order(self.plan, columns, call)
+        return self._with(only(Sort(rows, keys), self.columns))
+
+    def limit(self, rows: int) -> Dataset:
+        """The first rows; behind a sort the first of the order."""
+        check_rows(rows, f"limit({rows!r})")
+        return self._with(limited(self.plan, rows))
+
+    def union(self, *others: Dataset) -> Dataset:
+        """All rows of this and the others. Columns are matched by place, as in Spark."""
+        sides = tuple(_named_as(self.plan, other.plan) for other in others)
+        return self._with(Union((self.plan, *sides), tuple(self.columns)))
+
+    def repartition(self, partitions: int, *keys: str) -> Dataset:
+        """Rows with equal keys together in one of so many partitions; without keys, in turn."""
+        call = f"repartition({', '.join(map(repr, (partitions, *keys)))})"
+        check_keys(self.schema, keys, call)
+        check_partitions(partitions)
+        by = ByHash(keys, partitions) if keys else Evenly(partitions)
+        return self._with(Repartition(self.plan, by))
+
+    def durable(self) -> Dataset:
+        """Keep the rows at rest here: what is calculated from them later starts from there."""
+        return self._with(Repartition(self.plan, InPlace()))
 
     def collect(self) -> pa.Table:
         """All rows as a table."""
@@ -201,21 +212,6 @@ class Dataset:
         quoted = "`" + name.replace("`", "``") + "`"
         return parse(quoted, self.schema, call=f"column {name!r}")
 
-    def _check_keys(self, keys: Sequence[str], call: str) -> None:
-        """Keys are columns that can be hashed as Spark does, each named once."""
-        self._check(keys, call)
-        doubled = [key for key in keys if list(keys).count(key) > 1]
-        if doubled:
-            raise UserError(f"{call}: {doubled[0]!r} is named twice\n  to fix: name it once")
-        if keys:
-            HashPartitioner(keys, 1).check(self.schema)
-
-    def _check(self, names: Sequence[str] | dict[str, str], call: str) -> None:
-        for name in names:
-            if name not in self.columns:
-                near = get_close_matches(name, self.columns, n=3) or self.columns
-                raise UserError(f"{call}: no column {name!r}\n  candidates: {', '.join(near)}")
-
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
@@ -239,49 +235,21 @@ class Grouped:
         return Dataset(Aggregate(self.dataset.plan, self.keys, parsed), self.dataset.runner)
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, str) else tuple(given)
+def _named_as(first: Node, other: Node) -> Node:
+    """The other side of a union under the first one's names."""
+    mine = [(field.name, from_arrow(field.type)) for field in first.schema]
+    theirs = [(field.name, from_arrow(field.type)) for field in other.schema]
+    if [kind for _, kind in mine] != [kind for _, kind in theirs]:
+        raise UserError(
+            f"union() of different columns\n  found: {_listed(mine)}, and {_listed(theirs)}\n"
+            "  to fix: bring both to the same types in the same order with select"
+        )
+    columns = passed_on(other.schema, other.schema.names)
+    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(mine, columns, strict=True)))
 
 
-def _join_kind(how: str, call: str) -> JoinKind:
-    kind = _HOW.get(how.lower().replace("_", ""))
-    if kind is None:
-        raise UserError(f"{call}: unknown kind of join\n  known: {', '.join(get_args(JoinKind))}")
-    return kind
-
-
-def _check_key_types(
-    left: pa.Schema, right: pa.Schema, ours: Sequence[str], theirs: Sequence[str], call: str
-) -> None:
-    for one, two in zip(ours, theirs, strict=True):
-        mine, other = from_arrow(left.field(one).type), from_arrow(right.field(two).type)
-        if mine != other:
-            raise UserError(
-                f"{call}: keys of different types\n  found: {one!r} is {mine}, {two!r} is {other}\n"
-                "  to fix: cast one of them with with_columns"
-            )
-
-
-def _join_columns(
-    left: Dataset, right: Dataset, keys: Sequence[str], how: JoinKind, *, merged: bool
-) -> tuple[JoinColumn, ...]:
-    if how in ("semi", "anti"):
-        return tuple(JoinColumn(name, "left", name) for name in left.columns)
-    first = [JoinColumn(name, "key", name) for name in keys] if merged else []
-    rest = [name for name in left.columns if not (merged and name in keys)]
-    columns = first + [JoinColumn(name, "left", name) for name in rest]
-    taken = {column.name for column in columns}
-    for name in right.columns:
-        if merged and name in keys:
-            continue
-        new = name
-        while new in taken:
-            new += "_right"
-        taken.add(new)
-        columns.append(JoinColumn(new, "right", name))
-    return tuple(columns)
+def _listed(columns: Sequence[tuple[str, SqlType]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _distinct_names(

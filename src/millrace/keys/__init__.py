@@ -13,7 +13,7 @@ Everything here is pure: the same rows give the same partitions in every process
 """
 
 from millrace.keys.clock import rotated_clock
-from millrace.keys.hash import PARTITIONS_MAX, hash32, partition_ids
+from millrace.keys.hash import PARTITIONS_MAX, check_partitions, hash32, partition_ids
 from millrace.keys.partitioner import (
     BroadcastPartitioner,
     CustomPartitioner,
@@ -40,6 +40,7 @@ __all__ = [
     "RangePartitioner",
     "RoundRobinPartitioner",
     "Split",
+    "check_partitions",
     "choose",
     "hash32",
     "partition_ids",

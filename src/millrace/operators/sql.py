@@ -1,104 +1,109 @@
 """Writes what a stage does as one query over its inputs.
 
-Inputs are named `input_0`, `input_1`, ... in the order of the stage's leaves. Invariant: the query
-gives the columns of the stage's root, by name and in order.
+Inputs are named `input_0`, `input_1`, ... in the order of the stage's leaves. Every operator has a
+function here, or in a module beside this one, that says how it is written over the names of its
+children's rows. Invariant: the query gives the columns of the stage's root, by name and in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from itertools import count
 
+from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate, numbered_calls
 from millrace.plan.aggregates import AggregateExpression
-from millrace.plan.expressions import quoted
-from millrace.plan.nodes import (
-    Aggregate,
-    Exchange,
-    Filter,
-    FinalAggregate,
-    Join,
-    JoinColumn,
-    Node,
-    PartialAggregate,
-    Project,
-    ReadStage,
-    Scan,
-    numbered_calls,
-)
+from millrace.plan.join import Join, JoinColumn
+from millrace.plan.nodes import Filter, Limit, Node, Project, Union
+from millrace.plan.sorting import Sort
+from millrace.plan.terms import quoted
 
 
 def query(root: Node) -> str:
     """The query of a tree whose leaves are inputs."""
     steps: list[str] = []
-    last = _write(root, steps, _Numbers())
+    last = _write(root, steps, count())
     return f"WITH {', '.join(steps)} SELECT * FROM {last}"
 
 
-class _Numbers:
-    """Counts inputs."""
-
-    def __init__(self) -> None:
-        self.inputs = 0
-
-    def next_input(self) -> str:
-        self.inputs += 1
-        return f"input_{self.inputs - 1}"
-
-
-def _write(node: Node, steps: list[str], numbers: _Numbers) -> str:
+def _write(node: Node, steps: list[str], inputs: Iterator[int]) -> str:
     """Add the steps of a node; returns the name of its rows."""
-    match node:
-        case Scan() | ReadStage():
-            body = f"SELECT {_columns(node.schema.names)} FROM {numbers.next_input()}"
-        case Project(child=child, columns=columns):
-            listed = ", ".join(f"{e.sql} AS {quoted(name)}" for name, e in columns)
-            body = f"SELECT {listed} FROM {_write(child, steps, numbers)}"
-        case Filter(child=child, condition=condition):
-            body = f"SELECT * FROM {_write(child, steps, numbers)} WHERE {condition.sql}"
-        case Aggregate(child=child, keys=keys, aggregates=aggregates):
-            rows = _write(child, steps, numbers)
-            body = _whole(rows, keys, aggregates)
-        case PartialAggregate(child=child, keys=keys, aggregates=aggregates):
-            rows = _write(child, steps, numbers)
-            parts = [
-                f"{part.sql} AS {quoted(part.name)}"
-                for prefix, call in numbered_calls(aggregates)
-                for part in call.partials(prefix)
-            ]
-            body = _grouped(rows, keys, parts)
-        case FinalAggregate(child=child, whole=whole):
-            body = _merged(_write(child, steps, numbers), whole.keys, whole.aggregates)
-        case Join():
-            left = _write(node.left, steps, numbers)
-            body = _join(node, left, _write(node.right, steps, numbers))
-        case Exchange():
-            raise AssertionError("a stage has no exchange inside")
+    if node.children:
+        body = body_of(node, *(_write(child, steps, inputs) for child in node.children))
+    else:
+        body = f"SELECT {columns(node.schema.names)} FROM input_{next(inputs)}"
     name = f"step_{len(steps)}"
     steps.append(f"{name} AS ({body})")
     return name
 
 
-def _columns(names: Sequence[str]) -> str:
+@singledispatch
+def body_of(node: Node, *rows: str) -> str:
+    """The query of one operator over the names of its children's rows."""
+    raise AssertionError(f"{type(node).__name__} over {rows} is not part of a stage")
+
+
+def columns(names: Sequence[str]) -> str:
+    """Columns, listed."""
     return ", ".join(quoted(name) for name in names)
 
 
+@body_of.register
+def _project(node: Project, rows: str) -> str:
+    listed = ", ".join(f"{e.sql} AS {quoted(name)}" for name, e in node.columns)
+    return f"SELECT {listed} FROM {rows}"
+
+
+@body_of.register
+def _filter(node: Filter, rows: str) -> str:
+    return f"SELECT * FROM {rows} WHERE {node.condition.sql}"
+
+
+@body_of.register
+def _limit(node: Limit, rows: str) -> str:
+    return f"SELECT * FROM {rows} LIMIT {node.rows}"
+
+
+@body_of.register
+def _sort(node: Sort, rows: str) -> str:
+    first = "" if node.rows is None else f" LIMIT {node.rows}"
+    return f"SELECT * FROM {rows} ORDER BY {', '.join(key.sql() for key in node.order)}{first}"
+
+
+@body_of.register
+def _union(node: Union, *rows: str) -> str:
+    return " UNION ALL ".join(f"SELECT {columns(node.columns)} FROM {one}" for one in rows)
+
+
+@body_of.register
+def _aggregate(node: Aggregate, rows: str) -> str:
+    calls = numbered_calls(node.aggregates)
+    values = [f"{call.whole()} AS {quoted(name)}" for name, call in calls]
+    return _finished(_grouped(rows, node.keys, values), node.keys, node.aggregates)
+
+
+@body_of.register
+def _partial(node: PartialAggregate, rows: str) -> str:
+    parts = [
+        f"{part.sql} AS {quoted(part.name)}"
+        for prefix, call in numbered_calls(node.aggregates)
+        for part in call.partials(prefix)
+    ]
+    return _grouped(rows, node.keys, parts)
+
+
+@body_of.register
+def _final(node: FinalAggregate, rows: str) -> str:
+    keys, aggregates = node.whole.keys, node.whole.aggregates
+    calls = numbered_calls(aggregates)
+    values = [f"{call.merge(name)} AS {quoted(name)}" for name, call in calls]
+    return _finished(_grouped(rows, keys, values), keys, aggregates)
+
+
 def _grouped(rows: str, keys: Sequence[str], values: Sequence[str]) -> str:
-    listed = ", ".join([*(_key(key) for key in keys), *values])
+    listed = ", ".join([*(quoted(key) for key in keys), *values])
     group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
     return f"SELECT {listed} FROM {rows}{group}"
-
-
-def _key(key: str) -> str:
-    return quoted(key)
-
-
-def _whole(rows: str, keys: Sequence[str], aggregates: tuple[AggregateExpression, ...]) -> str:
-    values = [f"{call.whole()} AS {quoted(name)}" for name, call in numbered_calls(aggregates)]
-    return _finished(_grouped(rows, keys, values), keys, aggregates)
-
-
-def _merged(rows: str, keys: Sequence[str], aggregates: tuple[AggregateExpression, ...]) -> str:
-    values = [f"{call.merge(name)} AS {quoted(name)}" for name, call in numbered_calls(aggregates)]
-    return _finished(_grouped(rows, keys, values), keys, aggregates)
 
 
 def _finished(
@@ -124,21 +129,23 @@ _JOINS = {
 }
 
 
+@body_of.register
 def _join(node: Join, left: str, right: str) -> str:
-    on = " AND ".join(
-        f"l.{quoted(one)} = r.{quoted(two)}"
-        for one, two in zip(node.left_keys, node.right_keys, strict=True)
-    )
-    pairs = dict(zip(node.left_keys, node.right_keys, strict=True))
-    listed = ", ".join(_join_column(column, pairs, node.how) for column in node.columns)
-    return f"SELECT {listed} FROM {left} l {_JOINS[node.how]} {right} r ON {on}"
+    names = {name: name for name in node.right.schema.names} | dict(node.right_names)
+    renamed = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in names.items())
+    pairs = {one: names[two] for one, two in zip(node.left_keys, node.right_keys, strict=True)}
+    on = [f"l.{quoted(one)} = r.{quoted(two)}" for one, two in pairs.items()]
+    on += [f"({node.condition.sql})"] if node.condition is not None else []
+    listed = ", ".join(_join_column(column, pairs, names, node.how) for column in node.columns)
+    both = f"{left} l {_JOINS.get(node.how, 'INNER JOIN')} (SELECT {renamed} FROM {right}) r"
+    return f"SELECT {listed} FROM {both} ON {' AND '.join(on) or 'true'}"
 
 
-def _join_column(column: JoinColumn, pairs: dict[str, str], how: str) -> str:
+def _join_column(column: JoinColumn, pairs: dict[str, str], names: dict[str, str], how: str) -> str:
     source = quoted(column.source)
     match column.side:
         case "right":
-            value = f"r.{source}"
+            value = f"r.{quoted(names[column.source])}"
         case "key" if how == "right":
             value = f"r.{quoted(pairs[column.source])}"
         case "key" if how == "full":

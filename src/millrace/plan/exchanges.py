@@ -7,23 +7,29 @@ rows already lie right, and everywhere if the inputs fit one task.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
+from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate
+from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join
 from millrace.plan.nodes import (
-    Aggregate,
-    ByHash,
     Exchange,
-    Filter,
-    FinalAggregate,
-    Join,
+    Limit,
     Node,
-    PartialAggregate,
-    Placement,
-    Project,
-    ReadStage,
+    Repartition,
     Scan,
-    ToOne,
-    children,
+    with_new_children,
 )
+from millrace.plan.placement import (
+    ByHash,
+    InPlace,
+    Placement,
+    ToOne,
+    brings_together,
+)
+from millrace.plan.sorting import Sort, range_of
+
+GATHER: Final = ToOne(broadcast=False)
+EVERYWHERE: Final = ToOne(broadcast=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +41,20 @@ class Sizes:
     partition_bytes_target: int
     partitions_max: int
 
+    def partitions(self, size: int) -> int:
+        """How many partitions so many bytes are put into."""
+        return min(self.partitions_max, max(1, -(-size // self.partition_bytes_target)))
+
+
+def fits_one_task(plan: Node, sizes: Sizes) -> bool:
+    """Whether a plan is too small to be cut up."""
+    return scanned_bytes(plan) <= sizes.one_task_bytes_max
+
 
 def insert_exchanges(plan: Node, sizes: Sizes) -> Node:
-    """The plan with exchanges, or as it is if its inputs fit one task."""
-    if scanned_bytes(plan) <= sizes.one_task_bytes_max:
-        return plan
+    """The plan with exchanges; if its inputs fit one task, only those that keep rows at rest."""
+    if fits_one_task(plan, sizes):
+        return _keep_durable(plan)
     return _place(plan, sizes)
 
 
@@ -48,109 +63,97 @@ def scanned_bytes(node: Node) -> int:
     if isinstance(node, Scan):
         whole = len(node.source.schema.names)
         return node.source.bytes * len(node.columns) // max(1, whole)
-    return sum(scanned_bytes(child) for child in children(node))
+    return sum(scanned_bytes(child) for child in node.children)
 
 
-def lies_by(node: Node) -> Placement | None:
-    """How the rows of a node lie over tasks; None if in no order that can be used."""
-    match node:
-        case Exchange(placement=ByHash() as placement):
-            return placement
-        case Exchange(placement=ToOne(broadcast=False) as placement):
-            return placement
-        case Filter(child=child):
-            return lies_by(child)
-        case Project(child=child, columns=columns):
-            return _renamed(lies_by(child), {e.sql: name for name, e in columns})
-        case FinalAggregate(child=child) | PartialAggregate(child=child) | Aggregate(child=child):
-            return lies_by(child)
-        case Join(left=left, how="inner" | "left" | "semi" | "anti"):
-            return _kept(lies_by(left), node)
-        case _:
-            return None
+def _keep_durable(node: Node) -> Node:
+    """One task does everything, so rows change tasks only where they are to be kept."""
+    children = [_keep_durable(child) for child in node.children]
+    if not isinstance(node, Repartition):
+        return with_new_children(node, children)
+    if isinstance(node.placement, InPlace):
+        return Exchange(children[0], GATHER, "to be kept")
+    return children[0]
 
 
 def _place(node: Node, sizes: Sizes) -> Node:
-    match node:
-        case Scan() | ReadStage():
-            return node
-        case Project() | Filter():
-            return replace(node, child=_place(node.child, sizes))
+    placed = with_new_children(node, [_place(child, sizes) for child in node.children])
+    match placed:
+        case Repartition(child=child, placement=placement):
+            kept = isinstance(placement, InPlace)
+            return Exchange(child, placement, "to be kept" if kept else "asked for")
         case Aggregate():
-            return _place_aggregate(node, sizes)
+            return _place_aggregate(placed, sizes)
         case Join():
-            return _place_join(node, sizes)
-        case Exchange() | PartialAggregate() | FinalAggregate():
-            raise AssertionError("exchanges are inserted once")
+            return _place_join(placed, sizes)
+        case Sort():
+            return _place_sort(placed, sizes)
+        case Limit(child=child) if child.lies != GATHER:
+            return replace(placed, child=Exchange(placed, GATHER, "the first rows of all"))
+        case Limit():
+            return placed
+        case _ if placed.requires_shuffle():
+            return _bring_together(placed, sizes)
+        case _:
+            return placed
 
 
 def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:
-    child = _place(node.child, sizes)
-    placement = lies_by(child)
-    if placement is not None and _serves(placement, node.keys):
-        return replace(node, child=child)
+    if brings_together(node.child.lies, node.keys):
+        return node
     wanted: Placement
     if node.keys:
-        wanted = ByHash(node.keys, _count(scanned_bytes(node), sizes))
+        wanted = ByHash(node.keys, sizes.partitions(scanned_bytes(node)))
         why = "rows of a group must meet"
     else:
-        wanted = ToOne(broadcast=False)
+        wanted = GATHER
         why = "one row is made of all rows"
-    if all(call.mergeable for aggregate in node.aggregates for call in aggregate.calls):
-        partial = PartialAggregate(child, node.keys, node.aggregates)
-        return FinalAggregate(Exchange(partial, wanted, why), replace(node, child=child))
-    return replace(node, child=Exchange(child, wanted, why))
+    if node.mergeable:
+        partial = PartialAggregate(node.child, node.keys, node.aggregates)
+        return FinalAggregate(Exchange(partial, wanted, why), node)
+    return replace(node, child=Exchange(node.child, wanted, why))
 
 
 def _place_join(node: Join, sizes: Sizes) -> Node:
-    left, right = _place(node.left, sizes), _place(node.right, sizes)
-    small = scanned_bytes(node.right) <= sizes.broadcast_bytes_max
-    if small and node.how in ("inner", "left", "semi", "anti"):
-        whole = Exchange(right, ToOne(broadcast=True), "the right side is small")
-        return replace(node, left=left, right=whole)
-    size = max(scanned_bytes(node.left), scanned_bytes(node.right))
-    count = _count(size, sizes)
-    for side, keys in ((left, node.left_keys), (right, node.right_keys)):
-        placement = lies_by(side)
-        if isinstance(placement, ByHash) and placement.keys == keys:
-            count = placement.partitions
-    return replace(
-        node,
-        left=_by_hash(left, ByHash(node.left_keys, count)),
-        right=_by_hash(right, ByHash(node.right_keys, count)),
-    )
+    left, right = scanned_bytes(node.left), scanned_bytes(node.right)
+    if node.how in KEEPS_LEFT and (right <= sizes.broadcast_bytes_max or not node.left_keys):
+        why = "the right side is small" if node.left_keys else "there are no keys to meet by"
+        return replace(node, right=Exchange(node.right, EVERYWHERE, why))
+    if node.how in KEEPS_RIGHT and left <= sizes.broadcast_bytes_max:
+        return replace(node, left=Exchange(node.left, EVERYWHERE, "the left side is small"))
+    return _bring_together(node, sizes)
 
 
-def _by_hash(side: Node, wanted: ByHash) -> Node:
-    if lies_by(side) == wanted:
-        return side
-    return Exchange(side, wanted, "rows with equal keys must meet")
+def _place_sort(node: Sort, sizes: Sizes) -> Node:
+    if node.child.lies == GATHER:
+        return node
+    if node.rows is not None:
+        return replace(node, child=Exchange(node, GATHER, "the first rows of all"))
+    by = range_of(node.order, sizes.partitions_max)
+    if by is None:
+        return replace(node, child=Exchange(node.child, GATHER, "this order is made in one place"))
+    measured = Exchange(node.child, InPlace(), "bounds are found in these rows")
+    return replace(node, child=Exchange(measured, by, "parts of the order follow one another"))
 
 
-def _count(size: int, sizes: Sizes) -> int:
-    return min(sizes.partitions_max, max(1, -(-size // sizes.partition_bytes_target)))
+def _bring_together(node: Node, sizes: Sizes) -> Node:
+    """Put rows with equal keys of all children into the same task; with no keys, all rows."""
+    keys = node.partition_keys()
+    if not any(keys):
+        gathered = [_placed(child, GATHER, "all rows must meet") for child in node.children]
+        return with_new_children(node, gathered)
+    if len(keys) == 1 and brings_together(node.children[0].lies, keys[0]):
+        return node
+    count = sizes.partitions(max(scanned_bytes(child) for child in node.children))
+    for child, by in zip(node.children, keys, strict=True):
+        if isinstance(child.lies, ByHash) and child.lies.keys == by:
+            count = child.lies.partitions
+    placed = [
+        _placed(child, ByHash(by, count), "rows with equal keys must meet")
+        for child, by in zip(node.children, keys, strict=True)
+    ]
+    return with_new_children(node, placed)
 
 
-def _serves(placement: Placement, keys: tuple[str, ...]) -> bool:
-    """Whether rows that agree in `keys` lie together already."""
-    if isinstance(placement, ToOne):
-        return True
-    return bool(placement.keys) and set(placement.keys) <= set(keys)
-
-
-def _renamed(placement: Placement | None, names: dict[str, str]) -> Placement | None:
-    if not isinstance(placement, ByHash):
-        return placement
-    new = [names.get(f'"{key}"') for key in placement.keys]
-    if any(name is None for name in new):
-        return None
-    return ByHash(tuple(name for name in new if name is not None), placement.partitions)
-
-
-def _kept(placement: Placement | None, node: Join) -> Placement | None:
-    names = {
-        f'"{column.source}"': column.name
-        for column in node.columns
-        if column.side in ("left", "key")
-    }
-    return _renamed(placement, names)
+def _placed(node: Node, wanted: Placement, why: str) -> Node:
+    return node if node.lies == wanted else Exchange(node, wanted, why)

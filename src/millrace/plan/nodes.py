@@ -1,26 +1,130 @@
 """What a dataset is made of, from its sources to its result. Values only.
 
-Invariant: a node knows its schema without anything being run, and two nodes that are equal mean the
-same rows.
+A new operator is a class here, or in a module of its own beside this one, and how it is written as
+SQL in `operators/`. Invariant: a node knows its schema without anything being run, and two nodes
+that are equal mean the same rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from millrace.plan.aggregates import AggregateCall, AggregateExpression
 from millrace.plan.expressions import Expression
-from millrace.plan.types import to_arrow
-from millrace.scan.source import Source
+from millrace.plan.placement import (
+    InPlace,
+    Placement,
+    ToOne,
+    partitions_of,
+    renamed,
+)
+from millrace.plan.terms import quoted
+from millrace.plan.types import from_arrow, to_arrow
+from millrace.text import counted
 
-JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+if TYPE_CHECKING:
+    from millrace.scan.source import Source
+
+
+class Node(ABC):
+    """An operator with its inputs. What the planner asks is answered here, for all operators."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Columns of its rows."""
+
+    @property
+    @abstractmethod
+    def children(self) -> tuple[Node, ...]:
+        """The nodes whose rows it works on, left to right."""
+
+    @abstractmethod
+    def with_children(self, *children: Node) -> Node:
+        """The same operator over other inputs."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The operator in a line."""
+
+    @abstractmethod
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Itself without columns nobody wants, and the columns it then reads of each child."""
+
+    @property
+    def lies(self) -> Placement | None:
+        """How its rows lie over tasks; None if in no order that can be used."""
+        return None
+
+    @property
+    def num_partitions(self) -> int | None:
+        """In how many partitions its rows come; None if that is known only at run time."""
+        return partitions_of(self.lies)
+
+    def requires_shuffle(self) -> bool:
+        """Whether it looks at rows of more than one task."""
+        return False
+
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """For each child the columns whose equal rows must meet in a task; () for all rows."""
+        return tuple(() for _ in self.children)
+
+
+class OverOne(Node):
+    """An operator over one child."""
+
+    __slots__ = ()
+    child: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The one child."""
+        return (self.child,)
+
+    def with_children(self, *children: Node) -> Self:
+        """The same operator over another child."""
+        (child,) = children
+        return replace(self, child=child)  # type: ignore[type-var]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The child's columns."""
+        return self.child.schema
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """All that is wanted of it."""
+        return self, (wanted,)
+
+
+class Leaf(Node):
+    """A node where rows come from."""
+
+    __slots__ = ()
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """None."""
+        return ()
+
+    def with_children(self, *children: Node) -> Self:
+        """Itself."""
+        assert not children
+        return self
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Itself, read whole."""
+        del wanted
+        return self, ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scan:
+class Scan(Leaf):
     """Rows of files."""
 
     source: Source
@@ -31,9 +135,19 @@ class Scan:
         """Columns that are read."""
         return pa.schema([self.source.schema.field(name) for name in self.columns])
 
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Only the columns that are wanted; at least one, so that rows can be counted."""
+        kept = tuple(name for name in self.columns if name in wanted)
+        return replace(self, columns=kept or self.columns[:1]), ()
+
+    def describe(self) -> str:
+        """Format, files and columns."""
+        files = counted(len(self.source.shapes), "file")
+        return f"scan {self.source.format}, {files}, columns {', '.join(self.columns)}"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Project:
+class Project(OverOne):
     """New columns, each calculated from those of the child."""
 
     child: Node
@@ -44,176 +158,206 @@ class Project:
         """The new columns."""
         return pa.schema([(name, to_arrow(e.type)) for name, e in self.columns])
 
+    @property
+    def passed_on(self) -> dict[str, str]:
+        """Columns of the child that are passed on as they are, with their new names."""
+        bare = {e.sql: name for name, e in reversed(self.columns)}
+        names = self.child.schema.names
+        return {name: bare[quoted(name)] for name in names if quoted(name) in bare}
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the child, under the new names."""
+        return renamed(self.child.lies, self.passed_on)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What the wanted columns are calculated from."""
+        some = tuple((name, e) for name, e in self.columns if name in wanted) or self.columns[:1]
+        return Project(self.child, some), ({name for _, e in some for name in e.columns},)
+
+    def describe(self) -> str:
+        """The columns and how they are calculated."""
+        return "project " + ", ".join(
+            name if e.text == name else f"{e.text} as {name}" for name, e in self.columns
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filter:
+class Filter(OverOne):
     """Rows of the child for which the condition is true."""
 
     child: Node
     condition: Expression
 
     @property
-    def schema(self) -> pa.Schema:
-        """The child's columns."""
-        return self.child.schema
+    def lies(self) -> Placement | None:
+        """As the child."""
+        return self.child.lies
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What is wanted and what the condition is about."""
+        return self, (wanted | self.condition.columns,)
+
+    def describe(self) -> str:
+        """The condition."""
+        return f"filter {self.condition.text}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
-    """One row for each distinct value of the keys; with no keys, one row."""
+class Limit(OverOne):
+    """The first rows of the child."""
 
     child: Node
-    keys: tuple[str, ...]
-    aggregates: tuple[AggregateExpression, ...]
+    rows: int
 
     @property
-    def schema(self) -> pa.Schema:
-        """The keys, then the aggregates."""
-        fields = [self.child.schema.field(name) for name in self.keys]
-        return pa.schema([*fields, *(pa.field(a.name, to_arrow(a.type)) for a in self.aggregates)])
+    def lies(self) -> Placement | None:
+        """As the child."""
+        return self.child.lies
 
+    def requires_shuffle(self) -> bool:
+        """The first rows are found among all rows."""
+        return True
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Join:
-    """Rows of both sides whose keys are equal. Null equals nothing.
-
-    `columns` says for each column of the result where it comes from: the key of either side, or a
-    column of one.
-    """
-
-    left: Node
-    right: Node
-    left_keys: tuple[str, ...]
-    right_keys: tuple[str, ...]
-    how: JoinKind
-    columns: tuple[JoinColumn, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the result."""
-        return pa.schema([pa.field(c.name, self._type_of(c)) for c in self.columns])
-
-    def _type_of(self, column: JoinColumn) -> pa.DataType:
-        side = self.right if column.side == "right" else self.left
-        return side.schema.field(column.source).type
-
-
-@dataclass(frozen=True, slots=True)
-class JoinColumn:
-    """A column of a join's result. Side "key": the left key or, where there is none, the right."""
-
-    name: str
-    side: Literal["left", "right", "key"]
-    source: str
+    def describe(self) -> str:
+        """How many."""
+        return f"limit {self.rows}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartialAggregate:
-    """What one task can say of its own rows before the groups come together."""
+class Union(Node):
+    """All rows of all children, one after the other. All have these columns, of equal types."""
+
+    inputs: tuple[Node, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as the first child has them."""
+        return pa.schema([self.inputs[0].schema.field(name) for name in self.columns])
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The inputs."""
+        return self.inputs
+
+    def with_children(self, *children: Node) -> Node:
+        """A union of others."""
+        return replace(self, inputs=children)
+
+    @property
+    def lies(self) -> Placement | None:
+        """As all of them do, if that is the same."""
+        first = self.inputs[0].lies
+        alike = all(one.lies == first for one in self.inputs[1:])
+        return renamed(first, {name: name for name in self.columns}) if alike else None
+
+    @property
+    def branches(self) -> tuple[Node, ...]:
+        """Its sides, each with just the columns of the union."""
+        return tuple(Project(one, passed_on(one.schema, self.columns)) for one in self.inputs)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What is wanted, of each."""
+        kept = tuple(name for name in self.columns if name in wanted) or self.columns[:1]
+        return replace(self, columns=kept), tuple(set(kept) for _ in self.inputs)
+
+    def describe(self) -> str:
+        """How many."""
+        return f"union of {len(self.inputs)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repartition(OverOne):
+    """Rows placed as the user asks; becomes an exchange."""
 
     child: Node
-    keys: tuple[str, ...]
-    aggregates: tuple[AggregateExpression, ...]
+    placement: Placement
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The keys, then the partial columns of every call."""
-        fields = [self.child.schema.field(name) for name in self.keys]
-        partials = [
-            pa.field(part.name, to_arrow(part.type))
-            for prefix, call in numbered_calls(self.aggregates)
-            for part in call.partials(prefix)
-        ]
-        return pa.schema([*fields, *partials])
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What is wanted and what rows are placed by."""
+        return self, (wanted | set(getattr(self.placement, "keys", ())),)
+
+    def describe(self) -> str:
+        """The placement."""
+        if isinstance(self.placement, InPlace):
+            return "durable"
+        return f"repartition {self.placement}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FinalAggregate:
-    """Groups put together from what `PartialAggregate` said."""
-
-    child: Node
-    whole: Aggregate
-
-    @property
-    def schema(self) -> pa.Schema:
-        """As if it had been done in one go."""
-        return self.whole.schema
-
-
-@dataclass(frozen=True, slots=True)
-class ByHash:
-    """Rows with equal keys in one partition."""
-
-    keys: tuple[str, ...]
-    partitions: int
-
-    def __str__(self) -> str:
-        return f"hash({', '.join(self.keys)}) into {self.partitions}"
-
-
-@dataclass(frozen=True, slots=True)
-class ToOne:
-    """All rows in one partition: gathered by one task, or read whole by every task."""
-
-    broadcast: bool
-
-    def __str__(self) -> str:
-        return "broadcast" if self.broadcast else "gather"
-
-
-Placement = ByHash | ToOne
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """Where rows change tasks."""
+class Exchange(OverOne):
+    """Where rows change tasks, and why."""
 
     child: Node
     placement: Placement
     why: str
 
     @property
-    def schema(self) -> pa.Schema:
-        """The child's columns."""
-        return self.child.schema
+    def lies(self) -> Placement | None:
+        """As they were put."""
+        broadcast = isinstance(self.placement, ToOne) and self.placement.broadcast
+        return None if broadcast else self.placement
+
+    def describe(self) -> str:
+        """The placement and the reason."""
+        return f"exchange {self.placement}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReadStage:
+class ReadStage(Leaf):
     """What an earlier stage wrote: this task's partition of it or, from a broadcast, all of it."""
 
     stage: int
-    schema: pa.Schema
+    columns: pa.Schema
     placement: Placement
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The stage's columns."""
+        return self.columns
 
-Node = (
-    Scan
-    | Project
-    | Filter
-    | Aggregate
-    | Join
-    | PartialAggregate
-    | FinalAggregate
-    | Exchange
-    | ReadStage
-)
+    @property
+    def broadcast(self) -> bool:
+        """Whether every task reads all of it."""
+        return isinstance(self.placement, ToOne) and self.placement.broadcast
 
+    @property
+    def lies(self) -> Placement | None:
+        """As the stage wrote them."""
+        return None if self.broadcast else self.placement
 
-def children(node: Node) -> tuple[Node, ...]:
-    """The nodes whose rows a node works on, left to right."""
-    match node:
-        case Scan() | ReadStage():
-            return ()
-        case Join(left=left, right=right):
-            return (left, right)
-        case _:
-            return (node.child,)
+    def describe(self) -> str:
+        """The stage."""
+        return f"read {'all of ' if self.broadcast else ''}stage {self.stage}"
 
 
-def numbered_calls(
-    aggregates: tuple[AggregateExpression, ...],
-) -> list[tuple[str, AggregateCall]]:
-    """Every call of every aggregate, with the prefix that names its columns."""
-    calls = [call for aggregate in aggregates for call in aggregate.calls]
-    return [(f"__call{number}", call) for number, call in enumerate(calls)]
+def passed_on(schema: pa.Schema, names: Sequence[str]) -> tuple[tuple[str, Expression], ...]:
+    """Columns of a schema as they are, for a `Project`."""
+    return tuple(
+        (
+            name,
+            Expression(quoted(name), from_arrow(schema.field(name).type), frozenset([name]), name),
+        )
+        for name in names
+    )
+
+
+def only(node: Node, names: Sequence[str]) -> Node:
+    """These columns of a node alone."""
+    return (
+        node if node.schema.names == list(names) else Project(node, passed_on(node.schema, names))
+    )
+
+
+def leaves(node: Node) -> list[Scan | ReadStage]:
+    """The scans and stage reads below a node, left to right."""
+    if isinstance(node, Scan | ReadStage):
+        return [node]
+    return [leaf for child in node.children for leaf in leaves(child)]
+
+
+def with_new_children(node: Node, children: Sequence[Node]) -> Node:
+    """The same operator, as it is if its children are the same ones."""
+    same = all(one is two for one, two in zip(node.children, children, strict=True))
+    return node if same else node.with_children(*children)

@@ -7,7 +7,7 @@ another host is fetched through that host's agent; neither is taken for empty be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -160,6 +160,13 @@ class Shuffle:
             numbers = reader.field_numbers(schema, columns)
             schema = pa.schema([schema.field(number) for number in numbers])
         return pa.RecordBatchReader.from_batches(schema, self._rows(partition, columns))
+
+    def of_outputs(self, places: Sequence[int] | None) -> Shuffle:
+        """What some map tasks wrote, by their places in the manifest; None for all of it."""
+        if places is None:
+            return self
+        chosen = tuple(self.manifest.chosen[place] for place in places)
+        return replace(self, manifest=replace(self.manifest, chosen=chosen))
 
     def indexes(self) -> Iterator[MapTaskIndex]:
         """The index of every map output, in order of map tasks."""

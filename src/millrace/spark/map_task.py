@@ -64,10 +64,14 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class ShufflePart:
-    """Partitions of an earlier stage that a task reads; `source` counts in the stage's sources."""
+    """Partitions of an earlier stage that a task reads; `source` counts in the stage's sources.
+
+    With `outputs`, only what the map tasks at these places in the manifest wrote.
+    """
 
     source: int
     partitions: tuple[int, ...]
+    outputs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,6 @@ class MapStage:
     config: Config
     folders: Folders
     versions: Mapping[str, str]
-    work: Work = field(default_factory=PassOn)
     sources: tuple[Manifest, ...] = ()
     addresses: Mapping[FolderId, str] = field(default_factory=dict)
     reuse: Reuse = "yes"
@@ -95,6 +98,7 @@ class StageTask:
     parts: tuple[FilePart | ShufflePart, ...]
     bytes: int
     made_from: Mapping[str, Any] | None
+    work: Work = field(default_factory=PassOn)
     recent: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -182,7 +186,7 @@ def _run_task(stage: MapStage, task: StageTask) -> Result:
         made = Provenance(made_from=task.made_from, recent=task.recent)
     with _Inputs(stage) as inputs:
         streams = [inputs.open(part) for part in task.parts]
-        rows = stage.work.rows(streams, stage.config, store.path(layout.SPILL))
+        rows = task.work.rows(streams, stage.config, store.path(layout.SPILL))
         index = _write(stage, store, task.map_task, rows, made)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
 
@@ -207,11 +211,11 @@ class _Inputs:
                 size = max(1, self._stage.config.task_memory_bytes_max // 16)
                 rows = (batch for one in inputs for batch in reader.batches(one, size))
                 return pa.RecordBatchReader.from_batches(reader.schema, rows)
-            case ShufflePart(source, partitions):
+            case ShufflePart(source, partitions, outputs):
                 manifest = self._stage.sources[source]
                 shuffle = Shuffle(
                     manifest=manifest, stores=self._stage.folders.stores(), remote=self._agents
-                )
+                ).of_outputs(outputs)
                 rows = (batch for number in partitions for batch in shuffle.batches(number))
                 return pa.RecordBatchReader.from_batches(manifest.schema, rows)
 

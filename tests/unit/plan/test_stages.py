@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pytest
 
 from millrace.config import Config
 from millrace.dataset import Dataset
-from millrace.plan.exchanges import Sizes, insert_exchanges
+from millrace.errors import UserError
+from millrace.plan.exchanges import Sizes, insert_exchanges, scanned_bytes
 from millrace.plan.nodes import Node, Scan
-from millrace.plan.pruning import prune
-from millrace.plan.stages import cut, explain
+from millrace.plan.placement import ByHash
+from millrace.plan.stages import explain, plan_stages
 from millrace.scan.source import Listing, open_source
 from millrace.shuffle.handle import RunReport
 
@@ -61,7 +63,7 @@ def scan(path: Path) -> Dataset:
 
 
 def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
-    return explain(cut(insert_exchanges(prune(dataset.plan), sizes))).splitlines()
+    return explain(plan_stages(dataset.plan, sizes)).splitlines()
 
 
 def test_a_lone_scan_is_one_stage(orders: Dataset) -> None:
@@ -77,7 +79,7 @@ def test_a_group_by_is_cut_between_partial_and_final_and_reads_what_it_needs(
     query = orders.filter("amount > 10").group_by("cust").agg(total="sum(amount)")
 
     assert stages(query) == [
-        "stage 0 -> hash(cust) into 4",
+        "stage 0 -> hash(cust) into 4: rows of a group must meet",
         "  partial aggregate by cust: SUM(amount)",
         "    filter amount > 10",
         "      scan parquet, 1 file, columns cust, amount",
@@ -89,9 +91,9 @@ def test_a_group_by_is_cut_between_partial_and_final_and_reads_what_it_needs(
 
 def test_a_join_of_two_scans_is_three_stages(orders: Dataset, customers: Dataset) -> None:
     assert stages(orders.join(customers, on="cust").select("amount", "nation")) == [
-        "stage 0 -> hash(cust) into 4",
+        "stage 0 -> hash(cust) into 4: rows with equal keys must meet",
         "  scan parquet, 1 file, columns cust, amount",
-        "stage 1 -> hash(cust) into 4",
+        "stage 1 -> hash(cust) into 4: rows with equal keys must meet",
         "  scan parquet, 1 file, columns cust, nation",
         "stage 2 -> the result",
         "  project amount, nation",
@@ -109,8 +111,8 @@ def test_rows_that_lie_by_the_key_already_are_not_exchanged_again(
     other = orders.join(customers, on="cust").group_by("nation").agg(n="count(*)")
 
     assert [line for line in stages(joined) if line.startswith("stage")] == [
-        "stage 0 -> hash(cust) into 4",
-        "stage 1 -> hash(cust) into 4",
+        "stage 0 -> hash(cust) into 4: rows with equal keys must meet",
+        "stage 1 -> hash(cust) into 4: rows with equal keys must meet",
         "stage 2 -> the result",
     ]
     assert sum(line.startswith("stage") for line in stages(more)) == 3
@@ -123,7 +125,7 @@ def test_a_small_right_side_is_broadcast_where_that_is_right(
     inner = stages(orders.join(customers, on="cust"), BROADCAST)
     full = stages(orders.join(customers, on="cust", how="full"), BROADCAST)
 
-    assert inner[0] == "stage 0 -> broadcast"
+    assert inner[0] == "stage 0 -> broadcast: the right side is small"
     assert "    read all of stage 0" in inner
     assert not any("broadcast" in line for line in full)
 
@@ -154,3 +156,160 @@ def test_equal_names_on_both_sides_get_right_behind_them(
         "cust_right",
         "nation",
     ]
+
+
+def test_a_small_left_side_is_broadcast_as_well(orders: Dataset, customers: Dataset) -> None:
+    sizes = replace(CUT_UP, broadcast_bytes_max=scanned_bytes(customers.plan))
+
+    inner = stages(customers.join(orders, on="cust").select("amount"), sizes)
+    right = stages(customers.join(orders, on="cust", how="right").select("amount"), sizes)
+    left = stages(customers.join(orders, on="cust", how="left").select("amount"), sizes)
+
+    assert inner[0] == right[0] == "stage 0 -> broadcast: the left side is small"
+    assert left[0] == "stage 0 -> hash(cust) into 4: rows with equal keys must meet"
+
+
+def test_without_keys_the_right_side_is_read_by_every_task(
+    orders: Dataset, customers: Dataset
+) -> None:
+    query = orders.join(customers, how="cross", condition="amount > cust_right").select("note")
+
+    assert stages(query) == [
+        "stage 0 -> broadcast: there are no keys to meet by",
+        "  scan parquet, 1 file, columns cust",
+        "stage 1 -> the result",
+        "  project note",
+        "    cross join on amount > cust_right",
+        "      scan parquet, 1 file, columns amount, note",
+        "      read all of stage 0",
+    ]
+
+
+def test_a_sort_measures_rows_then_puts_them_into_ranges(orders: Dataset) -> None:
+    assert stages(orders.sort("cust", "amount DESC").select("cust")) == [
+        "stage 0 -> forward: bounds are found in these rows",
+        "  scan parquet, 1 file, columns cust, amount",
+        "stage 1 -> range(cust) into up to 4: parts of the order follow one another",
+        "  read stage 0",
+        "stage 2 -> the result",
+        "  project cust",
+        "    sort by cust, amount DESC",
+        "      read stage 1",
+    ]
+
+
+def test_an_order_that_no_ranges_have_is_made_in_one_place(orders: Dataset) -> None:
+    query = orders.sort("cust NULLS LAST")
+
+    assert stages(query)[0] == "stage 0 -> gather: this order is made in one place"
+
+
+def test_the_first_rows_of_an_order_are_found_before_the_exchange(orders: Dataset) -> None:
+    assert stages(orders.sort("amount DESC").select("cust").limit(3)) == [
+        "stage 0 -> gather: the first rows of all",
+        "  sort by amount DESC, first 3",
+        "    scan parquet, 1 file, columns cust, amount",
+        "stage 1 -> the result",
+        "  project cust",
+        "    sort by amount DESC, first 3",
+        "      read stage 0",
+    ]
+    assert stages(orders.limit(3).select("cust")) == [
+        "stage 0 -> gather: the first rows of all",
+        "  limit 3",
+        "    scan parquet, 1 file, columns cust",
+        "stage 1 -> the result",
+        "  project cust",
+        "    limit 3",
+        "      read stage 0",
+    ]
+
+
+def test_a_union_needs_no_exchange_and_is_one_stage(orders: Dataset) -> None:
+    query = orders.union(orders.select("amount", "cust", "note")).select("cust")
+
+    assert stages(query) == [
+        "stage 0 -> the result",
+        "  project cust",
+        "    union of 2",
+        "      scan parquet, 1 file, columns cust",
+        "      project amount as cust",
+        "        project amount",
+        "          scan parquet, 1 file, columns amount",
+    ]
+
+
+def test_what_lies_alike_is_grouped_below_a_union(orders: Dataset) -> None:
+    halves = [orders.group_by("cust").agg(n="count(*)") for _ in range(2)]
+    query = halves[0].union(halves[1]).group_by("cust").agg(n="sum(n)")
+
+    assert [line for line in stages(query) if line.startswith("stage")] == [
+        "stage 0 -> hash(cust) into 4: rows of a group must meet",
+        "stage 1 -> hash(cust) into 4: rows of a group must meet",
+        "stage 2 -> the result",
+    ]
+
+
+def test_durable_and_repartition_are_exchanges_as_asked_for(orders: Dataset) -> None:
+    kept = orders.filter("amount > 1").durable().group_by("cust").agg(n="count(*)")
+    placed = orders.repartition(4, "cust").group_by("cust").agg(n="count(*)")
+    dealt = orders.repartition(3).select("cust")
+
+    assert stages(kept)[0] == "stage 0 -> forward: to be kept"
+    assert [line for line in stages(placed) if line.startswith("stage")] == [
+        "stage 0 -> hash(cust) into 4: asked for",
+        "stage 1 -> the result",
+    ]
+    assert stages(dealt)[0] == "stage 0 -> round robin into 3: asked for"
+
+
+def test_what_is_small_is_cut_up_only_to_keep_it(orders: Dataset) -> None:
+    kept = orders.repartition(3).durable().sort("cust")
+
+    assert [line for line in stages(kept, SMALL) if line.startswith("stage")] == [
+        "stage 0 -> gather: to be kept",
+        "stage 1 -> the result",
+    ]
+
+
+def test_operators_say_what_they_need_and_how_their_rows_lie(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = orders.join(customers, on="cust").plan
+    grouped = orders.group_by("cust").agg(n="count(*)").plan
+    placed = insert_exchanges(joined, CUT_UP)
+
+    assert joined.requires_shuffle()
+    assert joined.partition_keys() == (("cust",), ("cust",))
+    assert grouped.partition_keys() == (("cust",),)
+    assert not orders.filter("cust > 1").plan.requires_shuffle()
+    assert joined.num_partitions is None
+    assert placed.num_partitions == 4
+    assert placed.lies == ByHash(("cust",), 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda one, _: one.sort(), "nothing to sort by"),
+        (lambda one, _: one.sort("amuont"), "amount"),
+        (lambda one, _: one.limit(-1), "not a number of rows"),
+        (lambda one, two: one.union(two), "union\\(\\) of different columns"),
+        (lambda one, _: one.repartition(0), "partitions"),
+        (lambda one, _: one.repartition(2, "nope"), "no column 'nope'"),
+        (lambda one, two: one.join(two), "has no keys"),
+        (lambda one, two: one.join(two, how="full", condition="amount > 1"), "has no keys"),
+        (lambda one, two: one.join(two, on="cust", how="cross"), "a cross join has no keys"),
+        (lambda one, two: one.join(two, on="cust", condition="amount"), "not a condition"),
+        (lambda one, two: one.join(two, on="cust", left_on="cust"), "give one of them"),
+        (lambda one, two: one.join(two, left_on="note", right_on="cust"), "different types"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_the_call(
+    orders: Dataset,
+    customers: Dataset,
+    call: Callable[[Dataset, Dataset], Dataset],
+    says: str,
+) -> None:
+    with pytest.raises(UserError, match=says):
+        call(orders, customers)

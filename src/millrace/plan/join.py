@@ -1,0 +1,113 @@
+"""Joins on equal keys, with or without a further condition. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from millrace.plan.expressions import Expression
+from millrace.plan.nodes import Exchange, Node, ReadStage
+from millrace.plan.placement import Placement, ToOne, renamed
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+KEEPS_LEFT: Final = frozenset({"inner", "left", "semi", "anti", "cross"})
+"""Joins that can be done with a part of the left side and the whole right side."""
+KEEPS_RIGHT: Final = frozenset({"inner", "right", "cross"})
+"""Joins that can be done with a part of the right side and the whole left side."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinColumn:
+    """A column of a join's result. Side "key": the left key or, where there is none, the right."""
+
+    name: str
+    side: Literal["left", "right", "key"]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Join(Node):
+    """Rows of both sides whose keys are equal and that meet the condition. Null equals nothing.
+
+    `columns` says for each column of the result where it comes from. The condition speaks of the
+    right side's columns by the names in `right_names`, as some may be named like left ones.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    how: JoinKind
+    columns: tuple[JoinColumn, ...]
+    condition: Expression | None = None
+    right_names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return pa.schema([pa.field(c.name, self._type_of(c)) for c in self.columns])
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """Both sides."""
+        return (self.left, self.right)
+
+    def with_children(self, *children: Node) -> Node:
+        """The same join of other sides."""
+        left, right = children
+        return replace(self, left=left, right=right)
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the side that is not read whole; of outer joins the side that is kept."""
+        if is_broadcast(self.left):
+            names = {c.source: c.name for c in reversed(self.columns) if c.side == "right"}
+            names |= {
+                right: column.name
+                for left, right in zip(self.left_keys, self.right_keys, strict=True)
+                for column in self.columns
+                if column.side == "key" and column.source == left
+            }
+            return renamed(self.right.lies, names)
+        if self.how not in KEEPS_LEFT:
+            return None
+        names = {c.source: c.name for c in reversed(self.columns) if c.side != "right"}
+        return renamed(self.left.lies, names)
+
+    def requires_shuffle(self) -> bool:
+        """Rows with equal keys must meet."""
+        return True
+
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys of each side."""
+        return (self.left_keys, self.right_keys)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Keys, wanted columns, and what the condition is about."""
+        some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
+        about = self.condition.columns if self.condition is not None else frozenset()
+        named = {name for _, name in self.right_names}
+        left = {c.source for c in some if c.side != "right"} | {*self.left_keys} | (about - named)
+        right = {c.source for c in some if c.side == "right"} | {*self.right_keys}
+        right |= {source for source, name in self.right_names if name in about}
+        kept = tuple((source, name) for source, name in self.right_names if source in right)
+        return replace(self, columns=some, right_names=kept), (left, right)
+
+    def describe(self) -> str:
+        """Kind, keys and condition."""
+        pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
+        pairs += [self.condition.text] if self.condition is not None else []
+        return f"{self.how} join on {', '.join(pairs)}" if pairs else f"{self.how} join"
+
+    def _type_of(self, column: JoinColumn) -> pa.DataType:
+        side = self.right if column.side == "right" else self.left
+        return side.schema.field(column.source).type
+
+
+def is_broadcast(node: Node) -> bool:
+    """Whether every task reads all rows of a node."""
+    return isinstance(node, Exchange | ReadStage) and (
+        isinstance(node.placement, ToOne) and node.placement.broadcast
+    )

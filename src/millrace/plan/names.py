@@ -1,0 +1,55 @@
+"""Checks of column names and keys that a user gave, worded for the call they were given to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.keys import HashPartitioner
+
+
+def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """One name, several, or none."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def check_columns(schema: pa.Schema, names: Iterable[str], call: str) -> None:
+    """Names must be columns."""
+    for name in names:
+        if name not in schema.names:
+            near = get_close_matches(name, schema.names, n=3) or schema.names
+            raise UserError(f"{call}: no column {name!r}\n  candidates: {', '.join(near)}")
+
+
+def check_keys(schema: pa.Schema, keys: Sequence[str], call: str) -> None:
+    """Keys are columns that can be hashed as Spark does, each named once."""
+    check_columns(schema, keys, call)
+    check_once(keys, call)
+    if keys:
+        HashPartitioner(keys, 1).check(schema)
+
+
+def check_once(names: Sequence[str], call: str) -> None:
+    """No name may come twice."""
+    doubled = [name for name in names if list(names).count(name) > 1]
+    if doubled:
+        raise UserError(f"{call}: {doubled[0]!r} is named twice\n  to fix: name it once")
+
+
+def check_rows(rows: object, call: str) -> None:
+    """A number of rows is a whole number, 0 or more."""
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
+        raise UserError(f"{call}: {rows!r} is not a number of rows\n  to fix: give 0 or more")
+
+
+def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
+    """The name, with an ending as often as it is taken."""
+    used = set(taken)
+    while name in used:
+        name += ending
+    return name

@@ -1,0 +1,44 @@
+"""Finds the bounds of a range exchange in rows that an earlier stage wrote.
+
+Invariant: the same rows give the same bounds, so a resumed run places every row as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.keys import sample_bounds
+from millrace.shuffle.handle import Shuffle
+
+
+def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Config) -> pa.Table:
+    """Bounds that cut the rows of a shuffle into parts that are about even."""
+    schema = pa.schema([shuffle.schema.field(name) for name in keys])
+    outputs = shuffle.manifest.chosen
+    places = _evenly(len(outputs), config.sample_outputs_max)
+    rows_each = max(1, config.sample_rows_max // max(1, len(places)))
+    pieces = [schema.empty_table()]
+    for place in places:
+        step = max(1, -(-outputs[place].rows // rows_each))
+        pieces += _every(shuffle.of_outputs([place]), keys, schema, step)
+    return sample_bounds(pa.concat_tables(pieces), list(keys), partitions)
+
+
+def _every(shuffle: Shuffle, keys: Sequence[str], schema: pa.Schema, step: int) -> list[pa.Table]:
+    """Every so-manieth row."""
+    found, seen = [], 0
+    for batch in shuffle.batches(0, keys):
+        first = -seen % step
+        wanted = pa.array(range(first, batch.num_rows, step), pa.int64())
+        found.append(pa.Table.from_batches([batch.take(wanted)], schema))
+        seen += batch.num_rows
+    return found
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return [position * count // most for position in range(most)]

@@ -1,0 +1,162 @@
+"""Sort, limit, union, repartition, durable, joins on conditions: Spark's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession, functions
+from tests.spark.dataset_kit import CONFIGS, CUT_UP, random_table, rows_of, write
+
+import millrace as mr
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("data")
+    left = write(folder / "left", random_table(3, 3000, keys=200))
+    right = write(folder / "right", random_table(4, 40, keys=30))
+    return left, right
+
+
+def texts(table: pa.Table) -> list[list[str]]:
+    """Rows as text, in their order."""
+    return [[repr(value) for value in row.values()] for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_sorts_have_sparks_order(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    rows, frame = ws.read_parquet(tables[0]), spark.read.parquet(tables[0])
+    frame.createOrReplaceTempView("rows_to_sort")
+    for order in (
+        ["k", "f", "s", "v"],
+        ["f DESC", "k DESC", "s DESC", "v DESC"],
+        ["f ASC NULLS LAST", "k DESC NULLS FIRST", "s", "v"],
+        ["v % 10 DESC", "length(s)", "k", "f", "s", "v"],
+    ):
+        listed = ", ".join(order)
+        expected = spark.sql(f"SELECT * FROM rows_to_sort ORDER BY {listed}").toArrow()
+        first = spark.sql(f"SELECT * FROM rows_to_sort ORDER BY {listed} LIMIT 7").toArrow()
+
+        assert texts(rows.sort(*order).collect()) == texts(expected)
+        assert texts(rows.sort(*order).limit(7).collect()) == texts(first)
+
+
+def test_a_large_sort_is_made_in_parts_that_follow_one_another(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    query = ws.read_parquet(tables[0]).sort("f DESC", "k DESC")
+
+    reports = query.run()
+
+    assert reports[2].map_tasks > 1
+    assert [report.ran for report in query.run()] == [0, 0, 0]
+
+
+def test_a_small_result_is_sorted_in_one_place_without_another_round(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    query = ws.read_parquet(tables[0]).group_by("s").agg(n="count(*)").sort("n DESC", "s")
+
+    found = query.collect()
+
+    expected = spark.read.parquet(tables[0]).groupBy("s").count().toArrow().to_pylist()
+    wanted = sorted(((row["s"], row["count"]) for row in expected), key=lambda r: (-r[1], r[0]))
+    assert [(row["s"], row["n"]) for row in found.to_pylist()] == wanted
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_limits_and_unions(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    left, right = (ws.read_parquet(path) for path in tables)
+    frames = [spark.read.parquet(path) for path in tables]
+    both = left.union(right, left.filter("v > 0"))
+    expected = frames[0].union(frames[1]).union(frames[0].filter("v > 0"))
+
+    everything = rows_of(expected.toArrow())
+    some = rows_of(both.limit(50).collect())
+    counts = left.agg(n="count(*)").union(right.agg(n="count(*)")).collect()["n"].to_pylist()
+
+    assert rows_of(both.collect()) == everything
+    assert len(some) == 50
+    assert set(some) <= set(everything)
+    assert left.limit(0).collect().num_rows == 0
+    assert sorted(counts) == [40, 3000]
+    grouped = both.group_by("s").agg(n="count(*)", total="sum(v)").collect()
+    wanted = (
+        expected.groupBy("s").agg(functions.expr("count(*)"), functions.expr("sum(v)")).toArrow()
+    )
+    assert rows_of(grouped) == rows_of(wanted)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_joins_with_a_condition(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    left, right = (ws.read_parquet(path) for path in tables)
+    one, two = (spark.read.parquet(path) for path in tables)
+    on = (one.k == two.k) & (one.v > two.v) & (one.s != "näme-3")
+    names = ["k", "s", "f", "v", "k_right", "s_right", "f_right", "v_right"]
+    expected = one.join(two, on, how).toDF(*(names[:4] if how in ("semi", "anti") else names))
+
+    found = left.join(
+        right, left_on="k", right_on="k", how=how, condition="v > v_right AND s != 'näme-3'"
+    ).collect()
+
+    assert found.column_names == expected.columns
+    assert rows_of(found) == rows_of(expected.toArrow())
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti", "cross"])
+def test_joins_without_keys(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    left, right = (ws.read_parquet(path).filter("v > 500") for path in tables)
+    one, two = (spark.read.parquet(path).filter("v > 500") for path in tables)
+    on = one.v < two.v
+    expected = one.join(two, on, "inner" if how == "cross" else how)
+    names = ["k", "s", "f", "v", "k_right", "s_right", "f_right", "v_right"]
+
+    found = left.join(right, how=how, condition="v < v_right").collect()
+
+    wanted = expected.toDF(*(names[:4] if how in ("semi", "anti") else names)).toArrow()
+    assert rows_of(found) == rows_of(wanted)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_rows_are_the_same_wherever_they_are_put_or_kept(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    rows = ws.read_parquet(tables[0])
+    expected = rows_of(spark.read.parquet(tables[0]).toArrow())
+
+    assert rows_of(rows.repartition(5).collect()) == expected
+    assert rows_of(rows.repartition(5, "s", "k").collect()) == expected
+    assert rows_of(rows.durable().collect()) == expected
+
+
+def test_durable_rows_are_not_calculated_again_by_another_query(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    kept = ws.read_parquet(tables[0]).filter("v > 0").durable()
+    kept.agg(n="count(*)").run()
+
+    first, *_ = kept.group_by("s").agg(n="count(*)").run()
+
+    assert (first.ran, first.reused > 1) == (0, True)
