@@ -272,8 +272,8 @@ class _Runner:
         from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
 
         workspace = self._workspace
-        answer = run_query(workspace.spark, workspace._place(), plan)  # noqa: SLF001 - its own
-        return iter(answer.rows.batches(0)), answer.reports
+        run = run_query(workspace.spark, workspace._place(), plan)  # noqa: SLF001 - its own
+        return run.batches(), run.reports
 
     def explain(self, plan: Node) -> str:
         """The stages of a plan, as text."""

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession, functions
 
 import millrace as mr
 from millrace.cli.main import cli
-from millrace.errors import Corrupt, UnsupportedType, UserError
+from millrace.errors import UnsupportedType, UserError
 
 pytestmark = pytest.mark.spark
 CUT_UP = mr.Config().with_options(
@@ -285,19 +285,3 @@ def test_a_dataset_whose_file_changed_is_refused_and_never_answered_from_old_wor
         counted.collect()
     again = ws.read_parquet(path).group_by("k").agg(n="count(*)")
     assert again.collect().to_pylist() == [{"k": 7, "n": 4}]
-
-
-def test_a_lost_output_between_stages_keeps_its_kind_of_error(
-    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
-) -> None:
-    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
-    ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)").run()
-    for data in (tmp_path / "mill" / "shuffle" / "1" / "0").rglob("part-*.ipc"):
-        flipped = bytearray(data.read_bytes())
-        flipped[len(flipped) // 2] ^= 1
-        data.write_bytes(flipped)
-
-    with pytest.raises(Corrupt, match="wrong checksum"):
-        ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)", t="sum(v)").join(
-            ws.read_parquet(tables[0]).group_by("k").agg(n="count(*)"), on="k"
-        ).collect()

@@ -275,7 +275,9 @@ class Repartition(OverOne):
     placement: Placement
 
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What is wanted and what rows are placed by."""
+        """What is wanted and what rows are placed by; all columns of what others will read too."""
+        if isinstance(self.placement, InPlace):
+            return self, (set(self.schema.names),)
         return self, (wanted | set(getattr(self.placement, "keys", ())),)
 
     def describe(self) -> str:

@@ -46,12 +46,16 @@ class PartitionSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """What a run did: which map tasks ran and which were reused, and why not more."""
+    """What a run did: which map tasks ran and which were reused, and why not more.
+
+    `again` are map tasks that were finished in this run and had to be run once more.
+    """
 
     map_tasks: int = 0
     reused: int = 0
     seconds: float = 0.0
     reasons: Mapping[int, str] = field(default_factory=dict)
+    again: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def ran(self) -> int:
@@ -60,9 +64,10 @@ class RunReport:
 
     def __str__(self) -> str:
         text = f"{counted(self.ran, 'map task')} run, {self.reused} reused, {self.seconds:.1f} s"
-        for reason in sorted(set(self.reasons.values())):
-            count = sum(1 for other in self.reasons.values() if other == reason)
-            text += f"\n  {count} run because: {reason}"
+        for how, reasons in (("run", self.reasons), ("run again", self.again)):
+            for reason in sorted(set(reasons.values())):
+                count = sum(1 for other in reasons.values() if other == reason)
+                text += f"\n  {count} {how} because: {reason}"
         return text
 
 
@@ -167,6 +172,26 @@ class Shuffle:
             return self
         chosen = tuple(self.manifest.chosen[place] for place in places)
         return replace(self, manifest=replace(self.manifest, chosen=chosen))
+
+    def outputs(
+        self, partition: int, first: int = 0
+    ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """The rows of a partition by map output, from the `first` one on, each with its number.
+
+        All bytes of an output are found right before its first row is handed out.
+        """
+        chosen = self.manifest.chosen[first:]
+        metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
+        numbers = [first + n for n, meta in enumerate(metas) if meta.rows]
+        found = self._data(zip(chosen, metas, strict=True))
+        for number, data in zip(numbers, found, strict=True):
+            yield number, reader.decode(data, self.schema)
+
+    def check(self, choice: Choice, partitions: Iterable[int]) -> None:
+        """Raise unless these partitions of a map output are there and right."""
+        index = self._index(choice)
+        for _ in self._data((choice, reader.partition_meta(index, p)) for p in partitions):
+            pass
 
     def indexes(self) -> Iterator[MapTaskIndex]:
         """The index of every map output, in order of map tasks."""

@@ -1,7 +1,8 @@
 """What a Spark task does for a shuffle: run its share of the map tasks and report each.
 
 Invariant: a map task that is already finished, by an earlier try of this Spark task or by another
-run over the same inputs, is reported and not run.
+run over the same inputs, is reported and not run. One that cannot read an earlier stage's output is
+reported, with all it finds lost, and is no failure of the Spark task.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.spark.folders import Folders
+from millrace.spark.recovery import LOSSES, Lost, decode_lost, encode_lost, find_lost
 from millrace.spark.versions import check_versions
 
 Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = (
-    "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary"
+    "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary, "
+    "lost string"
 )
 _RESULT: Final = pa.schema(
     [
@@ -50,6 +53,7 @@ _RESULT: Final = pa.schema(
         ("ran", pa.bool_()),
         ("index_bytes", pa.int64()),
         ("index", pa.binary()),
+        ("lost", pa.string()),
     ]
 )
 
@@ -92,7 +96,10 @@ class MapStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """One map task: what it reads and what it is made from (None: it can never be reused)."""
+    """One map task: what it reads and what it is made from (None: it can never be reused).
+
+    `suspect` says why its finished output is in doubt: it is reused only if every byte is right.
+    """
 
     map_task: MapTask
     parts: tuple[FilePart | ShufflePart, ...]
@@ -100,6 +107,7 @@ class StageTask:
     made_from: Mapping[str, Any] | None
     work: Work = field(default_factory=PassOn)
     recent: Mapping[str, str] = field(default_factory=dict)
+    suspect: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +121,14 @@ class Result:
     index: MapTaskIndex
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A map task that could not read what earlier stages wrote."""
+
+    map_task: MapTask
+    lost: tuple[Lost, ...]
+
+
 def run_stage_tasks(
     stage: MapStage, shares: list[list[StageTask]]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -120,10 +136,11 @@ def run_stage_tasks(
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check_versions(stage.versions)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for task in shares[number]:
-                    yield encode_result(_run_task(stage, task))
+        with _Inputs(stage) as inputs:
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    for task in shares[number]:
+                        yield encode_result(_run_task(stage, task, inputs))
 
     return run
 
@@ -147,35 +164,52 @@ def run_frame_tasks(
     return run
 
 
-def encode_result(result: Result) -> pa.RecordBatch:
+def encode_result(result: Result | Failed) -> pa.RecordBatch:
     """A result as the one row that goes back to the driver."""
-    index = encode_json(result.index)
-    packed = pa.Codec("zstd").compress(index).to_pybytes()
-    row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
+    row: list[Any]
+    match result:
+        case Result():
+            index = encode_json(result.index)
+            packed = pa.Codec("zstd").compress(index).to_pybytes()
+            row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
+            row.append(None)
+        case Failed(map_task, lost):
+            row = [map_task, None, None, True, None, None, encode_lost(lost)]
     columns = [pa.array([value], f.type) for value, f in zip(row, _RESULT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
 
 
-def decode_results(table: pa.Table) -> list[Result]:
+def decode_results(table: pa.Table) -> list[Result | Failed]:
     """The results of all tasks, in the driver."""
-    results = []
+    results: list[Result | Failed] = []
     for row in table.to_pylist():
+        map_task = MapTask(row["map_task"])
+        if row["lost"] is not None:
+            results.append(Failed(map_task, tuple(decode_lost(row["lost"]))))
+            continue
         packed, size = row["index"], row["index_bytes"]
         payload = pa.Codec("zstd").decompress(packed, decompressed_size=size).to_pybytes()
         folder = row["folder"]
         results.append(
             Result(
-                map_task=MapTask(row["map_task"]),
+                map_task=map_task,
                 folder=None if folder is None else FolderId(folder),
                 agent=row["agent"],
                 ran=row["ran"],
-                index=decode_json(payload, where=f"the result of map task {row['map_task']}"),
+                index=decode_json(payload, where=f"the result of map task {map_task}"),
             )
         )
     return results
 
 
-def _run_task(stage: MapStage, task: StageTask) -> Result:
+def finished_results(table: pa.Table) -> list[Result]:
+    """The same for tasks that read nothing of earlier stages."""
+    results = decode_results(table)
+    assert not any(isinstance(result, Failed) for result in results)
+    return [result for result in results if isinstance(result, Result)]
+
+
+def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Failed:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start")
     done = _finished(stage, store, task)
@@ -184,19 +218,32 @@ def _run_task(stage: MapStage, task: StageTask) -> Result:
     made = None
     if task.made_from is not None:
         made = Provenance(made_from=task.made_from, recent=task.recent)
-    with _Inputs(stage) as inputs:
+    try:
         streams = [inputs.open(part) for part in task.parts]
         rows = task.work.rows(streams, stage.config, store.path(layout.SPILL))
         index = _write(stage, store, task.map_task, rows, made)
+    except LOSSES:
+        lost = inputs.find_lost(task)
+        if not lost:
+            raise
+        return Failed(task.map_task, lost)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
 
 
 class _Inputs:
-    """Opens what a task reads; earlier stages from this host's folders or through agents."""
+    """Opens what tasks read; earlier stages from this host's folders or through agents.
+
+    The index of an earlier map output is read once, however many tasks read parts of it.
+    """
 
     def __init__(self, stage: MapStage) -> None:
         self._stage = stage
         self._agents = stage.folders.agents(stage.config, stage.addresses.get)
+        stores = stage.folders.stores() if stage.sources else {}
+        self._sources = [
+            Shuffle(manifest=manifest, stores=stores, remote=self._agents)
+            for manifest in stage.sources
+        ]
 
     def __enter__(self) -> Self:
         return self
@@ -211,20 +258,31 @@ class _Inputs:
                 size = max(1, self._stage.config.task_memory_bytes_max // 16)
                 rows = (batch for one in inputs for batch in reader.batches(one, size))
                 return pa.RecordBatchReader.from_batches(reader.schema, rows)
-            case ShufflePart(source, partitions, outputs):
-                manifest = self._stage.sources[source]
-                shuffle = Shuffle(
-                    manifest=manifest, stores=self._stage.folders.stores(), remote=self._agents
-                ).of_outputs(outputs)
-                rows = (batch for number in partitions for batch in shuffle.batches(number))
-                return pa.RecordBatchReader.from_batches(manifest.schema, rows)
+            case ShufflePart():
+                shuffle = self._read(part)
+                rows = (batch for number in part.partitions for batch in shuffle.batches(number))
+                return pa.RecordBatchReader.from_batches(shuffle.schema, rows)
+
+    def find_lost(self, task: StageTask) -> tuple[Lost, ...]:
+        """All that a task cannot read of earlier stages."""
+        return tuple(
+            lost
+            for part in task.parts
+            if isinstance(part, ShufflePart)
+            for lost in find_lost(
+                self._sources[part.source].of_outputs(part.outputs), part.partitions
+            )
+        )
+
+    def _read(self, part: ShufflePart) -> Shuffle:
+        return self._sources[part.source].of_outputs(part.outputs)
 
 
 def _finished(stage: MapStage, store: LocalStore, task: StageTask) -> MapTaskIndex | None:
     """What another run, or an earlier try of this Spark task, finished meanwhile."""
     if task.made_from is None:
         return None
-    verify = stage.reuse == "verified"
+    verify = stage.reuse == "verified" or task.suspect is not None
     done = reuse.find(store, task.made_from, has_content=has_content, verify=verify)
     if done is not None and stage.reuse == "no" and done.id.task.query_id != stage.query_id:
         return None

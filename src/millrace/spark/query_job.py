@@ -6,11 +6,14 @@ stages. Invariant: a task runs again if and only if something that it reads or d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
+from millrace.errors import DataLost
 from millrace.plan.exchanges import Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
@@ -18,17 +21,10 @@ from millrace.scan.source import check_current
 from millrace.shuffle import runs
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.spark.map_task import Reuse
+from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
 from millrace.spark.shuffle_job import begin_run
-from millrace.spark.stage_job import Place, run_stage
+from millrace.spark.stage_job import Place, StageRun, run_stage
 from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a query, at rest, and what each stage did."""
-
-    rows: Shuffle
-    reports: tuple[RunReport, ...]
 
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
@@ -47,22 +43,95 @@ def explain_query(plan: Node, config: Config) -> str:
     return explain(stages_of(plan, config))
 
 
-def run_query(spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes") -> Answer:
-    """Run a plan stage by stage."""
-    for leaf in leaves(plan):
-        if isinstance(leaf, Scan):
-            check_current(leaf.source)
-    stages = stages_of(plan, place.config)
-    run = begin_run(spark, place, explain(stages), {"stages": len(stages)})
-    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-    done: dict[int, Shuffle] = {}
-    with runs.heartbeat(place.store, run.query_id, place.config):
-        for stage in stages:
-            before = lies_right_already(stage, done, place.config)
-            if before is not None:
-                done[stage.number] = before
-                continue
-            asked = Asked(query_id=run.query_id, zone=zone, reuse=reuse)
-            work = plan_stage(place, asked, stage, done)
-            done[stage.number] = run_stage(spark, place, work)
-    return Answer(done[stages[-1].number], tuple(done[s.number].report for s in stages))
+class QueryRun:
+    """A plan on its way to an answer. What is lost on the way, or while it is read, is made again.
+
+    Each round is a run of the workspace of its own; what an earlier round finished is reused.
+    """
+
+    def __init__(
+        self, spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes"
+    ) -> None:
+        for leaf in leaves(plan):
+            if isinstance(leaf, Scan):
+                check_current(leaf.source)
+        self._spark, self._place, self._reuse = spark, place, reuse
+        self._zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+        self._stages = stages_of(plan, place.config)
+        self._repairs = Repairs(place.config.query_repairs_max)
+        self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
+        self._done: dict[int, Shuffle] = {}
+
+    def finish(self) -> Shuffle:
+        """Run all stages, again and again as long as what is lost can be made again."""
+        while True:
+            try:
+                return self._round()
+            except OutputsLost as error:
+                self._note(error.lost)
+
+    @property
+    def reports(self) -> tuple[RunReport, ...]:
+        """For each stage what ran and what was reused, over all rounds."""
+        return tuple(
+            report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
+            for rounds in self._rounds.values()
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the answer.
+
+        What is lost is made again. Reading then goes on behind the rows that were handed out, or
+        fails if those would be others now.
+        """
+        handed_out: list[str] = []
+        lost: Sequence[Lost] = ()
+        while True:
+            answer = self._done[self._stages[-1].number]
+            contents = [choice.content for choice in answer.manifest.chosen]
+            if contents[: len(handed_out)] != handed_out:
+                raise DataLost(
+                    f"rows of the answer were lost while it was read: {lost[0].first_line}\n"
+                    "  found: made again, rows that were handed out already come out different\n"
+                    "  to fix: ask again, or use functions that give the same rows each time"
+                )
+            try:
+                for number, rows in answer.outputs(0, len(handed_out)):
+                    yield from rows
+                    handed_out = contents[: number + 1]
+            except LOSSES:
+                lost = find_lost(answer, [0])
+                if not lost:
+                    raise
+                self._note(lost)
+                self.finish()
+            else:
+                return
+
+    def _note(self, lost: Sequence[Lost]) -> None:
+        self._repairs.on_lost(lost, {n: done.manifest for n, done in self._done.items()})
+
+    def _round(self) -> Shuffle:
+        place, stages = self._place, self._stages
+        run = begin_run(self._spark, place, explain(stages), {"stages": len(stages)})
+        self._done = {}
+        asked = Asked(query_id=run.query_id, zone=self._zone, reuse=self._reuse)
+        with runs.heartbeat(place.store, run.query_id, place.config):
+            for stage in stages:
+                before = lies_right_already(stage, self._done, place.config)
+                if before is not None:
+                    self._done[stage.number] = before
+                    continue
+                work = plan_stage(place, asked, stage, self._done)
+                doubts = self._repairs.of_stage(stage.number)
+                work.tasks = [replace(t, suspect=doubts.get(t.map_task)) for t in work.tasks]
+                self._rounds[stage.number].append(work)
+                self._done[stage.number] = run_stage(self._spark, place, work)
+        return self._done[stages[-1].number]
+
+
+def run_query(spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes") -> QueryRun:
+    """Run a plan stage by stage; the answer's rows and reports are then read from the run."""
+    run = QueryRun(spark, place, plan, reuse=reuse)
+    run.finish()
+    return run

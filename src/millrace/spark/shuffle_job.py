@@ -64,7 +64,7 @@ def shuffle_frame(
         stage = _stage(place, run.query_id, schema, request)
         frame = frame.mapInArrow(map_task.run_frame_tasks(stage), map_task.RESULT_SCHEMA)
         results = sorted(
-            map_task.decode_results(collect(frame, spark)), key=lambda result: result.map_task
+            map_task.finished_results(collect(frame, spark)), key=lambda result: result.map_task
         )
         reported = RunReport(
             map_tasks=len(results),

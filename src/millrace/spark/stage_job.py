@@ -28,8 +28,9 @@ from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import LocalStore
 from millrace.spark import map_task
 from millrace.spark.folders import Folders
-from millrace.spark.map_task import MapStage, Result, StageTask
+from millrace.spark.map_task import Failed, MapStage, Result, StageTask
 from millrace.spark.progress import Progress
+from millrace.spark.recovery import Done, Lost, OutputsLost
 from millrace.spark.session import slots
 from millrace.spark.tasks import run_tasks
 from millrace.transport.addresses import known_agents, record_agent
@@ -60,36 +61,49 @@ class StageRun:
     choices: Mapping[str, Any] = field(default_factory=dict)
     done: dict[MapTask, Result] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def missing(self) -> list[StageTask]:
         """Map tasks without an output."""
         return [task for task in self.tasks if task.map_task not in self.done]
 
+    def so_far(self) -> Done:
+        """Which tasks were run, which were found finished."""
+        ran = {n: self.reasons.get(n, "") for n, result in self.done.items() if result.ran}
+        return Done(ran=ran, reused=frozenset(self.done.keys() - ran.keys()), seconds=self.seconds)
+
 
 def run_stage(spark: SparkSession, place: Place, work: StageRun) -> Shuffle:
     """Run what is not finished yet and decide."""
     started = time.monotonic()
+    try:
+        _finish_all(spark, place, work)
+    finally:
+        work.seconds = time.monotonic() - started
+    results = [work.done[task.map_task] for task in work.tasks]
+    reported = RunReport(
+        map_tasks=len(results),
+        reused=sum(not result.ran for result in results),
+        seconds=work.seconds,
+        reasons=work.reasons,
+    )
+    return decide(place, work.stage, results, reported, choices=work.choices)
+
+
+def _finish_all(spark: SparkSession, place: Place, work: StageRun) -> None:
+    """Reuse, run the rest, and see that all of it is still there."""
     _reuse_finished(place, work)
     for _ in range(_ROUNDS_MAX):
         if work.missing():
             _run_missing(spark, place, work)
         _keep_whole(place, work)
         if not work.missing():
-            break
-    else:
-        run = work.stage.query_id
-        raise DataLost(
-            f"map outputs vanished {_ROUNDS_MAX} times while run {run} was made\n"
-            "  to fix: see who removes files from the workspace, then run again"
-        )
-    results = [work.done[task.map_task] for task in work.tasks]
-    reported = RunReport(
-        map_tasks=len(results),
-        reused=sum(not result.ran for result in results),
-        seconds=time.monotonic() - started,
-        reasons=work.reasons,
+            return
+    run = work.stage.query_id
+    raise DataLost(
+        f"map outputs vanished {_ROUNDS_MAX} times while run {run} was made\n"
+        "  to fix: see who removes files from the workspace, then run again"
     )
-    return decide(place, work.stage, results, reported, choices=work.choices)
 
 
 def decide(
@@ -147,11 +161,11 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
         elif how == "no":
             work.reasons[task.map_task] = "reuse was switched off"
         else:
-            index = reuse.find(
-                place.store, task.made_from, has_content=has_content, verify=how == "verified"
-            )
+            verify = how == "verified" or task.suspect is not None
+            index = reuse.find(place.store, task.made_from, has_content=has_content, verify=verify)
             if index is None:
-                work.reasons[task.map_task] = reuse.why_not(place.store, task.made_from)
+                why = task.suspect or reuse.why_not(place.store, task.made_from)
+                work.reasons[task.map_task] = why
             else:
                 found[task.map_task] = index
     relied = [index.id for index in found.values()]
@@ -165,13 +179,15 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
         else:
             work.reasons[number] = f"attempt {index.id} was removed just now"
     if how != "no":
-        _reuse_elsewhere(place, work, verify=how == "verified")
+        _reuse_elsewhere(place, work, suspect=False, verify=how == "verified")
+        _reuse_elsewhere(place, work, suspect=True, verify=True)
 
 
-def _reuse_elsewhere(place: Place, work: StageRun, *, verify: bool) -> None:
+def _reuse_elsewhere(place: Place, work: StageRun, *, suspect: bool, verify: bool) -> None:
     """Ask the agents of other hosts for work that is not finished here."""
     for folder, address in known_agents(place.store).items():
-        asked = [(t.map_task, t.made_from) for t in work.missing() if t.made_from is not None]
+        missing = [task for task in work.missing() if (task.suspect is not None) == suspect]
+        asked = [(t.map_task, t.made_from) for t in missing if t.made_from is not None]
         if not asked:
             return
         try:
@@ -202,10 +218,17 @@ def _run_missing(spark: SparkSession, place: Place, work: StageRun) -> None:
     with Progress(place.store, stage.query_id, stage.stage_id, total=len(missing)) as progress:
         table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=progress.look)
     fault("shuffle.driver.after_tasks")
+    lost: list[Lost] = []
     for result in map_task.decode_results(table):
-        work.done[result.map_task] = result
-        if not result.ran:
-            work.reasons.pop(result.map_task, None)
+        match result:
+            case Result():
+                work.done[result.map_task] = result
+                if not result.ran:
+                    work.reasons.pop(result.map_task, None)
+            case Failed():
+                lost += result.lost
+    if lost:
+        raise OutputsLost(lost)
 
 
 def _keep_whole(place: Place, work: StageRun) -> None:
