@@ -63,6 +63,8 @@ class Config:
     """A join's right side of at most this size is read whole by every task."""
     query_memory_bytes_max: int = 1 * GIB
     """What a task's query may hold in memory before it spills to disk."""
+    stages_at_once_max: int = 4
+    """How many stages of a query run side by side when they do not wait for each other."""
     query_repairs_max: int = 10
     """How often a query is begun again because map outputs of its stages were lost."""
 

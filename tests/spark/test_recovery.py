@@ -21,7 +21,7 @@ from millrace.dataset import Dataset
 from millrace.errors import Corrupt, DataLost
 from millrace.operators.work import Query
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_job, stage_job
+from millrace.spark import query_job, stage_job, stage_plan
 from millrace.spark.stage_job import Place, StageRun
 
 pytestmark = pytest.mark.spark
@@ -100,8 +100,10 @@ def after_stage(monkeypatch: pytest.MonkeyPatch) -> AfterStage:
         seen: list[Shuffle] = []
         real = stage_job.run_stage
 
-        def run(spark: SparkSession, place: Place, work: StageRun) -> Shuffle:
-            done = real(spark, place, work)
+        def run(
+            spark: SparkSession, place: Place, work: StageRun, *, check: Callable[[], None]
+        ) -> Shuffle:
+            done = real(spark, place, work, check=check)
             if done.stage_id == number:
                 seen.append(done)
                 if len(seen) <= rounds:
@@ -175,6 +177,22 @@ def test_damaged_outputs_of_an_older_run_are_found_when_they_are_read(
     joined = totals(ws, source).join(totals(ws, source).filter("n > 0"), on="k")
 
     assert rows_of(joined.select("k", "total", "n").collect()) == expected_totals(source)
+
+
+def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
+    ws: mr.Workspace, source: Path, after_stage: AfterStage
+) -> None:
+    seen = after_stage(0, lambda done: delete(files_of(ws, done, [2], "part-0.ipc")))
+    query = ws.read_parquet(source).select("k", "v").sort("v", "k")
+
+    maps = query.run()[0]
+
+    assert len(seen) == 2
+    assert list(maps.again) == [2]
+    wanted = f"SELECT k, v FROM '{source}/*.parquet' ORDER BY v, k"
+    assert [tuple(row.values()) for row in query.collect().to_pylist()] == (
+        duckdb.connect().execute(wanted).fetchall()
+    )
 
 
 def test_an_output_that_is_lost_again_is_an_error_that_names_it(
@@ -252,7 +270,7 @@ class Restless(Query):
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(query_job, "Query", Restless)
+    monkeypatch.setattr(stage_plan, "Query", Restless)
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import DataLost
+from millrace.ids import QueryId
 from millrace.plan.exchanges import Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
 from millrace.scan.source import check_current
 from millrace.shuffle import runs
+from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.spark.map_task import Reuse
 from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
 from millrace.spark.shuffle_job import begin_run
+from millrace.spark.side_by_side import Job, Stop, run_all
 from millrace.spark.stage_job import Place, StageRun, run_stage
 from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
 
@@ -115,19 +119,41 @@ class QueryRun:
         place, stages = self._place, self._stages
         run = begin_run(self._spark, place, explain(stages), {"stages": len(stages)})
         self._done = {}
-        asked = Asked(query_id=run.query_id, zone=self._zone, reuse=self._reuse)
         with runs.heartbeat(place.store, run.query_id, place.config):
-            for stage in stages:
-                before = lies_right_already(stage, self._done, place.config)
-                if before is not None:
-                    self._done[stage.number] = before
-                    continue
-                work = plan_stage(place, asked, stage, self._done)
-                doubts = self._repairs.of_stage(stage.number)
-                work.tasks = [replace(t, suspect=doubts.get(t.map_task)) for t in work.tasks]
-                self._rounds[stage.number].append(work)
-                self._done[stage.number] = run_stage(self._spark, place, work)
+            run_all(
+                [frozenset(stage.reads) for stage in stages],
+                lambda number: self._job(run.query_id, stages[number]),
+                at_once_max=place.config.stages_at_once_max,
+            )
         return self._done[stages[-1].number]
+
+    def _job(self, query_id: QueryId, stage: Stage) -> Job:
+        before = lies_right_already(stage, self._done, self._place.config)
+        if before is not None:
+            return Job(stage.number, frozenset(), partial(self._take_over, stage.number, before))
+        asked = Asked(query_id=query_id, zone=self._zone, reuse=self._reuse)
+        try:
+            work = plan_stage(self._place, asked, stage, self._done)
+        except LOSSES as error:  # Rows that were looked at, to choose bounds for example.
+            read = [self._done[number] for number in stage.reads]
+            lost = [one for done in read for one in find_lost(done, range(done.partitions))]
+            if not lost:
+                raise
+            raise OutputsLost(lost) from error
+        doubts = self._repairs.of_stage(stage.number)
+        work.tasks = [replace(t, suspect=doubts.get(t.map_task)) for t in work.tasks]
+        self._rounds[stage.number].append(work)
+
+        def run(stop: Stop) -> None:
+            self._done[stage.number] = run_stage(self._spark, self._place, work, check=stop.check)
+
+        made_from = [task.made_from for task in work.tasks if task.made_from is not None]
+        return Job(stage.number, frozenset(map(fingerprint, made_from)), run)
+
+    def _take_over(self, number: int, before: Shuffle, stop: Stop) -> None:
+        """The stage before wrote what this one is to write."""
+        del stop
+        self._done[number] = before
 
 
 def run_query(spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes") -> QueryRun:

@@ -7,7 +7,7 @@ each map task, whatever tries, copies or twins there were.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -73,11 +73,13 @@ class StageRun:
         return Done(ran=ran, reused=frozenset(self.done.keys() - ran.keys()), seconds=self.seconds)
 
 
-def run_stage(spark: SparkSession, place: Place, work: StageRun) -> Shuffle:
-    """Run what is not finished yet and decide."""
+def run_stage(
+    spark: SparkSession, place: Place, work: StageRun, *, check: Callable[[], None] = lambda: None
+) -> Shuffle:
+    """Run what is not finished yet and decide; `check` raises when this is no longer wanted."""
     started = time.monotonic()
     try:
-        _finish_all(spark, place, work)
+        _finish_all(spark, place, work, check)
     finally:
         work.seconds = time.monotonic() - started
     results = [work.done[task.map_task] for task in work.tasks]
@@ -90,12 +92,15 @@ def run_stage(spark: SparkSession, place: Place, work: StageRun) -> Shuffle:
     return decide(place, work.stage, results, reported, choices=work.choices)
 
 
-def _finish_all(spark: SparkSession, place: Place, work: StageRun) -> None:
+def _finish_all(
+    spark: SparkSession, place: Place, work: StageRun, check: Callable[[], None]
+) -> None:
     """Reuse, run the rest, and see that all of it is still there."""
     _reuse_finished(place, work)
     for _ in range(_ROUNDS_MAX):
+        check()
         if work.missing():
-            _run_missing(spark, place, work)
+            _run_missing(spark, place, work, check)
         _keep_whole(place, work)
         if not work.missing():
             return
@@ -204,7 +209,9 @@ def _reuse_elsewhere(place: Place, work: StageRun, *, suspect: bool, verify: boo
                 work.reasons.pop(number, None)
 
 
-def _run_missing(spark: SparkSession, place: Place, work: StageRun) -> None:
+def _run_missing(
+    spark: SparkSession, place: Place, work: StageRun, check: Callable[[], None]
+) -> None:
     missing = work.missing()
     config = place.config
     shares = share_out(
@@ -216,7 +223,12 @@ def _run_missing(spark: SparkSession, place: Place, work: StageRun) -> None:
     stage = work.stage
     function = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])
     with Progress(place.store, stage.query_id, stage.stage_id, total=len(missing)) as progress:
-        table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=progress.look)
+
+        def watch() -> None:
+            check()
+            progress.look()
+
+        table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=watch)
     fault("shuffle.driver.after_tasks")
     lost: list[Lost] = []
     for result in map_task.decode_results(table):
