@@ -160,3 +160,17 @@ def test_durable_rows_are_not_calculated_again_by_another_query(
     first, *_ = kept.group_by("s").agg(n="count(*)").run()
 
     assert (first.ran, first.reused > 1) == (0, True)
+
+
+def test_rows_that_are_only_passed_on_are_told_apart_by_their_columns(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    rows = ws.read_parquet(tables[0])
+    rows.select("s", "v").repartition(3, "s").run()
+
+    found = rows.select("s", "f").repartition(3, "s")
+
+    assert found.run()[0].reused == 0
+    expected = spark.read.parquet(tables[0]).select("s", "f").toArrow()
+    assert rows_of(found.collect()) == rows_of(expected)

@@ -17,6 +17,9 @@ import pyarrow as pa
 
 from millrace.config import MIB
 from millrace.errors import MillraceError, TaskFailed
+from millrace.operators.inputs import Input
+from millrace.plan.terms import quoted
+from millrace.scan.native import NativeRows
 
 BATCH_ROWS: Final = 131_072
 
@@ -35,26 +38,35 @@ class Engine:
     time_zone: str
 
     def run(
-        self, sql: str, inputs: Mapping[str, pa.RecordBatchReader], schema: pa.Schema
+        self, sql: str, inputs: Mapping[str, Input], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a query over the named inputs. An input's own error comes out as it is."""
+        files = {name: native for name, one in inputs.items() if (native := one.native())}
+        streams = {name: one.stream() for name, one in inputs.items() if name not in files}
+        for rows in files.values():
+            rows.check_unchanged()
+        yield from self._run(sql, streams, files, schema)
+        for rows in files.values():
+            rows.check_unchanged()
+
+    def _run(
+        self,
+        sql: str,
+        streams: Mapping[str, pa.RecordBatchReader],
+        files: Mapping[str, NativeRows],
+        schema: pa.Schema,
+    ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
         with tempfile.TemporaryDirectory(dir=self._spill_parent()) as spill:
-            connection = duckdb.connect(
-                ":memory:",
-                config={
-                    "threads": 1,
-                    "memory_limit": f"{max(1, self.memory_bytes_max // MIB)}MiB",
-                    "temp_directory": spill,
-                    "autoinstall_known_extensions": False,
-                },
-            )
+            connection = self._connect(spill)
             try:
-                connection.execute("SET TimeZone = ?", [self.time_zone])
-                for name, stream in inputs.items():
-                    rows = _watched(stream, caught)
-                    watched = pa.RecordBatchReader.from_batches(stream.schema, rows)
-                    connection.register(name, watched)
+                for name, rows in files.items():
+                    connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
+                for name, stream in streams.items():
+                    watched = _watched(stream, caught)
+                    connection.register(
+                        name, pa.RecordBatchReader.from_batches(stream.schema, watched)
+                    )
                 found = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                 for batch in found:
                     yield batch.cast(schema)
@@ -65,9 +77,43 @@ class Engine:
             finally:
                 connection.close()
 
+    def _connect(self, spill: str) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": 1,
+                "memory_limit": f"{max(1, self.memory_bytes_max // MIB)}MiB",
+                "temp_directory": spill,
+                "autoinstall_known_extensions": False,
+            },
+        )
+        connection.execute("SET TimeZone = ?", [self.time_zone])
+        return connection
+
     def _spill_parent(self) -> str:
         os.makedirs(self.spill_folder, exist_ok=True)
         return self.spill_folder
+
+
+def _native(rows: NativeRows) -> str:
+    """The query that reads files. Row numbers choose row groups; others are not read."""
+    listed = ", ".join(quoted(name) for name in rows.columns)
+    if all(piece.rows is None for piece in rows.pieces):
+        paths = ", ".join(_text(piece.file.path) for piece in rows.pieces)
+        return f"SELECT {listed} FROM read_parquet([{paths}], hive_partitioning = false)"
+    selects = []
+    for piece in rows.pieces:
+        where = "" if piece.rows is None else "WHERE file_row_number BETWEEN {} AND {}"
+        path = _text(piece.file.path)
+        selects.append(
+            f"SELECT {listed} FROM read_parquet({path}, hive_partitioning = false) "
+            + where.format(*(piece.rows or ()))
+        )
+    return " UNION ALL ".join(selects)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _watched(stream: pa.RecordBatchReader, caught: list[MillraceError]) -> Iterator[pa.RecordBatch]:

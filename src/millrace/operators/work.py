@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.operators.engine import Engine
+from millrace.operators.inputs import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,11 @@ class PassOn:
     """Rows as they come."""
 
     def rows(
-        self, inputs: Sequence[pa.RecordBatchReader], config: Config, spill_folder: str
+        self, inputs: Sequence[Input], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the one input."""
         del config, spill_folder
-        yield from inputs[0]
+        yield from inputs[0].stream()
 
     def describe(self) -> dict[str, Any]:
         """All that decides the rows."""
@@ -37,7 +38,7 @@ class Query:
     time_zone: str
 
     def rows(
-        self, inputs: Sequence[pa.RecordBatchReader], config: Config, spill_folder: str
+        self, inputs: Sequence[Input], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the query."""
         engine = Engine(
@@ -45,7 +46,7 @@ class Query:
             spill_folder=spill_folder,
             time_zone=self.time_zone,
         )
-        named = {f"input_{number}": stream for number, stream in enumerate(inputs)}
+        named = {f"input_{number}": one for number, one in enumerate(inputs)}
         return engine.run(self.sql, named, self.schema)
 
     def describe(self) -> dict[str, Any]:

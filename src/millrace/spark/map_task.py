@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
@@ -27,7 +28,9 @@ from millrace.ids import (
     StageId,
 )
 from millrace.keys import Partitioner
+from millrace.operators.inputs import Input
 from millrace.operators.work import PassOn, Work
+from millrace.scan.native import native_rows
 from millrace.scan.source import Reader, has_content
 from millrace.scan.splits import MapInput
 from millrace.shuffle import layout, reuse
@@ -211,7 +214,7 @@ def finished_results(table: pa.Table) -> list[Result]:
 
 def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Failed:
     folder, agent, store = stage.folders.here(stage.config)
-    fault("shuffle.task.start")
+    fault("shuffle.task.start", stage.stage_id)
     done = _finished(stage, store, task)
     if done is not None:
         return Result(map_task=task.map_task, folder=folder, agent=agent, ran=False, index=done)
@@ -219,8 +222,8 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Fai
     if task.made_from is not None:
         made = Provenance(made_from=task.made_from, recent=task.recent)
     try:
-        streams = [inputs.open(part) for part in task.parts]
-        rows = task.work.rows(streams, stage.config, store.path(layout.SPILL))
+        opened = [inputs.open(part) for part in task.parts]
+        rows = task.work.rows(opened, stage.config, store.path(layout.SPILL))
         index = _write(stage, store, task.map_task, rows, made)
     except LOSSES:
         lost = inputs.find_lost(task)
@@ -251,17 +254,22 @@ class _Inputs:
     def __exit__(self, *_: object) -> None:
         self._agents.close()
 
-    def open(self, part: FilePart | ShufflePart) -> pa.RecordBatchReader:
-        """The rows of a part, as a stream."""
-        match part:
-            case FilePart(reader, inputs):
-                size = max(1, self._stage.config.task_memory_bytes_max // 16)
-                rows = (batch for one in inputs for batch in reader.batches(one, size))
-                return pa.RecordBatchReader.from_batches(reader.schema, rows)
-            case ShufflePart():
-                shuffle = self._read(part)
-                rows = (batch for number in part.partitions for batch in shuffle.batches(number))
-                return pa.RecordBatchReader.from_batches(shuffle.schema, rows)
+    def open(self, part: FilePart | ShufflePart) -> Input:
+        """The rows of a part."""
+        if isinstance(part, ShufflePart):
+            return Input(partial(self._shuffled, part))
+        native = partial(native_rows, part.reader, part.inputs)
+        return Input(partial(self._from_files, part), native)
+
+    def _from_files(self, part: FilePart) -> pa.RecordBatchReader:
+        size = max(1, self._stage.config.task_memory_bytes_max // 16)
+        rows = (batch for one in part.inputs for batch in part.reader.batches(one, size))
+        return pa.RecordBatchReader.from_batches(part.reader.schema, rows)
+
+    def _shuffled(self, part: ShufflePart) -> pa.RecordBatchReader:
+        shuffle = self._read(part)
+        rows = (batch for number in part.partitions for batch in shuffle.batches(number))
+        return pa.RecordBatchReader.from_batches(shuffle.schema, rows)
 
     def find_lost(self, task: StageTask) -> tuple[Lost, ...]:
         """All that a task cannot read of earlier stages."""
@@ -269,9 +277,7 @@ class _Inputs:
             lost
             for part in task.parts
             if isinstance(part, ShufflePart)
-            for lost in find_lost(
-                self._sources[part.source].of_outputs(part.outputs), part.partitions
-            )
+            for lost in find_lost(self._read(part), part.partitions)
         )
 
     def _read(self, part: ShufflePart) -> Shuffle:

@@ -16,8 +16,8 @@ from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
 from millrace.operators.engine import engine_version
 from millrace.operators.sql import query
-from millrace.operators.work import Query
-from millrace.plan.nodes import Scan, leaves
+from millrace.operators.work import PassOn, Query, Work
+from millrace.plan.nodes import Node, ReadStage, Scan, leaves
 from millrace.plan.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.stages import Stage
 from millrace.shuffle import reader
@@ -94,7 +94,7 @@ def _parts_of(source: Shuffle, placement: ByRange, config: Config) -> int:
 def _task(
     number: MapTask, share: Share, by: Partitioner, sources: Sequence[Shuffle], zone: str
 ) -> StageTask:
-    work = Query(sql=query(share.root), schema=share.root.schema, time_zone=zone)
+    work = _work(share.root, zone)
     inputs: list[dict[str, Any]] = []
     size = 0
     recent: dict[str, str] = {}
@@ -107,13 +107,14 @@ def _task(
                     recent |= one.recent()
             case ShufflePart(source=source):
                 consumed = _consumed(sources[source], part)
-                inputs.append({"path": _label(work.sql, part), "consumed": consumed})
+                inputs.append({"path": _label(work, part), "consumed": consumed})
                 size += _bytes(sources[source].manifest, part)
     scans = [leaf.source.describe() for leaf in leaves(share.root) if isinstance(leaf, Scan)]
     made_from = {
         "inputs": inputs,
         "work": work.describe(),
         "scans": scans,
+        "columns": [[field.name, str(field.type)] for field in share.root.schema],
         "partitioner": dict(by.describe()),
         "versions": {**versions(), "duckdb": engine_version()},
     }
@@ -125,6 +126,13 @@ def _task(
         work=work,
         recent=recent,
     )
+
+
+def _work(root: Node, zone: str) -> Work:
+    """What a task does with the rows it reads. Rows that are only passed on meet no engine."""
+    if isinstance(root, Scan | ReadStage):
+        return PassOn()
+    return Query(sql=query(root), schema=root.schema, time_zone=zone)
 
 
 def _consumed(shuffle: Shuffle, part: ShufflePart) -> list[list[Any]]:
@@ -144,8 +152,8 @@ def _bytes(manifest: Manifest, part: ShufflePart) -> int:
     return sum(manifest.partition_bytes[number] for number in part.partitions)
 
 
-def _label(sql: str, part: ShufflePart) -> str:
+def _label(work: Work, part: ShufflePart) -> str:
     """A name for what is read, the same in every run of the same query."""
-    digest = hashlib.blake2b(sql.encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(str(work.describe()).encode(), digest_size=8).hexdigest()
     outputs = "" if part.outputs is None else f" of map tasks {list(part.outputs)}"
     return f"stage read {part.source} of {digest}, partitions {list(part.partitions)}{outputs}"

@@ -10,6 +10,7 @@ import pytest
 
 from millrace.errors import DataLost, TaskFailed
 from millrace.operators.engine import Engine
+from millrace.operators.inputs import Input
 
 SCHEMA = pa.schema([("k", pa.int64())])
 
@@ -25,7 +26,7 @@ def test_an_input_that_is_lost_half_way_is_lost_and_not_short(tmp_path: Path, sq
     stream = pa.RecordBatchReader.from_batches(SCHEMA, cut_off())
 
     with pytest.raises(DataLost, match=r"part-3\.ipc is gone"):
-        list(engine.run(sql, {"input_0": stream}, SCHEMA))
+        list(engine.run(sql, {"input_0": Input(lambda: stream)}, SCHEMA))
 
 
 def test_a_query_that_fails_says_which(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""What a task's work reads: rows as a stream, or files that the engine reads by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.scan.native import NativeRows
+
+
+def _not_native() -> NativeRows | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input. Nothing is opened before `stream` or `native` is called, and only one of them."""
+
+    stream: Callable[[], pa.RecordBatchReader]
+    native: Callable[[], NativeRows | None] = _not_native
