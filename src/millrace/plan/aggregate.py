@@ -44,6 +44,11 @@ class Aggregate(OverOne):
         """The keys."""
         return (self.keys,)
 
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on keys: they take out whole groups."""
+        whole = self.keys and columns <= set(self.keys)
+        return ({name: name for name in columns} if whole else None,)
+
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys and what is calculated with."""
         del wanted

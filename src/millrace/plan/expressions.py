@@ -11,21 +11,26 @@ Spark in ANSI mode does; everything else is refused when it is written down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.plan.columns import Columns
-from millrace.plan.reader import canonical, read
+from millrace.plan.reader import canonical, read, with_names
 from millrace.plan.terms import Refused, Term, as_type, quoted
-from millrace.plan.types import SqlType, from_arrow
+from millrace.plan.types import BOOLEAN, SqlType, from_arrow
 from millrace.plan.walk import CAST_NAMES, Walker
 
 __all__ = ["Expression", "parse", "parse_named", "quoted"]
+
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+"""Texts and names in DuckDB's SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,21 @@ class Expression:
     columns: frozenset[str]
     text: str
     raises: bool = False
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it is."""
+        return len(self.columns) == 1 and self.sql == quoted(next(iter(self.columns)))
+
+    def renamed(self, names: Mapping[str, str]) -> Expression:
+        """The same over columns of other names."""
+        quotes = {quoted(old): quoted(new) for old, new in names.items()}
+        return replace(
+            self,
+            sql=_QUOTED.sub(lambda found: quotes.get(found[0], found[0]), self.sql),
+            columns=frozenset(names.get(name, name) for name in self.columns),
+            text=with_names(self.text, names),
+        )
 
 
 @contextmanager
@@ -62,6 +82,30 @@ def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
         if isinstance(tree, exp.Alias):
             raise Refused("a name has no place here", found=text, fix="leave out AS")
         return expression(tree, Walker(columns_of(schema)).walk(tree))
+
+
+def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Expression]:
+    """A condition as parts that all have to be true; in one part if one of them could fail."""
+    whole = parse(text, schema, call=call)
+    if whole.type != BOOLEAN:
+        raise UserError(f"{call} is not a condition\n  found: {whole.type}, expected: boolean")
+    with worded(call):
+        trees = [*_parts(read(text))]
+        if whole.raises or len(trees) == 1:
+            return [whole]
+        return [expression(tree, Walker(columns_of(schema)).walk(tree)) for tree in trees]
+
+
+def _parts(tree: exp.Expression) -> Iterator[exp.Expression]:
+    """What is joined by AND."""
+    match tree:
+        case exp.And(this=exp.Expression() as left, expression=exp.Expression() as right):
+            yield from _parts(left)
+            yield from _parts(right)
+        case exp.Paren() if isinstance(tree.this, exp.And):
+            yield from _parts(tree.this)
+        case _:
+            yield tree
 
 
 def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, Expression]]:

@@ -84,6 +84,27 @@ class Join(Node):
         """The keys of each side."""
         return (self.left_keys, self.right_keys)
 
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on one side that the join keeps, or on keys."""
+        found = {c.name: c for c in self.columns}
+        pairs = dict(zip(self.left_keys, self.right_keys, strict=True))
+        left: dict[str, str] | None = {}
+        right: dict[str, str] | None = {}
+        for name in columns:
+            column = found[name]
+            if left is not None and column.side != "right":
+                left[name] = column.source
+            else:
+                left = None
+            if right is not None and column.side != "left":
+                right[name] = column.source if column.side == "right" else pairs[column.source]
+            else:
+                right = None
+        return (
+            left if self.how in KEEPS_LEFT else None,
+            right if self.how in KEEPS_RIGHT else None,
+        )
+
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """Keys, wanted columns, and what the condition is about."""
         some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]

@@ -67,6 +67,14 @@ class Node(ABC):
         """In how many partitions its rows come; None if that is known only at run time."""
         return partitions_of(self.lies)
 
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """For each child, how it names these columns if a filter on them can be done there instead.
+
+        None for a child that is not to be filtered; if for all, the filter has to stay above.
+        """
+        del columns
+        return tuple(None for _ in self.children)
+
     def requires_shuffle(self) -> bool:
         """Whether it looks at rows of more than one task."""
         return False
@@ -161,14 +169,20 @@ class Project(OverOne):
     @property
     def passed_on(self) -> dict[str, str]:
         """Columns of the child that are passed on as they are, with their new names."""
-        bare = {e.sql: name for name, e in reversed(self.columns)}
-        names = self.child.schema.names
-        return {name: bare[quoted(name)] for name in names if quoted(name) in bare}
+        bare = [(e.columns, name) for name, e in reversed(self.columns) if e.is_column]
+        return {source: name for (source,), name in bare}
 
     @property
     def lies(self) -> Placement | None:
         """As the child, under the new names."""
         return renamed(self.child.lies, self.passed_on)
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on columns that are passed on."""
+        bare = {name: e.columns for name, e in self.columns if e.is_column}
+        if not columns <= bare.keys():
+            return (None,)
+        return ({name: next(iter(bare[name])) for name in columns},)
 
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What the wanted columns are calculated from."""
@@ -252,6 +266,10 @@ class Union(Node):
         alike = all(one.lies == first for one in self.inputs[1:])
         return renamed(first, {name: name for name in self.columns}) if alike else None
 
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Any filter, on every side."""
+        return tuple({name: name for name in columns} for _ in self.inputs)
+
     @property
     def branches(self) -> tuple[Node, ...]:
         """Its sides, each with just the columns of the union."""
@@ -273,6 +291,10 @@ class Repartition(OverOne):
 
     child: Node
     placement: Placement
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Any filter, unless the rows are to be kept as they are."""
+        return (None if isinstance(self.placement, InPlace) else {name: name for name in columns},)
 
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What is wanted and what rows are placed by; all columns of what others will read too."""

@@ -7,6 +7,7 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import sqlglot.errors
@@ -109,6 +110,19 @@ def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
 
 def _like(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end)
+
+
+def with_names(sql: str, names: Mapping[str, str]) -> str:
+    """An expression with other names for columns, always written the same way."""
+    if all(old == new for old, new in names.items()):
+        return sql
+
+    def renamed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and node.name in names:
+            return exp.column(exp.to_identifier(names[node.name]))
+        return node
+
+    return canonical(read(sql).transform(renamed))
 
 
 def canonical(tree: exp.Expression) -> str:

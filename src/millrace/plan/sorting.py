@@ -51,6 +51,10 @@ class Sort(OverOne):
         """An order is one of all rows."""
         return True
 
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Any filter, unless it is the first rows that are wanted."""
+        return ({name: name for name in columns} if self.rows is None else None,)
+
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What is wanted and what is sorted by."""
         return self, (wanted | {key.column for key in self.order},)

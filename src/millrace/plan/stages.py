@@ -12,6 +12,7 @@ from millrace.plan.exchanges import Sizes, fits_one_task, insert_exchanges
 from millrace.plan.nodes import Exchange, Node, ReadStage, Scan, Union, leaves, with_new_children
 from millrace.plan.placement import Placement
 from millrace.plan.pruning import prune
+from millrace.plan.pushdown import push_filters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,7 @@ class Stage:
 
 def plan_stages(plan: Node, sizes: Sizes) -> list[Stage]:
     """The stages that a plan is run in."""
-    pruned = prune(plan)
+    pruned = prune(push_filters(plan))
     return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
 
 

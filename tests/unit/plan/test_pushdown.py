@@ -1,0 +1,129 @@
+"""Where filters end up: as near to the scans as the rows allow."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.plan.test_stages import scan, stages
+
+from millrace.dataset import Dataset
+from millrace.plan.expressions import parse
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Dataset:
+    table = pa.table({"cust": range(100), "amount": range(100), "note": ["x"] * 100})
+    pq.write_table(table, tmp_path / "orders.parquet")
+    return scan(tmp_path / "orders.parquet")
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Dataset:
+    pq.write_table(pa.table({"cust": range(50), "nation": ["n"] * 50}), tmp_path / "c.parquet")
+    return scan(tmp_path / "c.parquet")
+
+
+def filters(dataset: Dataset) -> list[str]:
+    """Filters with what stands directly below each."""
+    lines = [line.strip() for line in stages(dataset)]
+    return [
+        f"{line} | {below.split(',')[0]}"
+        for line, below in pairwise(lines)
+        if line.startswith("filter")
+    ]
+
+
+def test_parts_of_a_filter_go_to_the_side_they_are_about(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = orders.join(customers, on="cust")
+
+    assert filters(joined.filter("amount > 3 AND nation = 'n' AND note < nation")) == [
+        "filter amount > 3 | scan parquet",
+        "filter nation = 'n' | scan parquet",
+        "filter note < nation | inner join on cust = cust",
+    ]
+
+
+def test_a_filter_on_a_key_goes_to_both_sides(orders: Dataset, customers: Dataset) -> None:
+    inner = orders.join(customers, on="cust").filter("cust > 3")
+    left = orders.join(customers, on="cust", how="left").filter("cust > 3")
+    full = orders.join(customers, on="cust", how="full").filter("cust > 3")
+
+    assert filters(inner) == ["filter cust > 3 | scan parquet"] * 2
+    assert filters(left) == ["filter cust > 3 | scan parquet"]
+    assert filters(full) == ["filter cust > 3 | full join on cust = cust"]
+
+
+def test_what_an_outer_join_fills_with_null_is_filtered_above_it(
+    orders: Dataset, customers: Dataset
+) -> None:
+    left = orders.join(customers, on="cust", how="left").filter("nation IS NULL")
+    right = orders.join(customers, on="cust", how="right").filter("amount IS NULL")
+
+    assert filters(left) == ["filter nation IS NULL | left join on cust = cust"]
+    assert filters(right) == ["filter amount IS NULL | right join on cust = cust"]
+
+
+def test_a_filter_follows_a_column_under_its_other_name(orders: Dataset) -> None:
+    renamed = orders.rename(amount="sum", cust="amount").filter("sum > 3 AND note != '\"sum\"'")
+
+    assert filters(renamed) == [
+        "filter amount > 3 | filter note <> '\"sum\"'",
+        "filter note <> '\"sum\"' | scan parquet",
+    ]
+
+
+def test_a_renamed_expression_keeps_texts_that_look_like_names() -> None:
+    schema = pa.schema({"a": pa.string(), "b": pa.string()})
+
+    found = parse("a = '\"a\"' AND b = 'it''s \"b\"'", schema, call="").renamed(
+        {"a": "b", "b": "c"}
+    )
+
+    assert found.columns == {"b", "c"}
+    assert "'\"a\"'" in found.sql
+    assert '"c"' in found.sql
+
+
+def test_a_filter_on_keys_goes_below_the_groups_and_others_do_not(orders: Dataset) -> None:
+    grouped = orders.group_by("cust").agg(n="count(*)")
+
+    assert filters(grouped.filter("cust > 3")) == ["filter cust > 3 | scan parquet"]
+    assert filters(grouped.filter("n > 3")) == ["filter n > 3 | final aggregate by cust: COUNT(*)"]
+    assert filters(orders.agg(n="count(*)").filter("1 > 2")) == [
+        "filter 1 > 2 | final aggregate: COUNT(*)"
+    ]
+
+
+def test_filters_stay_behind_what_they_must_not_pass(orders: Dataset) -> None:
+    assert filters(orders.durable().filter("cust > 3")) == ["filter cust > 3 | read stage 0"]
+    assert filters(orders.limit(9).filter("cust > 3")) == ["filter cust > 3 | limit 9"]
+    assert filters(orders.sort("cust").limit(9).filter("cust > 3")) == [
+        "filter cust > 3 | sort by cust"
+    ]
+    assert filters(orders.with_columns(cust="cust + 1").filter("cust > 3"))[0].startswith(
+        "filter cust > 3 | project"
+    )
+
+
+def test_filters_pass_sorts_unions_and_repartitions(orders: Dataset) -> None:
+    assert filters(orders.sort("cust").filter("cust > 3")) == ["filter cust > 3 | scan parquet"]
+    assert (
+        filters(orders.union(orders).filter("cust > 3")) == ["filter cust > 3 | scan parquet"] * 2
+    )
+    assert filters(orders.repartition(3).filter("cust > 3")) == ["filter cust > 3 | scan parquet"]
+
+
+def test_a_filter_that_could_fail_is_not_moved_to_rows_it_was_not_written_for(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = orders.join(customers, on="cust", how="semi")
+
+    assert filters(joined.filter("100 DIV amount > 3")) == [
+        "filter 100 DIV amount > 3 | semi join on cust = cust"
+    ]
