@@ -1,0 +1,94 @@
+"""Changes a join when its smaller side was measured: one that came out small is read by all tasks.
+
+The larger side then stays where it is: its stage is not run, and its work moves into the join's
+stage. Invariant: the choice follows from measured sizes alone, so that the same rows always lead to
+the same stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from millrace.plan.aggregate import PartialAggregate
+from millrace.plan.exchanges import EVERYWHERE, scanned_bytes
+from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
+from millrace.plan.nodes import Filter, Node, Project, ReadStage
+from millrace.plan.placement import ByHash
+from millrace.plan.stages import Stage
+
+_Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptable:
+    """A join whose smaller side, once measured, may spare the larger side its exchange."""
+
+    reader: int
+    small: int
+    large: int
+    small_side: _Side
+
+
+def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
+    """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
+    found = []
+    for stage in stages:
+        join = _join_of(stage.root)
+        if join is None:
+            continue
+        left, right = (side for side in join.children if isinstance(side, ReadStage))
+        sides: list[tuple[_Side, int, int]] = []
+        if join.how in KEEPS_LEFT:
+            sides.append(("right", right.stage, left.stage))
+        if join.how in KEEPS_RIGHT:
+            sides.append(("left", left.stage, right.stage))
+        if sides:
+            side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
+            found.append(Adaptable(stage.number, small, large, side))
+    return found
+
+
+def adapt(stages: Sequence[Stage], choice: Adaptable) -> Stage:
+    """The stage of the join, with the larger side's work in it and the small side read by all."""
+    reader, large = stages[choice.reader], stages[choice.large]
+    join = _join_of(reader.root)
+    assert join is not None, "only what was found adaptable is adapted"
+    small = join.right if choice.small_side == "right" else join.left
+    assert isinstance(small, ReadStage), "as above"
+    whole = replace(small, placement=EVERYWHERE)
+    sides = (large.root, whole) if choice.small_side == "right" else (whole, large.root)
+    return replace(reader, root=_replaced(reader.root, join, join.with_children(*sides)))
+
+
+def is_small(choice: Adaptable, measured: Mapping[int, int], limit: int) -> bool:
+    """Whether the smaller side was measured and every task can read it whole."""
+    return measured.get(choice.small, limit + 1) <= limit
+
+
+def _join_of(node: Node) -> Join | None:
+    """The join of two exchanged sides, if nothing above it relies on how its rows lie."""
+    match node:
+        case Join(left=ReadStage(placement=ByHash()), right=ReadStage(placement=ByHash())):
+            return node
+        case Project(child=child) | Filter(child=child) | PartialAggregate(child=child):
+            return _join_of(child)
+        case Join(left=left, right=right) if is_broadcast(right):
+            return _join_of(left)
+        case Join(left=left, right=right) if is_broadcast(left):
+            return _join_of(right)
+        case _:
+            return None
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    return node.with_children(*(_replaced(child, old, new) for child in node.children))
+
+
+def _scanned(stages: Sequence[Stage], number: int) -> int:
+    """How many bytes of files a stage and all below it read."""
+    stage = stages[number]
+    return scanned_bytes(stage.root) + sum(_scanned(stages, below) for below in stage.reads)
