@@ -2,7 +2,8 @@
 
 `fault("shuffle.write.before_index")` does nothing unless the environment variable `MILLRACE_FAULT`
 names that point. Then the process is killed on the spot, as by SIGKILL, or, with `name:action`,
-does what the action says. `millrace.testing.faults` has the other half.
+does what the action says. `name@2` is that point in stage 2 alone. `@path` is a file that says all
+this, so that a process can be armed while it runs. `millrace.testing.faults` has the other half.
 """
 
 from __future__ import annotations
@@ -16,14 +17,24 @@ VARIABLE: Final = "MILLRACE_FAULT"
 ONCE_VARIABLE: Final = "MILLRACE_FAULT_ONCE"
 
 
-def fault(point: str) -> None:
+def fault(point: str, stage: int | None = None) -> None:
     """Fail here if the environment asks for it. Costs one dictionary look-up otherwise."""
     armed = os.environ.get(VARIABLE)
     if armed is None:
         return
+    if armed.startswith("@"):
+        armed = _read(armed[1:])
     name, _, action = armed.partition(":")
-    if name == point and _first_time():
+    if name in (point, f"{point}@{stage}") and _first_time():
         _act(action or "kill")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 def _first_time() -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from millrace.errors import Corrupt, DataLost, MillraceError, UserError
+from millrace.faults import fault
 from millrace.ids import AttemptId, FolderId, QueryId, StageId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
@@ -240,6 +241,7 @@ class Shuffle:
         )
         for data in self._data(wanted):
             yield from reader.decode(data, self.schema, columns)
+            fault("shuffle.read.after_output", self.stage_id)
 
     def _data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
         """The bytes of parts that have rows: those here mapped, others fetched many at a time."""

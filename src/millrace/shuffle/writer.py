@@ -89,8 +89,8 @@ def write_map_output(
         raise _exists(store, attempt, "has files already")
     try:
         partitioner.check(plain)
-        metas = _write_payload(store.path(folder), batches, plain, partitioner, config)
-        fault("shuffle.write.before_index")
+        metas = _write_payload(store, attempt, batches, plain, partitioner, config)
+        fault("shuffle.write.before_index", attempt.task.stage_id)
         index = MapTaskIndex(
             id=attempt,
             created_at_ms=now_ms(),
@@ -110,17 +110,19 @@ def write_map_output(
         with contextlib.suppress(StorageError):
             store.discard(folder)
         raise
-    fault("shuffle.write.after_index")
+    fault("shuffle.write.after_index", attempt.task.stage_id)
     return index
 
 
 def _write_payload(
-    folder: str,
+    store: LocalStore,
+    attempt: AttemptId,
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     partitioner: Partitioner,
     config: Config,
 ) -> list[PartitionMeta]:
+    folder = store.path(layout.attempt_folder(attempt))
     one_file = partitioner.partitions > config.part_files_max
     kind = OneFile if one_file else PartFiles
     payload: Payload = kind(folder, schema, partitioner.partitions, config)
@@ -133,7 +135,7 @@ def _write_payload(
         for split in split_stream(conformed, partitioner, gather_bytes):
             with storage_errors(doing):
                 payload.write(split)
-            fault("shuffle.write.after_split")
+            fault("shuffle.write.after_split", attempt.task.stage_id)
         with storage_errors(doing):
             metas = payload.finish()
     except BaseException:
@@ -161,7 +163,7 @@ def _create_index(store: LocalStore, index: MapTaskIndex, *, sync: bool) -> None
     for name, data in ((layout.INDEX_JSON, payload), (layout.INDEX_BIN, encode_bin(payload))):
         if not store.create(f"{folder}/{name}", data, sync=sync):
             raise _exists(store, index.id, f"has an {name} already")
-        fault("shuffle.write.between_indexes")
+        fault("shuffle.write.between_indexes", index.id.task.stage_id)
     if sync:
         store.sync_folders(folder)
 

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import DataLost
+from millrace.faults import fault
 from millrace.ids import QueryId
+from millrace.plan.adapting import Course
 from millrace.plan.exchanges import Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
@@ -73,6 +75,7 @@ class QueryRun:
                 return self._round()
             except OutputsLost as error:
                 self._note(error.lost)
+                fault("dataset.driver.before_repair")
 
     @property
     def reports(self) -> tuple[RunReport, ...]:
@@ -119,15 +122,24 @@ class QueryRun:
         place, stages = self._place, self._stages
         run = begin_run(self._spark, place, explain(stages), {"stages": len(stages)})
         self._done = {}
+        course = Course(stages, broadcast_bytes_max=place.config.broadcast_bytes_max)
         with runs.heartbeat(place.store, run.query_id, place.config):
             run_all(
-                [frozenset(stage.reads) for stage in stages],
-                lambda number: self._job(run.query_id, stages[number]),
+                course.waits(),
+                lambda number: self._next(run.query_id, course, number),
                 at_once_max=place.config.stages_at_once_max,
             )
         return self._done[stages[-1].number]
 
+    def _next(self, query_id: QueryId, course: Course, number: int) -> Job:
+        measured = {n: sum(done.manifest.partition_bytes) for n, done in self._done.items()}
+        stage = course.stage(number, measured)
+        if stage is None:
+            return Job(number, frozenset(), lambda _: None)
+        return self._job(query_id, stage)
+
     def _job(self, query_id: QueryId, stage: Stage) -> Job:
+        fault("dataset.driver.before_stage", stage.number)
         before = lies_right_already(stage, self._done, self._place.config)
         if before is not None:
             return Job(stage.number, frozenset(), partial(self._take_over, stage.number, before))
@@ -146,6 +158,7 @@ class QueryRun:
 
         def run(stop: Stop) -> None:
             self._done[stage.number] = run_stage(self._spark, self._place, work, check=stop.check)
+            fault("dataset.driver.after_stage", stage.number)
 
         made_from = [task.made_from for task in work.tasks if task.made_from is not None]
         return Job(stage.number, frozenset(map(fingerprint, made_from)), run)

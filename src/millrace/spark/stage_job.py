@@ -143,9 +143,9 @@ def decide(
         partition_bytes=tuple(size.tolist()),
         choices=choices,
     )
-    fault("shuffle.driver.before_manifest")
+    fault("shuffle.driver.before_manifest", stage.stage_id)
     runs.write_manifest(place.store, decided, sync=place.config.sync)
-    fault("shuffle.driver.after_manifest")
+    fault("shuffle.driver.after_manifest", stage.stage_id)
     cleanup.sweep_stage(place.store, stage.query_id, stage.stage_id)
     return Shuffle(
         manifest=decided,
@@ -175,7 +175,7 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
                 found[task.map_task] = index
     relied = [index.id for index in found.values()]
     runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
-    fault("shuffle.driver.after_rely")
+    fault("shuffle.driver.after_rely", work.stage.stage_id)
     for number, index in found.items():
         if reuse.is_whole(place.store, index):
             work.done[number] = Result(
@@ -229,7 +229,7 @@ def _run_missing(
             progress.look()
 
         table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=watch)
-    fault("shuffle.driver.after_tasks")
+    fault("shuffle.driver.after_tasks", stage.stage_id)
     lost: list[Lost] = []
     for result in map_task.decode_results(table):
         match result:

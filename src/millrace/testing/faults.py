@@ -19,11 +19,15 @@ POINTS: Final = (
     "shuffle.write.before_index",
     "shuffle.write.between_indexes",
     "shuffle.write.after_index",
+    "shuffle.read.after_output",
     "shuffle.task.start",
     "shuffle.driver.after_rely",
     "shuffle.driver.after_tasks",
     "shuffle.driver.before_manifest",
     "shuffle.driver.after_manifest",
+    "dataset.driver.before_stage",
+    "dataset.driver.after_stage",
+    "dataset.driver.before_repair",
     "shuffle.cleanup.after_mark",
     "shuffle.cleanup.after_claims",
     "agent.start.before_endpoint",
@@ -35,6 +39,7 @@ def armed(
     point: str,
     action: str = "kill",
     *,
+    stage: int | None = None,
     once: str | os.PathLike[str] | None = None,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -43,13 +48,15 @@ def armed(
     Args:
         point: one of `POINTS`.
         action: "kill", "raise" (no space left on device) or "sleep=SECONDS".
+        stage: only in this stage of a run; in any by default.
         once: a file that does not exist yet; only the first process to reach the point fails.
         base: environment to start from; this process's own by default.
     """
     if point not in POINTS:
         raise ValueError(f"no fault point {point!r}; known: {', '.join(POINTS)}")
     environment = dict(os.environ if base is None else base)
-    environment[VARIABLE] = f"{point}:{action}"
+    where = point if stage is None else f"{point}@{stage}"
+    environment[VARIABLE] = f"{where}:{action}"
     if once is not None:
         environment[ONCE_VARIABLE] = os.fspath(once)
     return environment
