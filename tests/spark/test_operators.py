@@ -174,3 +174,21 @@ def test_rows_that_are_only_passed_on_are_told_apart_by_their_columns(
     assert found.run()[0].reused == 0
     expected = spark.read.parquet(tables[0]).select("s", "f").toArrow()
     assert rows_of(found.collect()) == rows_of(expected)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "semi", "anti"])
+def test_a_side_that_comes_out_small_spares_the_other_its_exchange(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str], how: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP.with_options(broadcast_bytes_max=12_000))
+    many = ws.read_parquet(tables[0])
+    few = many.filter("v = 7").select("k", "v AS w")
+    frame = spark.read.parquet(tables[0])
+    small = frame.filter("v = 7").selectExpr("k", "v AS w")
+    query = few.join(many, on="k", how=how) if how == "right" else many.join(few, on="k", how=how)
+
+    reports = query.run()
+
+    theirs = small.join(frame, "k", how) if how == "right" else frame.join(small, "k", how)
+    assert min(report.map_tasks for report in reports) == 0
+    assert rows_of(query.collect()) == rows_of(theirs.toArrow())

@@ -62,9 +62,30 @@ def adapt(stages: Sequence[Stage], choice: Adaptable) -> Stage:
     return replace(reader, root=_replaced(reader.root, join, join.with_children(*sides)))
 
 
-def is_small(choice: Adaptable, measured: Mapping[int, int], limit: int) -> bool:
-    """Whether the smaller side was measured and every task can read it whole."""
-    return measured.get(choice.small, limit + 1) <= limit
+class Course:
+    """The stages of a plan as they are run: some change, some are left out, as others come out."""
+
+    def __init__(self, stages: Sequence[Stage], *, broadcast_bytes_max: int) -> None:
+        self._stages = list(stages)
+        self._choices = adaptable(stages)
+        self._limit = broadcast_bytes_max
+
+    def waits(self) -> list[frozenset[int]]:
+        """For each stage, those that have to be finished or left out before it is looked at."""
+        return [
+            frozenset(stage.reads) | {c.small for c in self._choices if c.large == stage.number}
+            for stage in self._stages
+        ]
+
+    def stage(self, number: int, measured: Mapping[int, int]) -> Stage | None:
+        """The stage as it is to be run, given the bytes of those before it; None to leave out."""
+        small = [c for c in self._choices if measured.get(c.small, self._limit + 1) <= self._limit]
+        for choice in small:
+            if choice.reader == number:
+                self._stages[number] = adapt(self._stages, choice)
+        if any(choice.large == number for choice in small):
+            return None
+        return self._stages[number]
 
 
 def _join_of(node: Node) -> Join | None:

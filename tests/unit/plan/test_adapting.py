@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
 from millrace.dataset import Dataset
-from millrace.plan.adapting import Adaptable, adapt, adaptable, is_small
+from millrace.plan.adapting import Adaptable, Course, adapt, adaptable
 from millrace.plan.stages import Stage, explain, plan_stages
 
 
@@ -80,10 +79,45 @@ def test_a_join_that_others_rely_on_for_where_its_rows_lie_is_left_alone(
     assert len(adaptable(planned(joined.group_by("nation").agg(n="count(*)")))) == 1
 
 
-def test_small_is_what_was_measured_to_be_so() -> None:
-    choice = Adaptable(reader=2, small=1, large=0, small_side="right")
+def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
+    orders: Dataset, customers: Dataset
+) -> None:
+    stages = planned(orders.join(customers, on="cust"))
+    course = Course(stages, broadcast_bytes_max=10)
 
-    assert is_small(choice, {1: 10}, 10)
-    assert not is_small(choice, {1: 11}, 10)
-    assert not is_small(choice, {}, 10)
-    assert not is_small(replace(choice, small=3), {1: 10}, 10)
+    assert course.waits() == [{1}, set(), {0, 1}]
+    assert course.stage(1, {}) is stages[1]
+    assert course.stage(0, {1: 10}) is None
+    changed = course.stage(2, {1: 10})
+    assert changed is not None
+    assert changed.reads == (1,)
+
+
+def test_sides_that_are_both_large_are_both_exchanged(orders: Dataset, customers: Dataset) -> None:
+    stages = planned(orders.join(customers, on="cust"))
+    course = Course(stages, broadcast_bytes_max=10)
+
+    assert [course.stage(n, {0: 99, 1: 11}) for n in range(3)] == stages
+
+
+def test_joins_of_joins_change_one_after_the_other(orders: Dataset, customers: Dataset) -> None:
+    names = customers.rename(nation="name", cust="amount")
+    query = orders.join(customers, on="cust").join(names, on="amount").select("name", "nation")
+    stages = planned(query)
+    course = Course(stages, broadcast_bytes_max=10)
+    inner, outer = adaptable(stages)
+
+    assert (outer.large, inner.reader) == (inner.reader, outer.large)
+    measured = {inner.small: 1, outer.small: 1}
+    assert course.stage(inner.large, measured) is None
+    assert course.stage(inner.reader, measured) is None
+    last = course.stage(outer.reader, measured)
+    assert last is not None
+    assert explain([last]).splitlines()[1:] == [
+        "  project name, nation",
+        "    inner join on amount = amount",
+        "      inner join on cust = cust",
+        "        scan parquet, 1 file, columns cust, amount",
+        f"        read all of stage {inner.small}",
+        f"      read all of stage {outer.small}",
+    ]
