@@ -15,14 +15,16 @@ from millrace.errors import UserError
 from millrace.keys import check_partitions
 from millrace.plan.aggregate import Aggregate
 from millrace.plan.aggregates import parse_aggregate
-from millrace.plan.expressions import Expression, parse, parse_named
+from millrace.plan.distinct import DistinctOn
+from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named
 from millrace.plan.joining import plan_join
 from millrace.plan.names import check_columns, check_keys, check_rows
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only, passed_on
 from millrace.plan.ordering import with_order
 from millrace.plan.placement import ByHash, Evenly, InPlace
 from millrace.plan.sorting import Sort, limited
-from millrace.plan.types import BOOLEAN, SqlType, from_arrow
+from millrace.plan.types import SqlType, from_arrow
+from millrace.plan.windowing import plan_window
 from millrace.shuffle.handle import RunReport
 
 
@@ -101,10 +103,10 @@ class Dataset:
     def filter(self, condition: str) -> Dataset:
         """Rows for which the condition is true: `filter("amount > 10")`."""
         call = f"filter({condition!r})"
-        parsed = parse(condition, self.schema, call=call)
-        if parsed.type != BOOLEAN:
-            raise UserError(f"{call} is not a condition\n  found: {parsed.type}, expected: boolean")
-        return self._with(Filter(self.plan, parsed))
+        plan = self.plan
+        for part in parse_conditions(condition, self.schema, call=call):
+            plan = Filter(plan, part)
+        return self._with(plan)
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other."""
@@ -115,10 +117,32 @@ class Dataset:
         """One row for all rows: `agg(total="sum(amount)", n="count(*)")`."""
         return Grouped(self, ()).agg(**aggregates)
 
-    def distinct(self) -> Dataset:
-        """Each row once."""
-        check_keys(self.schema, self.columns, "distinct()")
+    def distinct(self, *columns: str) -> Dataset:
+        """Each row once; with columns, the first row for each distinct value of these."""
+        check_keys(self.schema, columns or self.columns, f"distinct({', '.join(columns)})")
+        if columns:
+            return self._with(DistinctOn(self.plan, columns))
         return self._with(Aggregate(self.plan, tuple(self.columns), ()))
+
+    def window(
+        self,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        frame: str | None = None,
+        **columns: str,
+    ) -> Dataset:
+        """The same rows with new columns, calculated from rows of the same partition.
+
+        `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`. Rows that
+        are equal in the order stay in the order they come in. `frame`, such as "ROWS BETWEEN 2
+        PRECEDING AND CURRENT ROW", counts for aggregates and first, last and nth values; without it
+        they look at the rows up to the current one and its equals or, with no order, at all.
+        """
+        plan = plan_window(
+            self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
+        )
+        return self._with(plan)
 
     def join(
         self,

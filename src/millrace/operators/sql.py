@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from itertools import count
 
+from millrace.operators.window import distinct_query, window_query
 from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate, numbered_calls
 from millrace.plan.aggregates import AggregateExpression
+from millrace.plan.distinct import DistinctOn
 from millrace.plan.join import Join, JoinColumn
 from millrace.plan.nodes import Filter, Limit, Node, Project, Union
 from millrace.plan.sorting import Sort
 from millrace.plan.terms import quoted
+from millrace.plan.window import Window
 
 
 def query(root: Node) -> str:
@@ -41,6 +44,10 @@ def _write(node: Node, steps: list[str], inputs: Iterator[int]) -> str:
 def body_of(node: Node, *rows: str) -> str:
     """The query of one operator over the names of its children's rows."""
     raise AssertionError(f"{type(node).__name__} over {rows} is not part of a stage")
+
+
+body_of.register(Window, window_query)
+body_of.register(DistinctOn, distinct_query)
 
 
 def columns(names: Sequence[str]) -> str:

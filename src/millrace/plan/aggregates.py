@@ -83,6 +83,10 @@ class AggregateCall:
             return _mean(self, _sum(self, self._over), f"count({self._over})")
         return self._plain(self.function)
 
+    def mean(self, total: str, count: str) -> str:
+        """The average, given the SQL of the sum and of the count."""
+        return _mean(self, total, count)
+
     def partials(self, prefix: str) -> list[PartialColumn]:
         """The columns that are calculated before the exchange."""
         assert self.mergeable
@@ -182,7 +186,7 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
         tree = read(text)
         if isinstance(tree, exp.Alias):
             raise Refused("a name has no place here", found=text, fix=f"write agg({name}=...)")
-        collected = _Calls(schema)
+        collected = _Calls(Walker(columns_of(schema)))
         term = Walker(_Outside(), collected.add).walk(tree)
         if not collected.calls:
             raise Refused("there is no aggregate", found=text, fix="use sum, count, min, ...")
@@ -198,6 +202,13 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
             pieces=pieces,
             order=order,
         )
+
+
+def aggregate_call(name: str, node: exp.Anonymous, inner: Walker) -> AggregateCall:
+    """One call by itself; `inner` types what it is over."""
+    collected = _Calls(inner)
+    collected.add(name, node)
+    return collected.calls[0]
 
 
 class _Outside(Columns):
@@ -217,8 +228,8 @@ class _Outside(Columns):
 class _Calls:
     """The calls of one expression, each standing as a mark in the SQL around them."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._inner = Walker(columns_of(schema))
+    def __init__(self, inner: Walker) -> None:
+        self._inner = inner
         self.calls: list[AggregateCall] = []
 
     def add(self, name: str, node: exp.Anonymous) -> Term:

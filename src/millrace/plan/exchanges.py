@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate
+from millrace.plan.distinct import DistinctOn
 from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join
 from millrace.plan.nodes import (
     Exchange,
@@ -88,6 +89,9 @@ def _place(node: Node, sizes: Sizes) -> Node:
             return _place_join(placed, sizes)
         case Sort():
             return _place_sort(placed, sizes)
+        case DistinctOn(child=child, keys=keys) if not brings_together(child.lies, keys):
+            by = ByHash(keys, sizes.partitions(scanned_bytes(placed)))
+            return replace(placed, child=Exchange(placed, by, "rows with equal keys must meet"))
         case Limit(child=child) if child.lies != GATHER:
             return replace(placed, child=Exchange(placed, GATHER, "the first rows of all"))
         case Limit():
