@@ -62,8 +62,7 @@ def insert_exchanges(plan: Node, sizes: Sizes) -> Node:
 def scanned_bytes(node: Node) -> int:
     """How many bytes the scans below read, as far as files tell."""
     if isinstance(node, Scan):
-        whole = len(node.source.schema.names)
-        return node.source.bytes * len(node.columns) // max(1, whole)
+        return node.source.bytes_of(node.columns)
     return sum(scanned_bytes(child) for child in node.children)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,10 +27,14 @@ _TEXT_BLOCK_BYTES: Final = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file says of itself. `row_group_bytes` is None for a file that cannot be cut."""
+    """What a file says of itself. `row_group_bytes` is None for a file that cannot be cut.
+
+    `column_shares` says which part of its bytes a column takes, where the format tells.
+    """
 
     schema: pa.Schema
     row_group_bytes: tuple[int, ...] | None
+    column_shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def footer(kind: str, path: str) -> Footer:
@@ -40,7 +44,7 @@ def footer(kind: str, path: str) -> Footer:
             with pq.ParquetFile(path) as file:
                 meta = file.metadata
                 sizes = (meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-                return Footer(file.schema_arrow, tuple(sizes))
+                return Footer(file.schema_arrow, tuple(sizes), _column_shares(meta))
         return _arrow_footer(path)
 
 
@@ -85,6 +89,20 @@ def is_empty(path: str) -> bool:
     """Whether a text file, once uncompressed, has no byte."""
     with pa.input_stream(path, compression="detect") as stream:
         return not stream.read(1)
+
+
+def _column_shares(meta: pq.FileMetaData) -> dict[str, float]:
+    """By the first row group: looking at all of them would cost more than it tells."""
+    if not meta.num_row_groups:
+        return {}
+    group = meta.row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    total = sum(chunk.total_uncompressed_size for chunk in chunks) or 1
+    shares: dict[str, float] = {}
+    for chunk in chunks:
+        name = chunk.path_in_schema.split(".")[0]
+        shares[name] = shares.get(name, 0.0) + chunk.total_uncompressed_size / total
+    return shares
 
 
 def _read_parquet(

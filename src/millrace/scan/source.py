@@ -35,10 +35,11 @@ class Source:
     @property
     def bytes(self) -> int:
         """Estimated bytes to read."""
-        return sum(
-            shape.file.size if shape.row_group_bytes is None else sum(shape.row_group_bytes)
-            for shape in self.shapes
-        )
+        return sum(shape.bytes for shape in self.shapes)
+
+    def bytes_of(self, columns: Sequence[str]) -> int:
+        """Estimated bytes to read if only some columns are."""
+        return sum(shape.bytes_of(columns, len(self.schema.names)) for shape in self.shapes)
 
     def describe(self) -> dict[str, Any]:
         """What decides the rows beside the files themselves."""
@@ -189,7 +190,11 @@ def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | Non
                 "  to fix: shuffle them apart, or read them with Spark and pass the DataFrame"
             )
     shapes = tuple(
-        FileShape(file=file, row_group_bytes=footer.row_group_bytes)
+        FileShape(
+            file=file,
+            row_group_bytes=footer.row_group_bytes,
+            column_shares=footer.column_shares,
+        )
         for file, footer in zip(listed, footers, strict=True)
     )
     return Source(format=kind, schema=expected, shapes=shapes)

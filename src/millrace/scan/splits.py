@@ -11,8 +11,8 @@ one Spark task.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import xxhash
@@ -22,10 +22,25 @@ from millrace.scan.files import InputFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileShape:
-    """A file and, if it can be cut, the size in bytes of each piece it can be cut into."""
+    """A file and, if it can be cut, the size in bytes of each piece it can be cut into.
+
+    `column_shares` says which part of its bytes a column takes, where the file tells.
+    """
 
     file: InputFile
     row_group_bytes: tuple[int, ...] | None
+    column_shares: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Estimated bytes to read."""
+        return self.file.size if self.row_group_bytes is None else sum(self.row_group_bytes)
+
+    def bytes_of(self, columns: Sequence[str], all_columns: int) -> int:
+        """Estimated bytes to read if only some of its columns are."""
+        even = 1 / max(1, all_columns)
+        share = sum(self.column_shares.get(name, even) for name in columns)
+        return int(self.bytes * min(1.0, share))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
