@@ -47,7 +47,10 @@ class Join(Node):
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        return pa.schema([pa.field(c.name, self._type_of(c)) for c in self.columns])
+        # Once for each side: asked for by column, joins of joins of joins would never end.
+        left, right = self.left.schema, self.right.schema
+        sides = [(c, right if c.side == "right" else left) for c in self.columns]
+        return pa.schema([pa.field(c.name, side.field(c.source).type) for c, side in sides])
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -121,10 +124,6 @@ class Join(Node):
         pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
         pairs += [self.condition.text] if self.condition is not None else []
         return f"{self.how} join on {', '.join(pairs)}" if pairs else f"{self.how} join"
-
-    def _type_of(self, column: JoinColumn) -> pa.DataType:
-        side = self.right if column.side == "right" else self.left
-        return side.schema.field(column.source).type
 
 
 def is_broadcast(node: Node) -> bool:

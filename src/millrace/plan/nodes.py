@@ -248,7 +248,8 @@ class Union(Node):
     @property
     def schema(self) -> pa.Schema:
         """The columns, as the first child has them."""
-        return pa.schema([self.inputs[0].schema.field(name) for name in self.columns])
+        first = self.inputs[0].schema
+        return pa.schema([first.field(name) for name in self.columns])
 
     @property
     def children(self) -> tuple[Node, ...]:
