@@ -59,6 +59,8 @@ class Config:
     # Datasets.
     one_task_bytes_max: int = 128 * MIB
     """A query whose inputs are at most this large runs as one task, with no exchange."""
+    rows_per_group_min: int = 3
+    """With fewer rows of a task to a group, about, groups are not begun before the exchange."""
     broadcast_bytes_max: int = 16 * MIB
     """A join's right side of at most this size is read whole by every task."""
     query_memory_bytes_max: int = 1 * GIB

@@ -6,6 +6,7 @@ rows already lie right, and everywhere if the inputs fit one task.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,8 +15,10 @@ from millrace.plan.distinct import DistinctOn
 from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join
 from millrace.plan.nodes import (
     Exchange,
+    Filter,
     Limit,
     Node,
+    Project,
     Repartition,
     Scan,
     with_new_children,
@@ -28,6 +31,7 @@ from millrace.plan.placement import (
     brings_together,
 )
 from millrace.plan.sorting import Sort, range_of
+from millrace.scan.source import Source
 
 GATHER: Final = ToOne(broadcast=False)
 EVERYWHERE: Final = ToOne(broadcast=True)
@@ -41,6 +45,8 @@ class Sizes:
     broadcast_bytes_max: int
     partition_bytes_target: int
     partitions_max: int
+    many_to_a_group: Callable[[Source, tuple[str, ...]], bool] = lambda _source, _keys: True
+    """Whether a task has many rows to a group of these columns of a source."""
 
     def partitions(self, size: int) -> int:
         """How many partitions so many bytes are put into."""
@@ -111,10 +117,32 @@ def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:
     else:
         wanted = GATHER
         why = "one row is made of all rows"
-    if node.mergeable:
+    if node.mergeable and _worth_beginning(node, sizes):
         partial = PartialAggregate(node.child, node.keys, node.aggregates)
         return FinalAggregate(Exchange(partial, wanted, why), node)
     return replace(node, child=Exchange(node.child, wanted, why))
+
+
+def _worth_beginning(node: Aggregate, sizes: Sizes) -> bool:
+    """Whether groups are begun before the exchange: not if nearly every row is one of its own."""
+    scanned = _scanned(node.child, node.keys)
+    return scanned is None or sizes.many_to_a_group(*scanned)
+
+
+def _scanned(node: Node, names: tuple[str, ...]) -> tuple[Source, tuple[str, ...]] | None:
+    """The source that columns are read from as they are, and their names there."""
+    match node:
+        case Scan(source=source) if names:
+            return source, names
+        case Filter(child=child):
+            return _scanned(child, names)
+        case Project(child=child):
+            (sources,) = node.passes(frozenset(names))
+            if sources is None:
+                return None
+            return _scanned(child, tuple(sources[name] for name in names))
+        case _:
+            return None
 
 
 def _place_join(node: Join, sizes: Sizes) -> Node:

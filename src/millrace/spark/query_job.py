@@ -21,7 +21,8 @@ from millrace.plan.adapting import Course
 from millrace.plan.exchanges import Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
-from millrace.scan.source import check_current
+from millrace.scan.groups import rows_per_group
+from millrace.scan.source import Source, check_current
 from millrace.shuffle import runs
 from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.handle import RunReport, Shuffle
@@ -40,8 +41,14 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,
         partitions_max=config.partitions_max,
+        many_to_a_group=partial(_many_to_a_group, config),
     )
     return plan_stages(plan, sizes)
+
+
+def _many_to_a_group(config: Config, source: Source, keys: tuple[str, ...]) -> bool:
+    found = rows_per_group(source, keys, config.split_bytes_target)
+    return found is None or found >= config.rows_per_group_min
 
 
 def explain_query(plan: Node, config: Config) -> str:

@@ -17,7 +17,7 @@ from millrace.plan.exchanges import Sizes, insert_exchanges, scanned_bytes
 from millrace.plan.nodes import Node, Scan
 from millrace.plan.placement import ByHash
 from millrace.plan.stages import explain, plan_stages
-from millrace.scan.source import Listing, open_source
+from millrace.scan.source import Listing, Source, open_source
 from millrace.shuffle.handle import RunReport
 
 CUT_UP = Sizes(
@@ -237,6 +237,30 @@ def test_a_union_needs_no_exchange_and_is_one_stage(orders: Dataset) -> None:
         "        project amount",
         "          scan parquet, 1 file, columns amount",
     ]
+
+
+def test_groups_of_hardly_more_than_a_row_are_not_begun_before_the_exchange(
+    orders: Dataset,
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def few(source: Source, keys: tuple[str, ...]) -> bool:
+        assert source.format == "parquet"
+        asked.append(keys)
+        return False
+
+    grouped = orders.rename(cust="who").filter("amount > 3").group_by("who").agg(n="count(*)")
+
+    assert stages(grouped, replace(CUT_UP, many_to_a_group=few)) == [
+        "stage 0 -> hash(who) into 4: rows of a group must meet",
+        "  project `cust` as who",
+        "    filter amount > 3",
+        "      scan parquet, 1 file, columns cust, amount",
+        "stage 1 -> the result",
+        "  aggregate by who: COUNT(*)",
+        "    read stage 0",
+    ]
+    assert asked == [("cust",)]
 
 
 def test_what_lies_alike_is_grouped_below_a_union(orders: Dataset) -> None:

@@ -1,0 +1,66 @@
+"""The guess of rows per group comes near what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.scan.groups import expected_distinct, population, rows_per_group
+from millrace.scan.source import Listing, open_source
+
+LISTING = Listing(now_ms=0, recent_ms=0)
+
+
+@pytest.mark.parametrize(("values", "expected"), [(10, 20_000), (50_000, 4.07), (5_000_000, 1.02)])
+def test_the_guess_is_near_what_is_there(tmp_path: Path, values: int, expected: float) -> None:
+    random = np.random.default_rng(values)
+    table = pa.table({"k": random.integers(0, values, 200_000), "v": range(200_000)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    there = 200_000 / len(np.unique(table["k"].to_numpy()))
+
+    found = rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30)
+
+    assert found == pytest.approx(there, rel=0.1)
+    assert found == pytest.approx(expected, rel=0.1)
+
+
+def test_no_value_twice_means_a_row_to_a_group(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": range(1000)}), tmp_path / "a.parquet")
+
+    assert rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30) == 1.0
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"k": pa.array([], pa.int64())}),
+        pa.table({"k": pa.array([None, None], pa.int64())}),
+    ],
+)
+def test_empty_files_and_nulls_are_no_trouble(tmp_path: Path, table: pa.Table) -> None:
+    pq.write_table(table, tmp_path / "a.parquet")
+
+    found = rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30)
+
+    assert found == (2.0 if table.num_rows else None)
+
+
+def test_text_files_do_not_tell(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k\n1\n2\n")
+
+    assert rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30) is None
+
+
+@pytest.mark.parametrize("values", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("drawn", [10, 10_000])
+def test_the_population_undoes_the_expectation(values: float, drawn: int) -> None:
+    seen = expected_distinct(values, drawn)
+
+    if drawn - seen > 1:
+        assert expected_distinct(population(round(seen), drawn), drawn) == pytest.approx(
+            seen, abs=1
+        )
