@@ -42,7 +42,8 @@ def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
 
 def joined(ws: mr.Workspace) -> Dataset:
     folder = Path(ws.path).parent
-    return ws.read_parquet(folder / "left").join(ws.read_parquet(folder / "right"), on="k")
+    left, right = ws.read_parquet(folder / "left"), ws.read_parquet(folder / "right")
+    return left.join(right, on="k", how="full")  # Neither side waits for the other's size.
 
 
 def before_stage(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, StageRun], None]) -> None:
@@ -72,7 +73,7 @@ def test_both_sides_of_a_join_are_on_their_way_together(
 def test_a_side_that_is_the_same_work_is_done_once(ws: mr.Workspace, tmp_path: Path) -> None:
     data = ws.read_parquet(tmp_path / "left")
 
-    left, right, _ = data.join(data, on="k").run()
+    left, right, _ = data.join(data, on="k", how="full").run()
 
     assert (left.ran, left.reused) == (2, 0)
     assert (right.ran, right.reused) == (0, 2)
