@@ -1,19 +1,24 @@
-"""A join and a group-by as datasets, beside Spark and DuckDB alone in the same run.
+"""Joins and group-bys as datasets, beside Spark and DuckDB alone in the same run.
 
-    .venv/bin/python benchmarks/datasets.py [--rows 20000000]
+    .venv/bin/python benchmarks/datasets.py [--rows 20000000] [--parts peers growth resume exchange]
 
-Every engine writes all rows of its result to Parquet-free sinks of its own kind: Spark to noop,
-DuckDB to an Arrow stream that is drained, Millrace to files at rest that outlive the application.
+Spark writes all rows of its result to noop, DuckDB to an Arrow stream that is drained, Millrace to
+files at rest that outlive the application. `growth` runs Millrace on 1/8, 1/4, 1/2 and all of the
+rows, with the most memory that one of Spark's Python workers took. `resume` removes what the last
+stage wrote, as if the application had died after the map stages, and runs again. `exchange` runs
+one query in one slot, once as one task and once with an exchange in the middle.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import statistics
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from millrace.config import MIB
+from millrace.dataset import Dataset
 from millrace.spark.session import start_session
 
 DATA = Path(__file__).parent / ".data"
@@ -59,32 +66,31 @@ def make_files(rows: int) -> tuple[str, str]:
     return str(facts), str(names)
 
 
-def timed(action: Callable[[], int]) -> tuple[float, int]:
+def timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
-    rows = action()
-    return time.perf_counter() - started, rows
+    action()
+    return time.perf_counter() - started
 
 
-def spark_case(spark: SparkSession, case: str, facts: str, names: str) -> int:
+def spark_case(spark: SparkSession, case: str, facts: str, names: str) -> None:
     frame = spark.read.parquet(facts)
     if case == "join":
         frame = frame.join(spark.read.parquet(names), "k")
     else:
         frame = frame.groupBy("k").agg({"a": "sum", "b": "max", "*": "count"})
     frame.write.format("noop").mode("overwrite").save()
-    return 0
 
 
-def millrace_case(spark: SparkSession, case: str, facts: str, names: str) -> int:
-    shutil.rmtree(DATA / "mill", ignore_errors=True)
-    ws = mr.open(DATA / "mill", spark)
+def dataset(ws: mr.Workspace, case: str, facts: str, names: str) -> Dataset:
     data = ws.read_parquet(facts)
     if case == "join":
-        data = data.join(ws.read_parquet(names), on="k")
-    else:
-        data = data.group_by("k").agg(a="sum(a)", b="max(b)", n="count(*)")
-    data.run()
-    return 0
+        return data.join(ws.read_parquet(names), on="k")
+    return data.group_by("k").agg(a="sum(a)", b="max(b)", n="count(*)")
+
+
+def millrace_case(spark: SparkSession, case: str, facts: str, names: str) -> None:
+    shutil.rmtree(DATA / "mill", ignore_errors=True)
+    dataset(mr.open(DATA / "mill", spark), case, facts, names).run()
 
 
 def duckdb_case(case: str, facts: str, names: str) -> int:
@@ -97,16 +103,15 @@ def duckdb_case(case: str, facts: str, names: str) -> int:
     return sum(batch.num_rows for batch in connection.sql(sql).to_arrow_reader(131_072))
 
 
-def compare(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
+def peers(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
     facts, names = make_files(rows)
     times: dict[str, list[float]] = {"spark": [], "millrace": [], "duckdb": []}
     for _ in range(ROUNDS + 1):
-        times["spark"].append(timed(lambda: spark_case(spark, case, facts, names))[0])
-        times["millrace"].append(timed(lambda: millrace_case(spark, case, facts, names))[0])
-        times["duckdb"].append(timed(lambda: duckdb_case(case, facts, names))[0])
+        times["spark"].append(timed(lambda: spark_case(spark, case, facts, names)))
+        times["millrace"].append(timed(lambda: millrace_case(spark, case, facts, names)))
+        times["duckdb"].append(timed(lambda: duckdb_case(case, facts, names)))
     best = {name: statistics.median(taken[1:]) for name, taken in times.items()}
     return {
-        "benchmark": "datasets",
         "case": f"{case}, {rows:,} rows",
         "millrace_s": round(best["millrace"], 3),
         "peer_s": round(best["spark"], 3),
@@ -116,19 +121,116 @@ def compare(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
     }
 
 
+def growth(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
+    facts, names = make_files(rows)
+    millrace_case(spark, case, facts, names)
+    with most_memory() as memory:
+        taken = [timed(lambda: millrace_case(spark, case, facts, names)) for _ in range(ROUNDS)]
+    return {
+        "case": f"{case}, {rows:,} rows",
+        "millrace_s": round(statistics.median(taken), 3),
+        "worker_memory_mib": memory["bytes"] // MIB,
+    }
+
+
+def resume(spark: SparkSession, case: str, rows: int) -> dict[str, Any]:
+    facts, names = make_files(rows)
+    whole, again, ran = [], [], 0
+    for _ in range(ROUNDS):
+        shutil.rmtree(DATA / "mill", ignore_errors=True)
+        ws = mr.open(DATA / "mill", spark)
+        query = dataset(ws, case, facts, names)
+        whole.append(timed(query.run))
+        last = max(int(p.name) for p in (DATA / "mill/shuffle").glob("*/*") if p.name.isdigit())
+        for folder in (DATA / "mill/shuffle").glob(f"*/{last}"):
+            shutil.rmtree(folder)
+        started = time.perf_counter()
+        reports = query.run()
+        again.append(time.perf_counter() - started)
+        ran = sum(report.ran for report in reports[:-1])
+    return {
+        "case": f"{case}, {rows:,} rows",
+        "whole_s": round(statistics.median(whole), 3),
+        "resumed_s": round(statistics.median(again), 3),
+        "map_tasks_run": ran,
+        "ratio": round(statistics.median(whole) / statistics.median(again), 2),
+    }
+
+
+def exchange(spark: SparkSession, rows: int) -> dict[str, Any]:
+    facts, _ = make_files(rows)
+    one_slot = mr.Config().with_options(spark_tasks_max=1, partition_bytes_target=1 << 40)
+    configs = {
+        "one task": one_slot.with_options(one_task_bytes_max=1 << 40),
+        "exchange": one_slot.with_options(one_task_bytes_max=1),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in configs}
+    for _ in range(ROUNDS + 1):
+        for name, config in configs.items():
+            shutil.rmtree(DATA / "mill", ignore_errors=True)
+            data = mr.open(DATA / "mill", spark, config=config).read_parquet(facts)
+            groups = data.with_columns(g="k % 10000").group_by("g")
+            query = groups.agg(a="sum(a)", b="max(b)", n="count(*)")
+            taken[name].append(timed(query.run))
+    one, two = (statistics.median(times[1:]) for times in taken.values())
+    return {
+        "case": f"group {rows:,} rows into 10,000 in one slot",
+        "one_task_s": round(one, 3),
+        "exchange_s": round(two, 3),
+        "ratio": round(two / one, 2),
+    }
+
+
+@contextlib.contextmanager
+def most_memory() -> Iterator[dict[str, int]]:
+    """The most memory that one of Spark's Python workers holds meanwhile."""
+    found = {"bytes": 0}
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.02):
+            for folder in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
+                        pages = int((folder / "statm").read_text().split()[1])
+                        found["bytes"] = max(found["bytes"], pages * 4096)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
+    every = ["peers", "growth", "resume", "exchange"]
+    parser.add_argument("--parts", nargs="*", default=every, choices=every)
     arguments = parser.parse_args()
+    rows = arguments.rows
     spark = start_session("datasets")
-    table = Table("case", "Spark s", "Millrace s", "DuckDB s", "times Spark", "of DuckDB's time")
-    for case in ("join", "group"):
-        found = compare(spark, case, arguments.rows)
-        print(json.dumps(found), flush=True)
-        names = ("case", "peer_s", "millrace_s", "duckdb_s", "ratio", "of_duckdb")
-        table.add_row(*(str(found[name]) for name in names))
+    parts: dict[str, list[Callable[[], dict[str, Any]]]] = {
+        "peers": [lambda c=c: peers(spark, c, rows) for c in ("join", "group")],  # type: ignore[misc]
+        "growth": [
+            lambda c=c, n=n: growth(spark, c, rows // n)  # type: ignore[misc]
+            for c in ("join", "group")
+            for n in (8, 4, 2, 1)
+        ],
+        "resume": [lambda c=c: resume(spark, c, rows) for c in ("join", "group")],  # type: ignore[misc]
+        "exchange": [lambda: exchange(spark, rows)],
+    }
+    console = Console()
+    for part in arguments.parts:
+        found = [measure() for measure in parts[part]]
+        table = Table(*found[0], title=part)
+        for one in found:
+            print(json.dumps({"benchmark": "datasets", "part": part, **one}), flush=True)
+            table.add_row(*(str(value) for value in one.values()))
+        console.print(table)
     spark.stop()
-    Console().print(table)
 
 
 if __name__ == "__main__":
