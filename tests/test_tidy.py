@@ -15,6 +15,7 @@ LAYERS = [
     {"ids", "config", "faults", "text"},
     {"keys"},
     {"shuffle"},
+    {"journal"},
     {"scan"},
     {"plan"},
     {"operators"},
@@ -39,6 +40,13 @@ PURE = {
     "shuffle/registry.py",
     "shuffle/fingerprint.py",
     "shuffle/schema.py",
+    "journal/clocks.py",
+    "journal/names.py",
+    "journal/records.py",
+    "journal/sequencing.py",
+    "journal/committed.py",
+    "journal/values.py",
+    "journal/contract.py",
     "scan/splits.py",
     "operators/sql.py",
     *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),
@@ -64,6 +72,7 @@ OWNED = {
     "pyspark": "spark",
     "pyarrow.flight": "transport",
     "confluent_kafka": "journal",
+    "sqlite3": "journal",
 }
 # `workspace.py` names Spark's types for its users, and imports them only for the type checker.
 TYPES_ONLY = {"workspace.py"}

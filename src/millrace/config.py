@@ -65,6 +65,12 @@ class Config:
     """A join's right side of at most this size is read whole by every task."""
     query_memory_bytes_max: int = 1 * GIB
     """What a task's query may hold in memory before it spills to disk."""
+    read_together_bytes_max: int = 16 * MIB
+    """Partitions of a measured stage are read by one task up to this size."""
+    skew_bytes_min: int = 256 * MIB
+    """A partition of at least this size, and much larger than most, is read by several tasks."""
+    skew_factor: int = 5
+    """How many times the middle partition's size counts as much larger than most."""
     stages_at_once_max: int = 4
     """How many stages of a query run side by side when they do not wait for each other."""
     query_repairs_max: int = 10
@@ -111,6 +117,34 @@ class Config:
     """Most fetches that an agent serves at once; more wait."""
     agent_indexes_max: int = 4096
     """Most indexes that an agent keeps in memory."""
+
+    # Journals.
+    journal_small_bytes_max: int = 256 * KIB
+    """An append below this size rides inside the ledger and is moved out later."""
+    journal_waiting_bytes_max: int = 8 * MIB
+    """How much of one journal waits inside the ledger before an append moves it out."""
+    journal_waiting_total_bytes_max: int = 256 * MIB
+    """How much of all journals waits inside the ledger before appends move the largest out."""
+    journal_move_out_max: int = 8
+    """Most journals that one append moves out of the ledger."""
+    journal_segment_bytes_target: int = 64 * MIB
+    """A segment file that reached this size is followed by a new one."""
+    journal_range_bytes_target: int = 1 * MIB
+    """A large append is cut into ranges of about this size, small ones are put together to it."""
+    journal_append_bytes_max: int = 256 * MIB
+    """Most bytes of one append or transaction; whole files can be adopted instead."""
+    journal_commit_bytes_max: int = 64 * MIB
+    """About how many bytes of concurrent appends share one commit."""
+    journal_read_rows_max: int = 65_536
+    """Most rows of one read, unless the caller says otherwise."""
+    journal_read_bytes_max: int = 16 * MIB
+    """About how many bytes one read returns, unless the caller says otherwise."""
+    journal_lease_ms: int = 30_000
+    """How long a lease lasts that is not renewed, unless the caller says otherwise."""
+    ledger_checkpoint_bytes: int = 32 * MIB
+    """How far the ledger's log grows before it is written back."""
+    ledger_busy_ms_max: int = 5_000
+    """How long the ledger waits for another reader or writer before that is an error."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""

@@ -3,15 +3,24 @@
 MillraceError
 ├── UserError                your input or configuration is wrong; fix it and run again
 │   ├── UnsupportedType      a column's type cannot be used here
-│   └── AttemptExists        this attempt of a map task was already begun by someone
+│   ├── AttemptExists        this attempt of a map task was already begun by someone
+│   ├── JournalUnknown       there is no journal of this name
+│   ├── SchemaMismatch       rows do not have the columns of the journal
+│   ├── OffsetOutOfRange     the journal has no such offset, or no longer
+│   └── StillNeeded          a truncation would take rows that somebody has yet to read
 ├── FormatError              a file is not what its name says: wrong magic, version or length
 ├── DataLost                 bytes that were promised are gone; run what made them again
 │   ├── MapOutputMissing     the attempt asked for has no output
 │   └── Corrupt              bytes are there, and they are not the ones that were written
 ├── StorageError             the disk said no: full, not permitted, vanished
 ├── TaskFailed               a Spark task raised; the text carries where and what
+├── Conflict                 somebody else was first: what was expected is not what was found
+│   └── LeaseLost            the lease has a newer epoch, or was given back
+├── BrokerStopped            the broker failed to sync and writes no more; open it again
 └── Retriable                passing trouble; the caller may try again
-    └── AgentUnreachable     a host's agent does not answer
+    ├── AgentUnreachable     a host's agent does not answer
+    ├── LeaseHeld            another worker holds the lease
+    └── AlreadyOwned         another process has the journals open
 
 Each takes one string, so that it survives pickling between Spark's processes. The string says
 what happened, what was found and what to do.
@@ -36,6 +45,22 @@ class UnsupportedType(UserError):
 
 class AttemptExists(UserError):
     """This attempt of a map task was already begun by someone."""
+
+
+class JournalUnknown(UserError):
+    """There is no journal of this name."""
+
+
+class SchemaMismatch(UserError):
+    """Rows do not have the columns of the journal."""
+
+
+class OffsetOutOfRange(UserError):
+    """The journal has no such offset, or no longer."""
+
+
+class StillNeeded(UserError):
+    """A truncation would take rows that somebody has yet to read."""
 
 
 class FormatError(MillraceError):
@@ -69,9 +94,29 @@ class TaskFailed(MillraceError):
     """A Spark task raised."""
 
 
+class Conflict(MillraceError):
+    """Somebody else was first: what was expected is not what was found."""
+
+
+class LeaseLost(Conflict):
+    """The lease has a newer epoch, or was given back."""
+
+
+class BrokerStopped(MillraceError):
+    """The broker failed to sync and writes no more."""
+
+
 class Retriable(MillraceError):
     """Passing trouble; the caller may try again."""
 
 
 class AgentUnreachable(Retriable):
     """A host's agent does not answer."""
+
+
+class LeaseHeld(Retriable):
+    """Another worker holds the lease."""
+
+
+class AlreadyOwned(Retriable):
+    """Another process has the journals open."""

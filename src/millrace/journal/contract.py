@@ -1,0 +1,247 @@
+"""What every broker promises. Pure.
+
+Rows are appended in transactions: all of a `Publish` becomes visible and durable at once, rows of
+any journals together with committed offsets of any groups, or nothing of it does. A call that
+returned is durable. A call that raised `BrokerStopped`, or whose answer was lost, may have been
+carried out: asking again is safe with an expected offset, or with a producer and a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from millrace.journal.names import Offset
+from millrace.journal.records import ProducerId
+from millrace.journal.values import (
+    Adopt,
+    Anything,
+    Append,
+    Appended,
+    Commit,
+    Fetched,
+    Isolation,
+    JournalInfo,
+    Lease,
+    Publish,
+    Published,
+    SegmentFile,
+    Truncated,
+    Watched,
+)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Collects a transaction and publishes it when its block ends without an error."""
+
+    broker: Broker
+    lease: Lease | None = None
+    producer: ProducerId | None = None
+    sequence: int | None = None
+    parts: list[Append | Adopt] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    result: Published | None = None
+
+    def append(
+        self,
+        journal: str,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        keys: pa.Array | None = None,
+        timestamps: pa.Array | None = None,
+        expected: int | None = None,
+    ) -> None:
+        """Append rows when the transaction is published."""
+        part = Append(
+            journal=journal, rows=rows, keys=keys, timestamps=timestamps, expected=expected
+        )
+        self.parts.append(part)
+
+    def adopt(self, journal: str, files: Sequence[SegmentFile]) -> None:
+        """Take whole files in as rows of a journal when the transaction is published."""
+        self.parts.append(Adopt(journal=journal, files=tuple(files)))
+
+    def commit(
+        self, group: str, journal: str, offset: int, *, expected: int | Anything | None
+    ) -> None:
+        """Move a group on, if it stands where expected, when the transaction is published."""
+        self.commits.append(Commit(group=group, journal=journal, offset=offset, expected=expected))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Publish, unless the block raised."""
+        if kind is None:
+            request = Publish(
+                parts=tuple(self.parts),
+                commits=tuple(self.commits),
+                lease=self.lease,
+                producer=self.producer,
+                sequence=self.sequence,
+            )
+            self.result = self.broker.publish(request)
+
+
+class Broker(Protocol):
+    """Serves journals. Every method may be called from any thread."""
+
+    # Journals.
+    def create(
+        self, name: str, schema: pa.Schema, labels: Mapping[str, str] | None = None
+    ) -> JournalInfo:
+        """Make a journal. Asking again is fine; with another schema or labels it is refused."""
+
+    def get(self, name: str) -> JournalInfo:
+        """What a journal is; `JournalUnknown` if there is none of this name."""
+
+    def watch(
+        self,
+        seen: int,
+        *,
+        prefix: str = "",
+        labels: Mapping[str, str | Sequence[str]] | None = None,
+        timeout_s: float = 0,
+    ) -> Watched:
+        """The journals under a prefix with these labels, at once if the version is not `seen`.
+
+        Otherwise after the next change, or after the timeout with the version unchanged.
+        """
+
+    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
+        """Wait until one of these journals has committed rows at or above its offset."""
+
+    def delete(self, name: str) -> None:
+        """Remove a journal, its rows and what groups committed in it. Its id is never reused."""
+
+    # Writing.
+    def producer(self, name: str) -> ProducerId:
+        """The producer of this name, made when asked for first; its clocks never go back."""
+
+    def append(
+        self,
+        name: str,
+        rows: pa.RecordBatch | pa.Table,
+        *,
+        keys: pa.Array | None = None,
+        timestamps: pa.Array | None = None,
+        expected: int | None = None,
+        producer: ProducerId | None = None,
+        sequence: int | None = None,
+    ) -> Appended:
+        """Append rows that commit themselves."""
+
+    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+        """Append rows that bring producer, clock, flag and hints: `records.stamped_schema`.
+
+        Duplicates are dropped, so asking again is safe; a row that sequencing calls an error
+        refuses all of them. Transactions of such rows stay open until their ACK is appended.
+        """
+
+    def publish(self, request: Publish) -> Published:
+        """Carry out a transaction."""
+
+    def transaction(
+        self,
+        lease: Lease | None = None,
+        *,
+        producer: ProducerId | None = None,
+        sequence: int | None = None,
+    ) -> Transaction:
+        """A block whose appends and commits are published together at its end."""
+
+    def adopt(
+        self, files: Mapping[str, Sequence[SegmentFile]], *, lease: Lease | None = None
+    ) -> Published:
+        """Publish whole files as rows of journals, in one transaction."""
+
+    def adoption_folder(self) -> str:
+        """Where tasks write files that are to be adopted."""
+
+    # Reading.
+    def read(
+        self,
+        name: str,
+        offset: int,
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+    ) -> Fetched:
+        """Rows from an offset on; at least one if there is one, whatever the limits."""
+
+    def read_many(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+    ) -> dict[str, Fetched]:
+        """Rows of many journals, in the order given, until a limit over all of them is reached.
+
+        Journals with nothing new and those behind the limit are left out.
+        """
+
+    def start_offset(self, name: str) -> Offset:
+        """The first offset that is not truncated."""
+
+    def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
+        """Where the next read would end; raw: the next offset to be given out."""
+
+    # Groups.
+    def commit(
+        self, group: str, name: str, offset: int, *, expected: int | Anything | None
+    ) -> None:
+        """Move a group on. A `Conflict` if it does not stand where expected, or there already."""
+
+    def committed(self, group: str, name: str) -> Offset | None:
+        """A group's next offset to read; None if it never committed."""
+
+    def min_committed(self, name: str) -> Offset | None:
+        """The lowest offset that a group has committed; None if none has."""
+
+    def backlog(self, group: str, name: str) -> int:
+        """Committed rows that a group has yet to read."""
+
+    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
+        """Remove the rows below an offset; `StillNeeded` above what groups or open rows need."""
+
+    def truncate_committed(self, name: str) -> Truncated:
+        """Remove what every group has read; nothing if no group has committed."""
+
+    # Leases.
+    def acquire(self, name: str, holder: str, *, lease_ms: int | None = None) -> Lease:
+        """Take a lease under a new epoch; `LeaseHeld` while another holder has it."""
+
+    def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:
+        """Make a lease last from now on; `LeaseLost` if its epoch is over."""
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back; nothing happens if its epoch is over."""
+
+    def fence(self, name: str) -> int:
+        """End whatever epoch a lease has; return the new one, which nobody holds."""
+
+    # Housekeeping.
+    def tidy(self) -> None:
+        """Do what waits for an idle moment."""
+
+    def close(self) -> None:
+        """Stop serving."""
+
+    # Last, since it hides the built-in name from what follows.
+    def list(
+        self, prefix: str = "", labels: Mapping[str, str | Sequence[str]] | None = None
+    ) -> tuple[JournalInfo, ...]:
+        """The journals under a prefix with these labels, by name."""

@@ -1,0 +1,184 @@
+"""The values that go into a broker and come out of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from millrace.journal.clocks import Clock
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.records import ProducerId, stored_schema, user_rows
+
+Isolation = Literal["committed", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """No expectation: whatever was committed before is replaced."""
+
+
+ANYTHING: Final = Anything()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalInfo:
+    """What a journal is."""
+
+    id: JournalId
+    name: str
+    schema: pa.Schema
+    labels: Mapping[str, str]
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Journals as of a version; the version changes when one is created or deleted."""
+
+    version: int
+    journals: tuple[JournalInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Where rows came to lie: `rows` of them from `first_offset` on, without a gap between them."""
+
+    journal: str
+    first_offset: Offset
+    rows: int
+    next_offset: Offset
+    """The next offset to be given out; above the last row's by more than one behind an ACK."""
+
+    @property
+    def last_offset(self) -> Offset:
+        """The offset of the last row."""
+        assert self.rows, "no rows were appended"
+        return Offset(self.first_offset + self.rows - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a transaction did."""
+
+    producer: ProducerId
+    clock: Clock
+    """Of its ACKs, or of its last row if there are none; 0 if it had no rows."""
+    appended: Mapping[str, Appended]
+    repeated: bool = False
+    """Whether this sequence was published before, and this is the answer it got then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Rows of one journal as stored, in order, and where to read on."""
+
+    journal: str
+    schema: pa.Schema
+    """Of the user's columns."""
+    batches: tuple[pa.RecordBatch, ...]
+    """With the system fields of `millrace.journal.records` before the user's columns."""
+    next_offset: Offset
+    """Where the next read begins, and what a group commits that has done these rows."""
+    end_offset: Offset
+    """Up to where there was something to read; `next_offset` is equal to it when caught up."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows these are."""
+        return sum(batch.num_rows for batch in self.batches)
+
+    def stored(self) -> pa.Table:
+        """The rows with their system fields."""
+        return pa.Table.from_batches(self.batches, stored_schema(self.schema))
+
+    def rows(self) -> pa.Table:
+        """The rows in the journal's own schema."""
+        return user_rows(self.stored(), self.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """What a truncation did."""
+
+    removed: int
+    """Committed rows that are gone."""
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to do something, until it is renewed, given back or taken by a higher epoch."""
+
+    name: str
+    epoch: int
+    holder: str
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """One record batch message of an adopted file."""
+
+    position: int
+    bytes: int
+    rows: int
+    checksum: str
+    """XXH3-64 of these bytes, 16 hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """A whole file that a task wrote with `millrace.journal.files.write_file`, to be adopted."""
+
+    path: str
+    schema: pa.Schema
+    """Of the user's columns, which are all that the file holds."""
+    bytes: int
+    ranges: tuple[FileRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Rows for a journal."""
+
+    journal: str
+    rows: pa.RecordBatch | pa.Table
+    keys: pa.Array | None = None
+    timestamps: pa.Array | None = None
+    expected: int | None = None
+    """The journal's end offset; anything else found is a `Conflict`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """Whole files for a journal."""
+
+    journal: str
+    files: tuple[SegmentFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A group's next offset to read in a journal."""
+
+    group: str
+    journal: str
+    offset: int
+    expected: int | Anything | None
+    """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """One transaction: everything of it or nothing."""
+
+    parts: tuple[Append | Adopt, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    lease: Lease | None = None
+    producer: ProducerId | None = None
+    """Who writes; the broker's own producer unless given."""
+    sequence: int | None = None
+    """Rises with each publish of the producer; the last one asked again gets its first answer."""
