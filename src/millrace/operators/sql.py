@@ -138,7 +138,8 @@ _JOINS = {
 
 @body_of.register
 def _join(node: Join, left: str, right: str) -> str:
-    names = {name: name for name in node.right.schema.names} | dict(node.right_names)
+    new = dict(node.right_names)
+    names = {name: new.get(name, name) for name in node.right.schema.names}
     renamed = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in names.items())
     pairs = {one: names[two] for one, two in zip(node.left_keys, node.right_keys, strict=True)}
     on = [f"l.{quoted(one)} = r.{quoted(two)}" for one, two in pairs.items()]

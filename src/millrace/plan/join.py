@@ -116,8 +116,7 @@ class Join(Node):
         left = {c.source for c in some if c.side != "right"} | {*self.left_keys} | (about - named)
         right = {c.source for c in some if c.side == "right"} | {*self.right_keys}
         right |= {source for source, name in self.right_names if name in about}
-        kept = tuple((source, name) for source, name in self.right_names if source in right)
-        return replace(self, columns=some, right_names=kept), (left, right)
+        return replace(self, columns=some), (left, right)
 
     def describe(self) -> str:
         """Kind, keys and condition."""

@@ -127,10 +127,11 @@ def _kind(how: str, call: str) -> JoinKind:
 def _columns(
     left: pa.Schema, pairs: Pairs, names: dict[str, str], how: JoinKind
 ) -> tuple[JoinColumn, ...]:
-    if how in ("semi", "anti"):
-        return tuple(JoinColumn(name, "left", name) for name in left.names)
     first = [JoinColumn(name, "key", name) for name in pairs.left] if pairs.merged else []
     rest = [name for name in left.names if not (pairs.merged and name in pairs.left)]
+    if how in ("semi", "anti"):
+        ours = [*(column.name for column in first), *rest]
+        return tuple(JoinColumn(name, "left", name) for name in ours)
     theirs = [name for name in names if not (pairs.merged and name in pairs.right)]
     return (
         *first,
