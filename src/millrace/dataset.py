@@ -15,11 +15,14 @@ from millrace.errors import UserError
 from millrace.keys import check_partitions
 from millrace.plan.aggregate import Aggregate
 from millrace.plan.aggregates import parse_aggregate
+from millrace.plan.asof import plan_asof
 from millrace.plan.distinct import DistinctOn
 from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named
-from millrace.plan.joining import plan_join
+from millrace.plan.interval import plan_interval
+from millrace.plan.joining import Names, plan_join
 from millrace.plan.names import check_columns, check_keys, check_rows
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only, passed_on
+from millrace.plan.offsets import Given
 from millrace.plan.ordering import with_order
 from millrace.plan.placement import ByHash, Evenly, InPlace
 from millrace.plan.sorting import Sort, limited
@@ -172,6 +175,67 @@ class Dataset:
                 condition=condition,
             )
         )
+
+    def join_asof(
+        self,
+        other: Dataset,
+        on: str | None = None,
+        *,
+        left_on: str | None = None,
+        right_on: str | None = None,
+        by: Names = None,
+        left_by: Names = None,
+        right_by: Names = None,
+        direction: str = "backward",
+        tolerance: Given | None = None,
+        how: str = "left",
+    ) -> Dataset:
+        """Each row with the row of the other side that is nearest in `on`, and equal in `by`.
+
+        `on` is a number, date or timestamp. `direction`: "backward" is the last row at or before,
+        "forward" the first at or after, "nearest" the nearer of the two and before if they are
+        equally near. No further than `tolerance`, a number or for times an interval such as
+        "10 seconds". Of equal rows the last one is taken. `how` is left or inner.
+        """
+        plan = plan_asof(
+            self.plan,
+            other.plan,
+            on=(on, left_on, right_on),
+            by=(by, left_by, right_by),
+            direction=direction,
+            tolerance=tolerance,
+            how=how,
+        )
+        return self._with(plan)
+
+    def join_interval(
+        self,
+        other: Dataset,
+        *,
+        left_on: str,
+        right_on: str,
+        lower: Given,
+        upper: Given,
+        by: Names = None,
+        left_by: Names = None,
+        right_by: Names = None,
+        how: str = "inner",
+    ) -> Dataset:
+        """Pairs of rows, equal in `by`: `right_on` is between `left_on + lower` and `+ upper`.
+
+        Both ends belong to it. They are numbers or, for dates and timestamps, intervals such as
+        "-10 seconds". `how` is inner or left.
+        """
+        plan = plan_interval(
+            self.plan,
+            other.plan,
+            on=(None, left_on, right_on),
+            by=(by, left_by, right_by),
+            lower=lower,
+            upper=upper,
+            how=how,
+        )
+        return self._with(plan)
 
     def sort(self, *columns: str) -> Dataset:
         """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.

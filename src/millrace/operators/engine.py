@@ -85,6 +85,8 @@ class Engine:
                 "memory_limit": f"{max(1, self.memory_bytes_max // MIB)}MiB",
                 "temp_directory": spill,
                 "autoinstall_known_extensions": False,
+                # How many rows a stream has is not known, and taken for few.
+                "asof_loop_join_threshold": 0,
             },
         )
         connection.execute("SET TimeZone = ?", [self.time_zone])

@@ -11,10 +11,14 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from itertools import count
 
+from millrace.operators.asof import asof_query
+from millrace.operators.interval import interval_query
 from millrace.operators.window import distinct_query, window_query
 from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate, numbered_calls
 from millrace.plan.aggregates import AggregateExpression
+from millrace.plan.asof import AsOfJoin
 from millrace.plan.distinct import DistinctOn
+from millrace.plan.interval import IntervalJoin
 from millrace.plan.join import Join, JoinColumn
 from millrace.plan.nodes import Filter, Limit, Node, Project, Union
 from millrace.plan.sorting import Sort
@@ -48,6 +52,8 @@ def body_of(node: Node, *rows: str) -> str:
 
 body_of.register(Window, window_query)
 body_of.register(DistinctOn, distinct_query)
+body_of.register(AsOfJoin, asof_query)
+body_of.register(IntervalJoin, interval_query)
 
 
 def columns(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate
 from millrace.plan.distinct import DistinctOn
-from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join
+from millrace.plan.join import Join
 from millrace.plan.nodes import (
     Exchange,
     Filter,
@@ -90,7 +90,7 @@ def _place(node: Node, sizes: Sizes) -> Node:
             return Exchange(child, placement, "to be kept" if kept else "asked for")
         case Aggregate():
             return _place_aggregate(placed, sizes)
-        case Join():
+        case _ if any(placed.whole_sides()):
             return _place_join(placed, sizes)
         case Sort():
             return _place_sort(placed, sizes)
@@ -145,13 +145,17 @@ def _scanned(node: Node, names: tuple[str, ...]) -> tuple[Source, tuple[str, ...
             return None
 
 
-def _place_join(node: Join, sizes: Sizes) -> Node:
-    left, right = scanned_bytes(node.left), scanned_bytes(node.right)
-    if node.how in KEEPS_LEFT and (right <= sizes.broadcast_bytes_max or not node.left_keys):
-        why = "the right side is small" if node.left_keys else "there are no keys to meet by"
-        return replace(node, right=Exchange(node.right, EVERYWHERE, why))
-    if node.how in KEEPS_RIGHT and left <= sizes.broadcast_bytes_max:
-        return replace(node, left=Exchange(node.left, EVERYWHERE, "the left side is small"))
+def _place_join(node: Node, sizes: Sizes) -> Node:
+    """Let every task read a small side whole where that is right, else bring keys together."""
+    left, right = node.children
+    left_whole, right_whole = node.whole_sides()
+    if right_whole and isinstance(node, Join) and not node.left_keys:
+        why = "there are no keys to meet by"
+        return node.with_children(left, Exchange(right, EVERYWHERE, why))
+    if right_whole and scanned_bytes(right) <= sizes.broadcast_bytes_max:
+        return node.with_children(left, Exchange(right, EVERYWHERE, "the right side is small"))
+    if left_whole and scanned_bytes(left) <= sizes.broadcast_bytes_max:
+        return node.with_children(Exchange(left, EVERYWHERE, "the left side is small"), right)
     return _bring_together(node, sizes)
 
 

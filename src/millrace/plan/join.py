@@ -87,6 +87,10 @@ class Join(Node):
         """The keys of each side."""
         return (self.left_keys, self.right_keys)
 
+    def whole_sides(self) -> tuple[bool, ...]:
+        """Sides of which no row is kept for having no partner."""
+        return (self.how in KEEPS_RIGHT, self.how in KEEPS_LEFT)
+
     def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on one side that the join keeps, or on keys."""
         found = {c.name: c for c in self.columns}

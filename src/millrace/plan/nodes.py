@@ -79,6 +79,10 @@ class Node(ABC):
         """Whether it looks at rows of more than one task."""
         return False
 
+    def whole_sides(self) -> tuple[bool, ...]:
+        """For each child, whether every task may read all of it beside a part of the others."""
+        return tuple(False for _ in self.children)
+
     def partition_keys(self) -> tuple[tuple[str, ...], ...]:
         """For each child the columns whose equal rows must meet in a task; () for all rows."""
         return tuple(() for _ in self.children)
