@@ -40,5 +40,5 @@ class Tables:
 
 
 def fraction(scale: float) -> str:
-    """Query 11's share of the stock at a scale factor, as a decimal literal."""
-    return f"{Decimal('0.0001') / Decimal(f'{scale:g}'):f}"
+    """Query 11's share of the stock at a scale factor, as a decimal literal of up to 10 digits."""
+    return f"{Decimal('0.0001') / Decimal(f'{scale:g}'):.10f}".rstrip("0")
