@@ -29,6 +29,14 @@ class Function:
 
 FUNCTIONS: Final[dict[str, Function]] = {}
 ANY_NUMBER: Final = 1000
+AGGREGATES: Final = (
+    *("sum", "count", "count_if", "approx_count_distinct", "min", "max", "min_by", "max_by"),
+    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median"),
+    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
+    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx"),
+    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set"),
+    *("bool_and", "every", "bool_or", "some", "any"),
+)
 
 
 def function(

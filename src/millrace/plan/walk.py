@@ -16,7 +16,7 @@ from millrace.plan.arithmetic import arithmetic, negated
 from millrace.plan.casts import cast
 from millrace.plan.columns import Columns
 from millrace.plan.reader import LITERAL
-from millrace.plan.registry import FUNCTIONS, call
+from millrace.plan.registry import AGGREGATES, FUNCTIONS, call
 from millrace.plan.terms import Refused, Term, called, made, null
 from millrace.plan.types import (
     BINARY,
@@ -55,10 +55,6 @@ _TYPES: Final = {
     exp.DType.TIMESTAMPNTZ: TIMESTAMP_NTZ,
 }
 CAST_NAMES: Final = {kind.name: kind for kind in _TYPES.values() if kind != TIMESTAMP_NTZ}
-AGGREGATES: Final = (
-    *("sum", "count", "min", "max", "avg", "mean", "bool_and", "every", "bool_or", "some", "any"),
-    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
-)
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
     exp.Sub: "-",
@@ -75,9 +71,9 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED: Final = {
     exp.Window: ("a window function has no place here", "use the window operator"),
-    exp.Filter: ("FILTER is not supported", "write sum(CASE WHEN ... THEN x END)"),
     exp.Subquery: ("a subquery has no place here", "use a join"),
     exp.Exists: ("a subquery has no place here", "use a join"),
     exp.Select: ("a subquery has no place here", "use a join"),
@@ -88,7 +84,7 @@ _REFUSED: Final = {
 }
 
 
-Aggregate = Callable[[str, exp.Anonymous], Term]
+Aggregate = Callable[[str, exp.Expression], Term]
 
 
 class Walker:
@@ -281,13 +277,7 @@ def _called(walker: Walker, node: exp.Expression) -> Term:
         return _suffixed(node)
     name = node.name.lower()
     if name in AGGREGATES:
-        if walker.aggregate is None:
-            raise Refused(
-                f"{name} is an aggregate and has no place here",
-                found=node.sql(dialect="spark"),
-                fix="use it in agg",
-            )
-        return walker.aggregate(name, node)
+        return _aggregated(walker, name, node)
     if name in CAST_NAMES and len(node.expressions) == 1:
         return _casted(walker.walk(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
@@ -295,6 +285,26 @@ def _called(walker: Walker, node: exp.Expression) -> Term:
         fix = f"did you mean {near[0]}?" if near else "see docs/functions.md"
         raise Refused(f"the function {name} is not known", fix=fix)
     return call(name, walker.each(node.expressions))
+
+
+def _aggregated(walker: Walker, name: str, node: exp.Expression) -> Term:
+    if walker.aggregate is None:
+        raise Refused(
+            f"{name} is an aggregate and has no place here",
+            found=node.sql(dialect="spark"),
+            fix="use it in agg",
+        )
+    return walker.aggregate(name, node)
+
+
+def _with_clause(walker: Walker, node: exp.Expression) -> Term:
+    """FILTER, WITHIN GROUP or IGNORE NULLS, which stand behind an aggregate."""
+    inner = node
+    while isinstance(inner, _CLAUSES):
+        inner = inner.this
+    if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in AGGREGATES:
+        raise Refused("only aggregates take FILTER and the like", found=node.sql(dialect="spark"))
+    return _aggregated(walker, inner.name.lower(), node)
 
 
 def _extract(walker: Walker, node: exp.Expression) -> Term:
@@ -379,4 +389,5 @@ _NODES: Final[dict[type[exp.Expression], Callable[[Walker, exp.Expression], Term
     ),
     exp.Extract: _extract,
     exp.Substring: _substring,
+    **dict.fromkeys(_CLAUSES, _with_clause),
 }

@@ -17,9 +17,10 @@ from millrace.plan.names import check_keys, names_of
 from millrace.plan.nodes import Node, only
 from millrace.plan.ordering import with_order
 from millrace.plan.reader import read
+from millrace.plan.registry import AGGREGATES
 from millrace.plan.terms import Refused, Term, as_type
 from millrace.plan.types import DOUBLE, INT, SqlType
-from millrace.plan.walk import AGGREGATES, Walker
+from millrace.plan.walk import Walker
 from millrace.plan.window import Looks, Piece, Window, WindowCall, WindowColumn
 
 _RANKS: Final[dict[str, tuple[Looks, SqlType]]] = {
