@@ -21,7 +21,10 @@ import os, sys, threading, millrace as mr
 from millrace.spark.session import start_session
 spark = start_session(cores=2)
 config = mr.Config().with_options(
-    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=8_000
+    one_task_bytes_max=1,
+    broadcast_bytes_max=1,
+    partition_bytes_target=8_000,
+    read_together_bytes_max=1,
 )
 ws = mr.open(sys.argv[1], spark, config=config)
 query = ws.read_parquet(sys.argv[2]).join(ws.read_parquet(sys.argv[3]), on="k")

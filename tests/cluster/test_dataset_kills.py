@@ -31,7 +31,11 @@ import os, sys, millrace as mr
 from millrace.errors import MillraceError
 from millrace.spark.session import start_session
 config = mr.Config().with_options(
-    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=20_000, stages_at_once_max=1
+    one_task_bytes_max=1,
+    broadcast_bytes_max=1,
+    partition_bytes_target=20_000,
+    read_together_bytes_max=1,
+    stages_at_once_max=1,
 )
 def described(ws, folder):
     left, right = ws.read_parquet(folder + "/left"), ws.read_parquet(folder + "/right")

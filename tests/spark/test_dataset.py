@@ -23,6 +23,7 @@ CUT_UP = mr.Config().with_options(
     one_task_bytes_max=1,
     broadcast_bytes_max=1,
     partition_bytes_target=20_000,
+    read_together_bytes_max=1,
     split_bytes_target=20_000,
 )
 BROADCAST = CUT_UP.with_options(broadcast_bytes_max=1 << 30)

@@ -35,7 +35,10 @@ def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
             table = pa.table({"k": range(100), column: range(number, number + 100)})
             pq.write_table(table, tmp_path / name / f"{number}.parquet")
     config = mr.Config().with_options(
-        one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=3000
+        one_task_bytes_max=1,
+        broadcast_bytes_max=1,
+        partition_bytes_target=3000,
+        read_together_bytes_max=1,
     )
     return mr.open(tmp_path / "mill", spark, config=config)
 

@@ -35,6 +35,7 @@ from millrace.scan.source import Source
 
 GATHER: Final = ToOne(broadcast=False)
 EVERYWHERE: Final = ToOne(broadcast=True)
+ASKED_FOR: Final = "asked for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def _place(node: Node, sizes: Sizes) -> Node:
     match placed:
         case Repartition(child=child, placement=placement):
             kept = isinstance(placement, InPlace)
-            return Exchange(child, placement, "to be kept" if kept else "asked for")
+            return Exchange(child, placement, "to be kept" if kept else ASKED_FOR)
         case Aggregate():
             return _place_aggregate(placed, sizes)
         case _ if any(placed.whole_sides()):

@@ -49,7 +49,8 @@ class PartitionSize:
 class RunReport:
     """What a run did: which map tasks ran and which were reused, and why not more.
 
-    `again` are map tasks that were finished in this run and had to be run once more.
+    `again` are map tasks that were finished in this run and had to be run once more; `notes` say
+    what was chosen when earlier stages had been measured.
     """
 
     map_tasks: int = 0
@@ -57,6 +58,7 @@ class RunReport:
     seconds: float = 0.0
     reasons: Mapping[int, str] = field(default_factory=dict)
     again: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def ran(self) -> int:
@@ -69,7 +71,7 @@ class RunReport:
             for reason in sorted(set(reasons.values())):
                 count = sum(1 for other in reasons.values() if other == reason)
                 text += f"\n  {count} {how} because: {reason}"
-        return text
+        return "\n  ".join([text, *self.notes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

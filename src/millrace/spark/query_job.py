@@ -18,7 +18,7 @@ from millrace.errors import DataLost
 from millrace.faults import fault
 from millrace.ids import QueryId
 from millrace.plan.adapting import Course
-from millrace.plan.exchanges import Sizes
+from millrace.plan.exchanges import ASKED_FOR, Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
 from millrace.scan.groups import rows_per_group
@@ -150,7 +150,12 @@ class QueryRun:
         before = lies_right_already(stage, self._done, self._place.config)
         if before is not None:
             return Job(stage.number, frozenset(), partial(self._take_over, stage.number, before))
-        asked = Asked(query_id=query_id, zone=self._zone, reuse=self._reuse)
+        asked = Asked(
+            query_id=query_id,
+            zone=self._zone,
+            reuse=self._reuse,
+            as_they_are=frozenset(s.number for s in self._stages if s.why == ASKED_FOR),
+        )
         try:
             work = plan_stage(self._place, asked, stage, self._done)
         except LOSSES as error:  # Rows that were looked at, to choose bounds for example.

@@ -137,6 +137,7 @@ class Done:
     ran: Mapping[MapTask, str]
     reused: frozenset[MapTask]
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def report(rounds: Sequence[Done], map_tasks: int) -> RunReport:
@@ -156,4 +157,5 @@ def report(rounds: Sequence[Done], map_tasks: int) -> RunReport:
         seconds=sum(done.seconds for done in rounds),
         reasons=reasons,
         again=again,
+        notes=rounds[-1].notes if rounds else (),
     )

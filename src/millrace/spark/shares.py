@@ -1,20 +1,24 @@
 """Shares out a stage over tasks: what each reads of every leaf of the stage's tree.
 
-Invariant: every row of every leaf is read by exactly one task, or by all if it is broadcast, and
-tasks are numbered in the order of their rows.
+Invariant: every row of every leaf is read by exactly one task, or by all if it is broadcast, or by
+all that share out a skewed partition of another. Tasks are numbered in the order of their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 from millrace.config import Config
 from millrace.plan.join import is_broadcast
 from millrace.plan.nodes import Node, ReadStage, Scan, leaves
-from millrace.plan.placement import ByRange, InPlace
+from millrace.plan.placement import ByHash, ByRange, InPlace
+from millrace.plan.reading import Limits, Side, can_be_split, meeting, read_pieces, told
 from millrace.plan.stages import Stage
 from millrace.scan.splits import MapInput, cut
+from millrace.shuffle import reader
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.spark.map_task import FilePart, ShufflePart
 
@@ -31,18 +35,82 @@ class Share:
     parts: tuple[Part, ...]
 
 
-def share_out(stage: Stage, manifests: Mapping[int, Manifest], config: Config) -> list[Share]:
-    """The tasks of a stage, given what the stages it reads have written."""
+def share_out(
+    stage: Stage,
+    done: Mapping[int, Shuffle],
+    config: Config,
+    *,
+    as_they_are: Collection[int] = (),
+) -> tuple[list[Share], list[str]]:
+    """The tasks of a stage, given what it reads, and what was chosen for them, in words.
+
+    Partitions of the stages in `as_they_are` are neither put together nor split.
+    """
     sources = {number: place for place, number in enumerate(stage.reads)}
-    sharing = _Sharing(sources, manifests, config)
+    manifests = {number: done[number].manifest for number in stage.reads}
     if stage.alone:
+        sharing = _Sharing(sources, manifests, config)
         whole = tuple(sharing.whole(leaf) for leaf in stage.leaves)
-        return [Share(stage.root, whole)]
-    return [
-        Share(root, tuple(parts[id(leaf)] for leaf in leaves(root)))
-        for root in stage.branches
-        for parts in sharing.tasks(root)
+        return [Share(stage.root, whole)], []
+    shares, notes = [], []
+    for root in stage.branches:
+        reading, chosen = _reading(root, sources, done, config, as_they_are)
+        notes += chosen
+        sharing = _Sharing(sources, manifests, config, reading)
+        shares += [
+            Share(root, tuple(parts[id(leaf)] for leaf in leaves(root)))
+            for parts in sharing.tasks(root)
+        ]
+    return shares, notes
+
+
+def _reading(
+    root: Node,
+    sources: Mapping[int, int],
+    done: Mapping[int, Shuffle],
+    config: Config,
+    as_they_are: Collection[int],
+) -> tuple[dict[int, list[Part]], list[str]]:
+    """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
+    met = [
+        leaf
+        for leaf in meeting(root)
+        if isinstance(leaf, ReadStage)
+        and isinstance(leaf.placement, ByHash)
+        and leaf.stage not in as_they_are
     ]
+    if not met or len(met) < len(meeting(root)):
+        return {}, []
+    splittable = can_be_split(root)
+    sides = [
+        Side(
+            done[leaf.stage].manifest.partition_bytes,
+            partial(_bytes_by_output, done[leaf.stage]) if id(leaf) in splittable else None,
+        )
+        for leaf in met
+    ]
+    limits = Limits(
+        together_bytes_max=config.read_together_bytes_max,
+        skew_bytes_min=config.skew_bytes_min,
+        skew_factor=config.skew_factor,
+        split_bytes_target=config.partition_bytes_target,
+    )
+    pieces = read_pieces(sides, limits)
+    parts: dict[int, list[Part]] = {}
+    for place, leaf in enumerate(met):
+        parts[id(leaf)] = [
+            ShufflePart(
+                sources[leaf.stage],
+                piece.partitions,
+                piece.outputs if piece.split_side == place else None,
+            )
+            for piece in pieces
+        ]
+    return parts, told(pieces, len(sides[0].partition_bytes))
+
+
+def _bytes_by_output(shuffle: Shuffle, partition: int) -> list[int]:
+    return [reader.partition_meta(index, partition).bytes for index in shuffle.indexes()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +118,7 @@ class _Sharing:
     sources: Mapping[int, int]
     manifests: Mapping[int, Manifest]
     config: Config
+    reading: Mapping[int, list[Part]] = field(default_factory=dict)
 
     def whole(self, leaf: Scan | ReadStage) -> Part:
         """All rows of a leaf."""
@@ -76,6 +145,8 @@ class _Sharing:
         if isinstance(leaf, Scan):
             reader = leaf.source.reader(leaf.columns)
             return [FilePart(reader, (one,)) for one in self._inputs(leaf)]
+        if id(leaf) in self.reading:
+            return self.reading[id(leaf)]
         source, manifest = self.sources[leaf.stage], self.manifests[leaf.stage]
         match leaf.placement:
             case InPlace():

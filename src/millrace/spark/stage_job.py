@@ -70,7 +70,12 @@ class StageRun:
     def so_far(self) -> Done:
         """Which tasks were run, which were found finished."""
         ran = {n: self.reasons.get(n, "") for n, result in self.done.items() if result.ran}
-        return Done(ran=ran, reused=frozenset(self.done.keys() - ran.keys()), seconds=self.seconds)
+        return Done(
+            ran=ran,
+            reused=frozenset(self.done.keys() - ran.keys()),
+            seconds=self.seconds,
+            notes=tuple(self.choices.get("reading", ())),
+        )
 
 
 def run_stage(

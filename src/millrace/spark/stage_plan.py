@@ -38,6 +38,8 @@ class Asked:
     query_id: QueryId
     zone: str
     reuse: Reuse
+    as_they_are: frozenset[int] = frozenset()
+    """Stages whose partitions are the user's own choice."""
 
 
 def lies_right_already(stage: Stage, done: Mapping[int, Shuffle], config: Config) -> Shuffle | None:
@@ -64,12 +66,12 @@ def plan_stage(place: Place, asked: Asked, stage: Stage, done: Mapping[int, Shuf
         addresses=known_agents(place.store),
         reuse=asked.reuse,
     )
-    manifests = {number: done[number].manifest for number in stage.reads}
+    shares, notes = share_out(stage, done, place.config, as_they_are=asked.as_they_are)
     tasks = [
         _task(MapTask(number), share, by, sources, asked.zone)
-        for number, share in enumerate(share_out(stage, manifests, place.config))
+        for number, share in enumerate(shares)
     ]
-    return StageRun(described, tasks)
+    return StageRun(described, tasks, choices={"reading": notes} if notes else {})
 
 
 def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Partitioner:

@@ -1,0 +1,140 @@
+"""How measured partitions are read: laws, and what a few sizes lead to."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.plan.reading import Limits, Piece, Side, read_pieces, together, told
+
+SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=60)
+LIMITS = st.builds(
+    Limits,
+    together_bytes_max=st.integers(1, 300),
+    skew_bytes_min=st.integers(1, 100),
+    skew_factor=st.integers(1, 5),
+    split_bytes_target=st.integers(1, 100),
+)
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> list[Side]:
+    """Sides of equal length, made of map outputs; some may be split."""
+    partitions = draw(st.integers(1, 12))
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        rows = st.lists(st.integers(0, 80), min_size=partitions, max_size=partitions)
+        outputs = draw(st.lists(rows, min_size=1, max_size=6))
+        totals = [sum(output[p] for output in outputs) for p in range(partitions)]
+        split = (lambda p, o=tuple(outputs): [one[p] for one in o]) if draw(st.booleans()) else None
+        found.append(Side(totals, split))
+    return found
+
+
+def test_sizes_10_20_30_40_with_a_limit_of_50() -> None:
+    assert together([10, 20, 30, 40], 50) == [(0, 1), (2,), (3,)]
+    assert together([40, 10, 20, 30], 50) == [(0, 1), (2, 3)]
+    assert together([0, 0, 0], 50) == [(0, 1, 2)]
+    assert together([60, 0, 60], 50) == [(0,), (1,), (2,)]
+
+
+@given(SIZES, st.randoms(use_true_random=False))
+def test_the_groups_are_the_same_in_any_order_of_arrival(sizes: list[int], random: Random) -> None:
+    arrived = list(enumerate(sizes))
+    random.shuffle(arrived)
+    measured = [0] * len(sizes)
+    for number, size in arrived:
+        measured[number] += size
+
+    assert together(measured, 50) == together(sizes, 50)
+
+
+@given(SIZES, st.integers(1, 300))
+def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_would_fit(
+    sizes: list[int], limit: int
+) -> None:
+    groups = together(sizes, limit)
+
+    assert [number for group in groups for number in group] == list(range(len(sizes)))
+    held = [sum(sizes[number] for number in group) for group in groups]
+    assert all(size <= limit or len(group) == 1 for size, group in zip(held, groups, strict=True))
+    firsts = [sizes[group[0]] for group in groups]
+    assert all(one + first > limit for one, first in zip(held, firsts[1:], strict=False))
+
+
+@given(sides(), LIMITS)
+def test_every_partition_of_every_side_is_read_whole(
+    given_sides: list[Side], limits: Limits
+) -> None:
+    pieces = read_pieces(given_sides, limits)
+
+    assert pieces == read_pieces(given_sides, limits)
+    numbers = list(range(len(given_sides[0].partition_bytes)))
+    assert sorted({n for piece in pieces for n in piece.partitions}) == numbers
+    for number in numbers:
+        reading = [piece for piece in pieces if number in piece.partitions]
+        if reading[0].split_side is None:
+            assert len(reading) == 1
+            continue
+        (place,) = {piece.split_side for piece in reading}
+        assert place is not None
+        side = given_sides[place]
+        assert side.split is not None, "only a side that may be split is"
+        outputs = [output for piece in reading for output in piece.outputs]
+        assert outputs == list(range(len(side.split(number))))
+        assert len(reading) > 1
+        assert all(piece.partitions == (number,) for piece in reading)
+
+
+LIMITED = Limits(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
+
+
+def by_output(*outputs: list[int]) -> Side:
+    totals = [sum(column) for column in zip(*outputs, strict=True)]
+    return Side(totals, lambda number: [output[number] for output in outputs])
+
+
+def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> None:
+    large = by_output([10, 40, 10], [10, 40, 10], [10, 40, 10])
+    small = Side([1, 1, 1])
+
+    pieces = read_pieces([small, large], LIMITED)
+
+    assert pieces == [
+        Piece((0,)),
+        Piece((1,), 1, (0,)),
+        Piece((1,), 1, (1,)),
+        Piece((1,), 1, (2,)),
+        Piece((2,)),
+    ]
+    assert told(pieces, 3) == ["partition 1 is skewed and read in 3 parts"]
+    assert read_pieces([small, Side(large.partition_bytes)], LIMITED) == [
+        Piece((number,)) for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ([[49], [0], [0]], "it is not large"),
+        ([[90, 80, 70]], "all are as large, and one map output cannot be split"),
+        ([[0, 90, 0]], "one map output cannot be split"),
+    ],
+)
+def test_a_partition_that_is_not_skewed_or_cannot_be_split_stays_whole(
+    sizes: list[list[int]], why: str
+) -> None:
+    pieces = read_pieces([by_output(*sizes)], LIMITED)
+
+    assert all(piece.split_side is None for piece in pieces), why
+
+
+def test_small_partitions_are_told() -> None:
+    pieces = read_pieces([Side([3, 3, 3, 30, 2, 2])], LIMITED)
+
+    assert [piece.partitions for piece in pieces] == [(0, 1, 2), (3,), (4, 5)]
+    assert told(pieces, 6) == ["5 of 6 partitions are small and read by 2 tasks"]
+    assert told([Piece((0,)), Piece((1,))], 2) == []
