@@ -56,7 +56,7 @@ def committed_mask(stamps: Stamps, rolled_back: Iterable[RolledBack]) -> Mask:
 
 def stable_end(states: Iterable[sequencing.Sequence], end: Offset) -> Offset:
     """Up to where every row is decided: the earliest begin of an open transaction, or the end."""
-    return min((state.open.begin for state in states if state.open is not None), default=end)
+    return min([end, *(state.open.begin for state in states if state.open is not None)])
 
 
 @dataclass(slots=True)

@@ -1,0 +1,196 @@
+"""What a broker with a book of its own answers without changing anything.
+
+Invariant: a reader sees a row only after the request that wrote it was saved.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import OffsetOutOfRange
+from millrace.journal import reading
+from millrace.journal.book import VERSION, Book, Journal
+from millrace.journal.committed import RolledBack
+from millrace.journal.names import Offset, Selector
+from millrace.journal.reading import Stored, Taking
+from millrace.journal.turns import Turns
+from millrace.journal.values import Fetched, Isolation, JournalInfo, Watched
+
+Labels = Mapping[str, str | Sequence[str]]
+
+
+class BookReader(ABC):
+    """The half of a broker that looks. Subclasses say where rows are stored."""
+
+    def __init__(self, book: Book, config: Config) -> None:
+        self._book = book
+        self._config = config
+        self._turns = Turns(book, self._save, config.journal_commit_bytes_max)
+
+    @abstractmethod
+    def _save(self, draft: Book) -> None:
+        """Make what was decided durable, or raise and leave everything as it was."""
+
+    @abstractmethod
+    def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:
+        """Stored ranges in order, from the one that holds this offset on."""
+
+    @abstractmethod
+    def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
+        """The rows of a range, with their system fields."""
+
+    def get(self, name: str) -> JournalInfo:
+        """See `Broker.get`."""
+        return self._book.journal(name).info()
+
+    def watch(
+        self, seen: int, *, prefix: str = "", labels: Labels | None = None, timeout_s: float = 0
+    ) -> Watched:
+        """See `Broker.watch`."""
+        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s)
+        # The version first: a journal made in between is seen now and once more.
+        version = self._book.count(VERSION)
+        return Watched(version=version, journals=self.list(prefix, labels))
+
+    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
+        """See `Broker.wait_for_rows`."""
+
+        def found() -> bool:
+            return any(self.end_offset(name) > offset for name, offset in after.items())
+
+        return self._turns.wait(found, timeout_s)
+
+    # Reading.
+    def read(
+        self,
+        name: str,
+        offset: int,
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+    ) -> Fetched:
+        """See `Broker.read`."""
+        rows_max = rows_max or self._config.journal_read_rows_max
+        bytes_max = bytes_max or self._config.journal_read_bytes_max
+        return self._fetch(name, Offset(offset), rows_max, bytes_max, isolation)
+
+    def read_many(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+    ) -> dict[str, Fetched]:
+        """See `Broker.read_many`."""
+        rows_left = rows_max or self._config.journal_read_rows_max
+        bytes_left = bytes_max or self._config.journal_read_bytes_max
+        found: dict[str, Fetched] = {}
+        for name, offset in offsets.items():
+            if rows_left <= 0 or bytes_left <= 0:
+                break
+            fetched = self._fetch(name, Offset(offset), rows_left, bytes_left, isolation)
+            if fetched.next_offset > offset:
+                found[name] = fetched
+                rows_left -= fetched.num_rows
+                bytes_left -= sum(batch.nbytes for batch in fetched.batches)
+        return found
+
+    def start_offset(self, name: str) -> Offset:
+        """See `Broker.start_offset`."""
+        return self._book.journal(name).start
+
+    def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
+        """See `Broker.end_offset`."""
+        journal = self._book.journal(name)
+        return journal.end if isolation == "raw" else self._book.stable_end(journal)
+
+    # Groups.
+    def committed(self, group: str, name: str) -> Offset | None:
+        """See `Broker.committed`."""
+        return (self._book.groups.get(self._book.journal(name).id) or {}).get(group)
+
+    def min_committed(self, name: str) -> Offset | None:
+        """See `Broker.min_committed`."""
+        return self._book.min_committed(self._book.journal(name).id)
+
+    def backlog(self, group: str, name: str) -> int:
+        """See `Broker.backlog`."""
+        with self._turns.settled:
+            journal = self._book.journal(name)
+            begin = max(self.committed(group, name) or journal.start, journal.start)
+            end = self._book.stable_end(journal)
+            gone = self._book.rolled_back.get(journal.id) or ()
+        return self._rows_between(journal, begin, end, gone)
+
+    # Inside.
+    def _fetch(
+        self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
+    ) -> Fetched:
+        raw = isolation == "raw"
+        with self._turns.settled:
+            journal = self._book.journal(name)
+            end = journal.end if raw else self._book.stable_end(journal)
+            gone = None if raw else self._book.rolled_back.get(journal.id) or ()
+        if not journal.start <= offset <= journal.end:
+            raise out_of_range(journal, offset)
+        taking = Taking(
+            offset=offset, end=end, rows_left=rows_max, bytes_left=bytes_max, rolled_back=gone
+        )
+        if offset < end:
+            ranges = self._ranges(journal, offset)
+            taking.take(ranges, lambda stored: self._load(journal, stored))
+        return Fetched(
+            journal=name,
+            schema=journal.schema,
+            batches=tuple(taking.batches),
+            next_offset=taking.offset,
+            end_offset=end,
+        )
+
+    def _rows_between(
+        self, journal: Journal, begin: Offset, end: Offset, rolled_back: Sequence[RolledBack]
+    ) -> int:
+        """Committed rows in [begin, end), which must lie below the stable end."""
+        if begin >= end:
+            return 0
+
+        def load(stored: Stored) -> Sequence[pa.RecordBatch]:
+            return self._load(journal, stored)
+
+        def before(offset: Offset) -> int:
+            if offset >= journal.end:
+                return journal.rows
+            first = next(iter(self._ranges(journal, offset)))
+            return reading.rows_before(offset, first, load)
+
+        count = before(end) - before(begin)
+        for gone in rolled_back:
+            if gone.begin < end and gone.end > begin:
+                ranges = self._ranges(journal, max(gone.begin, begin))
+                count -= reading.rolled_back_rows(gone, begin, end, ranges, load)
+        return count
+
+    # Last, since it hides the built-in name from what follows.
+    def list(self, prefix: str = "", labels: Labels | None = None) -> tuple[JournalInfo, ...]:
+        """See `Broker.list`."""
+        wanted = Selector(prefix, labels or {})
+        chosen = [
+            each for _, each in self._book.journals.all() if wanted.takes(each.name, each.labels)
+        ]
+        return tuple(each.info() for each in sorted(chosen, key=lambda each: each.name))
+
+
+def out_of_range(journal: Journal, offset: Offset) -> OffsetOutOfRange:
+    """Word the error for a read outside a journal."""
+    why = "was truncated" if offset < journal.start else "is not there yet"
+    return OffsetOutOfRange(
+        f"offset {offset} of journal {journal.name!r} {why}\n"
+        f"  offsets there: {journal.start} to {journal.end}\n"
+        "  to fix: read from one of these"
+    )

@@ -1,0 +1,23 @@
+"""Every broker, each in a place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.journal.journal_kit import KINDS, Place
+
+from millrace.journal.contract import Broker
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    made = Place(request.param, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def broker(place: Place) -> Broker:
+    return place.open()

@@ -1,0 +1,126 @@
+"""Brokers to run the contract on, and short words for what tests do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.journal.base import Times
+from millrace.journal.contract import Broker
+from millrace.journal.files import write_file
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.records import Flag, stamped_schema
+from millrace.journal.values import Fetched, Lease, Published, SegmentFile
+
+SCHEMA = pa.schema([("x", pa.int64())])
+KINDS = ("memory",)
+HINTS = stamped_schema(SCHEMA).field(3).type
+START_NS = 1_700_000_000_000_000_000
+
+
+@dataclass(slots=True)
+class Hands:
+    """A clock that tests move."""
+
+    wall: int = START_NS
+    steady: int = 0
+
+    def times(self) -> Times:
+        return Times(lambda: self.wall, lambda: self.steady)
+
+    def pass_ms(self, count: int) -> None:
+        self.wall += count * 1_000_000
+        self.steady += count * 1_000_000
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a broker is opened, again and again."""
+
+    kind: str
+    folder: Path
+    config: Config = field(default_factory=Config)
+    hands: Hands = field(default_factory=Hands)
+    opened: list[Broker] = field(default_factory=list)
+
+    def open(self) -> Broker:
+        """The first one, or a new one on what the last one left."""
+        if self.kind == "memory":
+            if not self.opened:
+                self.opened.append(MemoryBroker(self.config, self.hands.times()))
+            return self.opened[0]
+        raise AssertionError(self.kind)
+
+    def close(self) -> None:
+        for broker in self.opened:
+            broker.close()
+        self.opened.clear()
+
+
+def column(values: Iterable[int | None]) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(list(values), pa.int64())})
+
+
+def values(fetched: Fetched) -> list[int]:
+    return list(fetched.rows()["x"].to_pylist())
+
+
+def read_all(broker: Broker, name: str, offset: int | None = None) -> list[int]:
+    """All committed rows from an offset on, in many small reads."""
+    at = broker.start_offset(name) if offset is None else offset
+    found: list[int] = []
+    while True:
+        fetched = broker.read(name, at, rows_max=3)
+        if fetched.next_offset == at:
+            return found
+        found += values(fetched)
+        at = fetched.next_offset
+
+
+Stamped = tuple[int | None, int, int, Flag]
+"""Value, producer, clock, flag."""
+
+
+def stamped(*rows: Stamped, hints: list[int] | None = None) -> pa.RecordBatch:
+    """Rows with their own stamps; `hints` go on every ACK."""
+    schema = stamped_schema(SCHEMA)
+    columns = [
+        pa.array([row[1] for row in rows], pa.int64()),
+        pa.array([row[2] for row in rows], pa.uint64()),
+        pa.array([row[3].value for row in rows], pa.uint8()),
+        pa.array(
+            [hints or [] if row[3] is Flag.ACK else None for row in rows], schema.field(3).type
+        ),
+        pa.nulls(len(rows), schema.field(4).type),
+        pa.nulls(len(rows), schema.field(5).type),
+        pa.array([row[0] for row in rows], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def written(
+    broker: Broker, name: str, given: Iterable[int], config: Config | None = None
+) -> SegmentFile:
+    """A file in the broker's adoption folder."""
+    path = str(Path(broker.adoption_folder(), name))
+    return write_file(path, [column(given)], SCHEMA, config=config)
+
+
+def publish(
+    broker: Broker,
+    rows: Mapping[str, pa.RecordBatch],
+    *commits: tuple[str, str, int, int | None],
+    lease: Lease | None = None,
+) -> Published:
+    """One transaction; a commit is group, journal, offset, expected."""
+    with broker.transaction(lease=lease) as t:
+        for name, batch in rows.items():
+            t.append(name, batch)
+        for group, name, offset, expected in commits:
+            t.commit(group, name, offset, expected=expected)
+    assert t.result is not None
+    return t.result

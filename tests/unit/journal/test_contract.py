@@ -1,0 +1,458 @@
+"""What every broker promises about journals, rows, groups and truncation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.journal.journal_kit import (
+    SCHEMA,
+    Place,
+    column,
+    read_all,
+    stamped,
+    values,
+    written,
+)
+
+from millrace.errors import (
+    Conflict,
+    DataLost,
+    JournalUnknown,
+    OffsetOutOfRange,
+    SchemaMismatch,
+    StillNeeded,
+    UserError,
+)
+from millrace.journal.contract import Broker
+from millrace.journal.records import Flag, ProducerId
+from millrace.journal.values import ANYTHING
+
+J = "acme/orders/region=eu"
+
+
+def with_ten(broker: Broker, name: str = J) -> Broker:
+    broker.create(name, SCHEMA)
+    broker.append(name, column(range(10)))
+    return broker
+
+
+# Journals.
+
+
+def test_a_journal_is_created_once_and_found_by_prefix_and_labels(broker: Broker) -> None:
+    made = broker.create(J, SCHEMA, labels={"region": "eu"})
+    broker.create("acme/orders/region=us", SCHEMA, labels={"region": "us"})
+    broker.create("acme/orders-old", SCHEMA)
+
+    assert broker.create(J, SCHEMA, labels={"region": "eu"}) == made
+    assert broker.get(J) == made
+    assert made.schema == SCHEMA
+    assert [each.name for each in broker.list()] == [
+        "acme/orders-old",
+        J,
+        "acme/orders/region=us",
+    ]
+    assert [each.name for each in broker.list("acme/orders")] == [J, "acme/orders/region=us"]
+    assert [each.name for each in broker.list("acme", {"region": ("eu", "asia")})] == [J]
+    assert len({each.id for each in broker.list()}) == 3
+
+
+def test_creating_it_otherwise_is_refused_and_names_the_field(broker: Broker) -> None:
+    broker.create(J, SCHEMA, labels={"region": "eu"})
+
+    with pytest.raises(UserError, match="field 'x' is string, expected int64"):
+        broker.create(J, pa.schema([("x", pa.string())]), labels={"region": "eu"})
+    with pytest.raises(UserError, match="labels"):
+        broker.create(J, SCHEMA, labels={"region": "us"})
+    with pytest.raises(UserError, match="cannot name a journal"):
+        broker.create("a b", SCHEMA)
+
+
+def test_unknown_journals_are_an_error_everywhere(broker: Broker) -> None:
+    asks: list[Callable[[], object]] = [
+        lambda: broker.get("no"),
+        lambda: broker.append("no", column([1])),
+        lambda: broker.read("no", 0),
+        lambda: broker.truncate_before("no", 5),
+        lambda: broker.truncate_committed("no"),
+        lambda: broker.commit("g", "no", 0, expected=None),
+        lambda: broker.committed("g", "no"),
+        lambda: broker.backlog("g", "no"),
+        lambda: broker.end_offset("no"),
+        lambda: broker.delete("no"),
+    ]
+    for ask in asks:
+        with pytest.raises(JournalUnknown, match="'no'"):
+            ask()
+
+
+def test_a_deleted_journal_is_gone_and_its_id_is_not_reused(place: Place) -> None:
+    broker = with_ten(place.open())
+    broker.commit("g", J, 5, expected=None)
+    first = broker.get(J)
+    broker.delete(J)
+
+    with pytest.raises(JournalUnknown):
+        broker.read(J, 0)
+    broker = place.open()
+    again = broker.create(J, SCHEMA)
+    assert again.id > first.id
+    assert broker.end_offset(J) == 0
+    assert broker.committed("g", J) is None
+    assert read_all(broker, J) == []
+
+
+def test_a_watch_returns_when_a_journal_is_created_or_deleted(broker: Broker) -> None:
+    before = broker.watch(-1)
+    late = broker.watch(before.version, timeout_s=0)
+    waiting = threading.Timer(0.05, lambda: broker.create("b/1", SCHEMA))
+    waiting.start()
+    after = broker.watch(before.version, prefix="b", timeout_s=30)
+    waiting.join()
+
+    assert late.version == before.version
+    assert after.version > before.version
+    assert [each.name for each in after.journals] == ["b/1"]
+    broker.append("b/1", column([1]))
+    assert broker.watch(-1).version == after.version
+    broker.delete("b/1")
+    assert broker.watch(-1, prefix="b").journals == ()
+    assert broker.watch(-1).version > after.version
+
+
+# Rows.
+
+
+def test_an_append_returns_its_offsets_and_rows_come_back_in_order(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    first = broker.append(J, column([1, 2, 3]))
+    second = broker.append(J, pa.table({"x": [4]}))
+
+    assert (first.first_offset, first.last_offset, first.next_offset) == (0, 2, 3)
+    assert (second.first_offset, second.last_offset) == (3, 3)
+    broker = place.open()
+    assert read_all(broker, J) == [1, 2, 3, 4]
+    fetched = broker.read(J, 0)
+    assert fetched.rows().schema == SCHEMA
+    assert fetched.stored()["_mr_offset"].to_pylist() == [0, 1, 2, 3]
+    assert set(fetched.stored()["_mr_flag"].to_pylist()) == {Flag.OUTSIDE}
+    clocks = fetched.stored()["_mr_clock"].to_pylist()
+    assert clocks == sorted(set(clocks))
+    assert (broker.start_offset(J), broker.end_offset(J)) == (0, 4)
+
+
+def test_nothing_appended_is_nothing_stored(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+    done = broker.append(J, column([]))
+
+    assert (done.first_offset, done.rows, done.next_offset) == (0, 0, 0)
+    assert broker.read(J, 0).num_rows == 0
+
+
+def test_a_schema_mismatch_is_refused_naming_the_field(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+
+    with pytest.raises(SchemaMismatch, match="field 'x' is string, expected int64"):
+        broker.append(J, pa.table({"x": ["a"]}))
+    with pytest.raises(SchemaMismatch, match="field 'y' is not in the journal's schema"):
+        broker.append(J, pa.table({"x": [1], "y": [1]}))
+    assert broker.end_offset(J) == 0
+
+
+def test_keys_and_timestamps_lie_beside_the_rows(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    times = pa.array([5, None], pa.timestamp("ms", tz="UTC"))
+    broker.append(J, column([1, 2]), keys=pa.array(["a", "b"]), timestamps=times)
+
+    stored = place.open().read(J, 0).stored()
+    assert stored["_mr_key"].to_pylist() == [b"a", b"b"]
+    assert stored["_mr_timestamp"].cast(pa.int64()).to_pylist() == [5000, None]
+    with pytest.raises(UserError, match="1 keys for 2 rows"):
+        broker.append(J, column([1, 2]), keys=pa.array(["a"]))
+
+
+def test_reads_are_limited_in_rows_and_bytes_and_always_move_on(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+    for begin in range(0, 100, 10):
+        broker.append(J, column(range(begin, begin + 10)))
+
+    assert values(broker.read(J, 15, rows_max=12)) == list(range(15, 27))
+    assert values(broker.read(J, 15, bytes_max=1)) == [15]
+    some = broker.read(J, 0, bytes_max=3000)
+    assert 1 < some.num_rows < 100
+    assert some.next_offset == some.num_rows
+    assert values(broker.read(J, 98)) == [98, 99]
+    caught_up = broker.read(J, 100)
+    assert (caught_up.num_rows, caught_up.next_offset, caught_up.end_offset) == (0, 100, 100)
+    assert read_all(broker, J) == list(range(100))
+
+
+def test_reading_outside_a_journal_is_an_error_and_never_empty(broker: Broker) -> None:
+    with_ten(broker)
+    broker.truncate_before(J, 5)
+
+    with pytest.raises(OffsetOutOfRange, match="offset 4 of journal .* was truncated"):
+        broker.read(J, 4)
+    with pytest.raises(OffsetOutOfRange, match="is not there yet"):
+        broker.read(J, 11)
+
+
+def test_many_journals_are_read_in_one_call(broker: Broker) -> None:
+    for name in ("a", "b", "c"):
+        broker.create(name, SCHEMA)
+    broker.append("a", column([1, 2]))
+    broker.append("c", column([3, 4]))
+
+    both = broker.read_many({"a": 0, "b": 0, "c": 1})
+    assert {name: values(each) for name, each in both.items()} == {"a": [1, 2], "c": [4]}
+    limited = broker.read_many({"a": 0, "c": 0}, rows_max=2)
+    assert {name: values(each) for name, each in limited.items()} == {"a": [1, 2]}
+
+
+def test_a_waiting_reader_is_woken_by_an_append(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+
+    assert not broker.wait_for_rows({J: 0}, timeout_s=0)
+    writer = threading.Timer(0.05, lambda: broker.append(J, column([1])))
+    writer.start()
+    assert broker.wait_for_rows({J: 0}, timeout_s=30)
+    writer.join()
+    assert broker.wait_for_rows({J: 0}, timeout_s=0)
+
+
+# Asking again.
+
+
+def test_an_append_with_an_expected_end_is_not_repeated(broker: Broker) -> None:
+    with_ten(broker)
+    broker.append(J, column([10]), expected=10)
+
+    with pytest.raises(Conflict, match="expected: 10, found: 11"):
+        broker.append(J, column([10]), expected=10)
+    assert read_all(broker, J) == list(range(11))
+
+
+def test_an_append_with_producer_and_sequence_gets_its_first_answer_again(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    producer = broker.producer("loader/1")
+    first = broker.append(J, column([1, 2]), producer=producer, sequence=7)
+    broker = place.open()
+
+    assert broker.producer("loader/1") == producer
+    assert broker.append(J, column([1, 2]), producer=producer, sequence=7) == first
+    assert broker.append(J, column([3]), producer=producer, sequence=9).first_offset == 2
+    with pytest.raises(Conflict, match="its last one: 9"):
+        broker.append(J, column([1, 2]), producer=producer, sequence=7)
+    assert read_all(broker, J) == [1, 2, 3]
+    with pytest.raises(UserError, match="without a producer"):
+        broker.append(J, column([1]), sequence=1)
+
+
+# Groups.
+
+
+def test_a_group_resumes_where_it_committed(place: Place) -> None:
+    broker = with_ten(place.open())
+    assert broker.committed("g", J) is None
+    assert broker.backlog("g", J) == 10
+    broker.commit("g", J, 5, expected=None)
+
+    broker = place.open()
+    at = broker.committed("g", J)
+    assert at == 5
+    assert broker.backlog("g", J) == 5
+    assert read_all(broker, J, at) == [5, 6, 7, 8, 9]
+
+
+def test_a_commit_is_compare_and_set_and_asking_again_is_safe(broker: Broker) -> None:
+    with_ten(broker)
+    broker.commit("g", J, 5, expected=None)
+    broker.commit("g", J, 5, expected=None)
+
+    with pytest.raises(Conflict, match="expected: 3, found: 5"):
+        broker.commit("g", J, 8, expected=3)
+    broker.commit("g", J, 2, expected=ANYTHING)
+    assert broker.committed("g", J) == 2
+    with pytest.raises(OffsetOutOfRange):
+        broker.commit("g", J, 11, expected=2)
+    with pytest.raises(UserError, match="no name"):
+        broker.commit("", J, 1, expected=None)
+
+
+# Truncation.
+
+
+def test_truncation_removes_what_lies_before(place: Place) -> None:
+    broker = with_ten(place.open())
+    done = broker.truncate_before(J, 5)
+
+    assert (done.removed, done.start_offset) == (5, 5)
+    broker = place.open()
+    assert broker.start_offset(J) == 5
+    assert read_all(broker, J) == [5, 6, 7, 8, 9]
+    assert broker.truncate_before(J, 3).removed == 0
+    assert broker.truncate_before(J, 10).removed == 5
+    assert broker.append(J, column([10])).first_offset == 10
+    with pytest.raises(OffsetOutOfRange):
+        broker.truncate_before(J, 12)
+
+
+def test_truncation_stops_at_the_minimum_of_the_groups(broker: Broker) -> None:
+    with_ten(broker)
+    assert broker.min_committed(J) is None
+    assert broker.truncate_committed(J).removed == 0
+    broker.commit("fast", J, 8, expected=None)
+    broker.commit("slow", J, 3, expected=None)
+
+    assert broker.min_committed(J) == 3
+    with pytest.raises(StillNeeded, match="group 'slow' needs\n  needed from: 3"):
+        broker.truncate_before(J, 4)
+    assert broker.start_offset(J) == 0
+    assert broker.truncate_committed(J).removed == 3
+    assert broker.truncate_committed(J).removed == 0
+    assert broker.truncate_before(J, 9, force=True).removed == 6
+    assert broker.backlog("slow", J) == 1
+
+
+def test_truncation_leaves_an_open_transaction_alone(broker: Broker) -> None:
+    with_ten(broker)
+    broker.append_stamped(J, stamped((10, 5, 1, Flag.CONTINUE)))
+    broker.append(J, column([11]))
+    broker.commit("g", J, 12, expected=None)
+
+    with pytest.raises(StillNeeded, match="the open transaction of producer 5"):
+        broker.truncate_before(J, 11)
+    assert broker.truncate_committed(J).start_offset == 10
+
+
+# Adopted files.
+
+
+def test_whole_files_are_adopted_as_rows(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    broker.append(J, column([0]))
+    files = [written(broker, "one", range(1, 6)), written(broker, "two", range(6, 9))]
+    done = broker.adopt({J: files})
+    broker.append(J, column([9]))
+
+    assert (done.appended[J].first_offset, done.appended[J].rows) == (1, 8)
+    broker = place.open()
+    assert read_all(broker, J) == list(range(10))
+    stored = broker.read(J, 0).stored()
+    assert stored["_mr_offset"].to_pylist() == list(range(10))
+    assert stored["_mr_clock"].to_pylist() == sorted(set(stored["_mr_clock"].to_pylist()))
+    assert broker.read(J, 3, rows_max=2).stored()["_mr_offset"].to_pylist() == [3, 4]
+    assert broker.backlog("g", J) == 10
+    assert broker.truncate_before(J, 7).removed == 7
+    assert read_all(broker, J) == [7, 8, 9]
+
+
+def test_files_of_another_schema_and_lost_files_are_refused(broker: Broker) -> None:
+    broker.create("texts", pa.schema([("t", pa.string())]))
+    broker.create(J, SCHEMA)
+    file = written(broker, "one", [1])
+
+    with pytest.raises(SchemaMismatch, match="field 't'"):
+        broker.adopt({"texts": [file]})
+    broker.adopt({J: [file]})
+    gone = written(broker, "gone", [2])
+    Path(gone.path).unlink()
+    with pytest.raises(DataLost, match="gone"):
+        broker.adopt({J: [gone]})
+    assert read_all(broker, J) == [1]
+
+
+# Rows that bring their own stamps.
+
+
+def test_an_open_row_holds_back_plain_readers_and_raw_reads_see_it(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    broker.append_stamped(J, stamped((1, 5, 10, Flag.CONTINUE)))
+    broker.append(J, column([2]))
+    broker = place.open()
+
+    assert read_all(broker, J) == []
+    assert (broker.end_offset(J), broker.end_offset(J, isolation="raw")) == (0, 2)
+    assert broker.backlog("g", J) == 0
+    assert broker.read(J, 0, isolation="raw").stored()["x"].to_pylist() == [1, 2]
+    broker.append_stamped(J, stamped((None, 5, 11, Flag.ACK), hints=[77]))
+    assert read_all(broker, J) == [1, 2]
+    assert broker.end_offset(J) == 3
+    assert broker.backlog("g", J) == 2
+    raw = broker.read(J, 0, isolation="raw").stored()
+    assert raw["_mr_hints"].to_pylist() == [None, None, [77]]
+
+
+def test_rolled_back_rows_never_appear(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    p = 5
+    broker.append_stamped(J, stamped((10, p, 10, Flag.OUTSIDE)))
+    broker.append_stamped(J, stamped((15, p, 15, Flag.CONTINUE), (18, p, 18, Flag.CONTINUE)))
+    broker.append(J, column([20]))
+    broker.append_stamped(J, stamped((None, p, 10, Flag.ACK), (25, p, 25, Flag.CONTINUE)))
+    broker = place.open()
+    assert read_all(broker, J) == [10, 20]
+    broker.append_stamped(J, stamped((None, p, 30, Flag.ACK)))
+    broker = place.open()
+
+    assert read_all(broker, J) == [10, 20, 25]
+    assert broker.backlog("g", J) == 3
+    assert values(broker.read(J, 1, rows_max=1)) == [20]
+    assert broker.truncate_before(J, 2).removed == 1
+    assert read_all(broker, J) == [20, 25]
+    assert broker.backlog("g", J) == 2
+
+
+def test_duplicates_are_dropped_and_errors_refuse_all_rows(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+    rows = stamped((1, 5, 10, Flag.OUTSIDE), (2, 5, 11, Flag.CONTINUE))
+    assert broker.append_stamped(J, rows).rows == 2
+    assert broker.append_stamped(J, rows).rows == 0
+    assert (
+        broker.append_stamped(J, stamped((2, 5, 11, Flag.CONTINUE), (3, 5, 12, Flag.CONTINUE))).rows
+        == 1
+    )
+
+    with pytest.raises(UserError, match="row 1 for journal .* interrupts"):
+        broker.append_stamped(J, stamped((9, 6, 1, Flag.OUTSIDE), (9, 5, 20, Flag.OUTSIDE)))
+    with pytest.raises(UserError, match="commits half"):
+        broker.append_stamped(J, stamped((None, 5, 11, Flag.ACK)))
+    with pytest.raises(UserError, match="open transaction"):
+        broker.append(J, column([9]), producer=ProducerId(5))
+    assert broker.end_offset(J, isolation="raw") == 3
+    broker.append_stamped(J, stamped((None, 5, 12, Flag.ACK)))
+    assert read_all(broker, J) == [1, 2, 3]
+    own = broker.append(J, column([4])).first_offset
+    producer = broker.read(J, own).stored()["_mr_producer"][0].as_py()
+    with pytest.raises(UserError, match="the broker's own producer"):
+        broker.append_stamped(J, stamped((5, producer, 2**62, Flag.OUTSIDE)))
+
+
+def test_clocks_never_go_back_even_if_the_time_does(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    broker.append(J, column(range(40)))
+    place.hands.wall -= 10**18
+    broker.append(J, column([40]))
+    broker = place.open()
+    broker.append(J, column([41]))
+    mine = broker.producer("p")
+    broker.append_stamped(J, stamped((42, mine, 2**63, Flag.OUTSIDE)))
+    broker = place.open()
+    broker.append(J, column([43]), producer=mine)
+
+    stored = broker.read(J, 0).stored()
+    clocks = stored["_mr_clock"].to_pylist()
+    assert clocks[:42] == sorted(set(clocks[:42]))
+    assert clocks[42:] == [2**63, 2**63 + 1]
+    assert read_all(broker, J) == list(range(44))
