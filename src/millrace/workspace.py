@@ -276,10 +276,14 @@ class _Runner:
         return run.batches(), run.reports
 
     def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text."""
-        from millrace.spark.query_job import explain_query  # noqa: PLC0415 - as above
+        """The stages of a plan, as text; with Spark at hand, what of them would be reused."""
+        from millrace.spark.query_job import Known, explain_query  # noqa: PLC0415 - as above
 
-        return explain_query(plan, self._workspace.config)
+        workspace = self._workspace
+        known = None
+        if workspace._spark is not None:  # noqa: SLF001 - its own; not started for this
+            known = Known(workspace._spark, workspace._place())  # noqa: SLF001
+        return explain_query(plan, workspace.config, known)
 
 
 def _identify(store: LocalStore) -> str:

@@ -5,6 +5,7 @@ Invariant: every stage comes after those it reads, and the same plan is always c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -61,12 +62,14 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
     return stages
 
 
-def explain(stages: list[Stage]) -> str:
-    """The stages as text: a tree each, and where its rows go and why."""
+def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
+    """The stages as text: a tree each, where its rows go and why, and what is `said` of it."""
     lines: list[str] = []
     for stage in stages:
         goes = "" if stage.placement is None else f"{stage.placement}: "
         lines.append(f"stage {stage.number} -> {goes}{stage.why}")
+        if said is not None and stage.number in said:
+            lines.append(f"  ({said[stage.number]})")
         _draw(stage.root, 1, lines)
     return "\n".join(lines)
 

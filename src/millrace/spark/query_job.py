@@ -7,7 +7,7 @@ stages. Invariant: a task runs again if and only if something that it reads or d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from millrace.scan.source import Source, check_current
 from millrace.shuffle import runs
 from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.spark.foresight import foresee_stages
 from millrace.spark.map_task import Reuse
 from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
 from millrace.spark.shuffle_job import begin_run
@@ -51,9 +52,31 @@ def _many_to_a_group(config: Config, source: Source, keys: tuple[str, ...]) -> b
     return found is None or found >= config.rows_per_group_min
 
 
-def explain_query(plan: Node, config: Config) -> str:
-    """The stages of a plan, as text."""
-    return explain(stages_of(plan, config))
+def explain_query(plan: Node, config: Config, known: Known | None = None) -> str:
+    """The stages of a plan, as text; with `known`, what of each would be reused."""
+    stages = stages_of(plan, config)
+    if known is None:
+        return explain(stages)
+    said = foresee_stages(known.place, stages, time_zone(known.spark), asked_for(stages))
+    return explain(stages, said)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What has to be known to tell what would be reused."""
+
+    spark: SparkSession
+    place: Place
+
+
+def time_zone(spark: SparkSession) -> str:
+    """The session's time zone, which decides what times mean."""
+    return spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+
+
+def asked_for(stages: Sequence[Stage]) -> frozenset[int]:
+    """Stages whose partitions are the user's own choice."""
+    return frozenset(stage.number for stage in stages if stage.why == ASKED_FOR)
 
 
 class QueryRun:
@@ -69,7 +92,7 @@ class QueryRun:
             if isinstance(leaf, Scan):
                 check_current(leaf.source)
         self._spark, self._place, self._reuse = spark, place, reuse
-        self._zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+        self._zone = time_zone(spark)
         self._stages = stages_of(plan, place.config)
         self._repairs = Repairs(place.config.query_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
@@ -154,7 +177,7 @@ class QueryRun:
             query_id=query_id,
             zone=self._zone,
             reuse=self._reuse,
-            as_they_are=frozenset(s.number for s in self._stages if s.why == ASKED_FOR),
+            as_they_are=asked_for(self._stages),
         )
         try:
             work = plan_stage(self._place, asked, stage, self._done)

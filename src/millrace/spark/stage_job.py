@@ -125,18 +125,36 @@ def decide(
     choices: Mapping[str, Any],
 ) -> Shuffle:
     """Write the manifest, sweep what the tasks left, and hand out the shuffle."""
+    for result in results:
+        if result.folder is not None and result.agent is not None:
+            record_agent(place.store, result.folder, result.agent)
+            place.keep_alive.add(result.folder)
+    decided = put_together(place, stage, results, reported, choices=choices)
+    fault("shuffle.driver.before_manifest", stage.stage_id)
+    runs.write_manifest(place.store, decided.manifest, sync=place.config.sync)
+    fault("shuffle.driver.after_manifest", stage.stage_id)
+    cleanup.sweep_stage(place.store, stage.query_id, stage.stage_id)
+    return decided
+
+
+def put_together(
+    place: Place,
+    stage: MapStage,
+    results: Sequence[Result],
+    reported: RunReport,
+    *,
+    choices: Mapping[str, Any],
+) -> Shuffle:
+    """The shuffle that these results make, its manifest not written yet."""
     count = stage.partitioner.partitions
     rows = np.zeros(count, np.int64)
     size = np.zeros(count, np.int64)
     registry = Registry()
     for result in results:
-        if result.folder is not None and result.agent is not None:
-            record_agent(place.store, result.folder, result.agent)
-            place.keep_alive.add(result.folder)
         rows += np.array([meta.rows for meta in result.index.partitions])
         size += np.array([meta.bytes for meta in result.index.partitions])
         registry.register(result.index, result.folder)
-    decided = Manifest(
+    manifest = Manifest(
         query_id=stage.query_id,
         stage_id=stage.stage_id,
         created_at_ms=time.time_ns() // 1_000_000,
@@ -148,12 +166,8 @@ def decide(
         partition_bytes=tuple(size.tolist()),
         choices=choices,
     )
-    fault("shuffle.driver.before_manifest", stage.stage_id)
-    runs.write_manifest(place.store, decided, sync=place.config.sync)
-    fault("shuffle.driver.after_manifest", stage.stage_id)
-    cleanup.sweep_stage(place.store, stage.query_id, stage.stage_id)
     return Shuffle(
-        manifest=decided,
+        manifest=manifest,
         stores={None: place.store},
         remote=place.agents,
         report=reported,
@@ -163,6 +177,31 @@ def decide(
 
 def _reuse_finished(place: Place, work: StageRun) -> None:
     """Find finished work of other runs, say that it is needed, then see that it is still there."""
+    found = _find_here(place, work)
+    relied = [index.id for index in found.values()]
+    runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
+    fault("shuffle.driver.after_rely", work.stage.stage_id)
+    for number, index in found.items():
+        if reuse.is_whole(place.store, index):
+            work.done[number] = _found_here(number, index)
+        else:
+            work.reasons[number] = f"attempt {index.id} was removed just now"
+    _find_elsewhere(place, work)
+
+
+def foresee(place: Place, work: StageRun) -> Shuffle | None:
+    """Find finished work and leave it at that; what the stage has written if that is all of it."""
+    for number, index in _find_here(place, work).items():
+        work.done[number] = _found_here(number, index)
+    _find_elsewhere(place, work)
+    if work.missing():
+        return None
+    results = [work.done[task.map_task] for task in work.tasks]
+    return put_together(place, work.stage, results, RunReport(), choices=work.choices)
+
+
+def _find_here(place: Place, work: StageRun) -> dict[MapTask, MapTaskIndex]:
+    """Finished work in the workspace's own folder; notes the reasons where there is none."""
     how = work.stage.reuse
     found: dict[MapTask, MapTaskIndex] = {}
     for task in work.tasks:
@@ -178,16 +217,15 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
                 work.reasons[task.map_task] = why
             else:
                 found[task.map_task] = index
-    relied = [index.id for index in found.values()]
-    runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
-    fault("shuffle.driver.after_rely", work.stage.stage_id)
-    for number, index in found.items():
-        if reuse.is_whole(place.store, index):
-            work.done[number] = Result(
-                map_task=number, folder=None, agent=None, ran=False, index=index
-            )
-        else:
-            work.reasons[number] = f"attempt {index.id} was removed just now"
+    return found
+
+
+def _found_here(number: MapTask, index: MapTaskIndex) -> Result:
+    return Result(map_task=number, folder=None, agent=None, ran=False, index=index)
+
+
+def _find_elsewhere(place: Place, work: StageRun) -> None:
+    how = work.stage.reuse
     if how != "no":
         _reuse_elsewhere(place, work, suspect=False, verify=how == "verified")
         _reuse_elsewhere(place, work, suspect=True, verify=True)
