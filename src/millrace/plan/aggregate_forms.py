@@ -15,6 +15,11 @@ from millrace.plan.terms import Term, as_type
 from millrace.plan.types import DOUBLE, LONG, SqlType, decimal
 
 Part = tuple[str, SqlType]
+# Names inside of lambdas. A column of the same name would be read in their place.
+VALUES: Final = '"__lambda values"'
+_EACH: Final = '"__lambda each"'
+_COUNT: Final = '"__lambda count"'
+_CENTRE: Final = '"__lambda centre"'
 _NAN: Final = "CAST('NaN' AS DOUBLE)"
 # Values are scaled by powers of two, which loses nothing, so that their sum stays below infinity.
 _DOWN: Final = "CAST('5.421010862427522e-20' AS DOUBLE)"
@@ -203,15 +208,15 @@ class Spread:
         count, mean, squares = columns
         row = f"{{'n': CAST({count} AS DOUBLE), 'mean': {mean}, 'squares': {squares}}}"
         rows = f"list({row}) FILTER (WHERE {count} > 0)"
-        off = "(r.mean - s[1].mean)"
-        centre = f"list_sum(list_transform(s, lambda r: {off} * (r.n / n)))"
-        squared = f"list_sum(list_transform(s, lambda r: r.squares + r.n * pow({off} - m, 2)))"
-        value = bound(centre, "m", f"{squared} / (n - {self._least})")
+        off = f"({_EACH}.mean - {VALUES}[1].mean)"
+        centre = _summed(f"{off} * ({_EACH}.n / {_COUNT})")
+        squared = _summed(f"{_EACH}.squares + {_EACH}.n * pow({off} - {_CENTRE}, 2)")
+        value = bound(centre, _CENTRE, f"{squared} / ({_COUNT} - {self._least})")
         if self.function.startswith("stddev"):
             value = f"sqrt({value})"
-        value = f"CASE WHEN n <= {self._least} THEN NULL ELSE {value} END"
-        value = bound("list_sum(list_transform(s, lambda r: r.n))", "n", value)
-        return as_type(bound(rows, "s", value), DOUBLE)
+        value = f"CASE WHEN {_COUNT} <= {self._least} THEN NULL ELSE {value} END"
+        value = bound(_summed(f"{_EACH}.n"), _COUNT, value)
+        return as_type(bound(rows, VALUES, value), DOUBLE)
 
     @property
     def _least(self) -> int:
@@ -221,3 +226,8 @@ class Spread:
         x = f"CAST({self.over} AS DOUBLE)"
         odd = f"isnan({x}) OR isinf({x})"
         return x, f"CASE WHEN {odd} THEN NULL ELSE {x} END", f"bool_or({odd})"
+
+
+def _summed(value: str) -> str:
+    """The sum of something of each of the values."""
+    return f"list_sum(list_transform({VALUES}, lambda {_EACH}: {value}))"

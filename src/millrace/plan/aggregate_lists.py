@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.plan.aggregate_forms import Part, bound, typed
+from millrace.plan.aggregate_forms import VALUES, Part, bound, typed
 from millrace.plan.terms import as_type
 from millrace.plan.types import LONG, SqlType, to_arrow
 
@@ -99,7 +99,8 @@ class Estimated:
         return f"coalesce(list_sort({some}), [])[:{self.kept}]"
 
     def _estimate(self, hashes: str) -> str:
-        share = f"(CAST(s[{self.kept}] AS DOUBLE) / {_HASHES_END})"
+        share = f"(CAST({VALUES}[{self.kept}] AS DOUBLE) / {_HASHES_END})"
         value = f"round({self.kept - 1} / {share})"
-        value = f"CASE WHEN len(s) < {self.kept} THEN len(s) ELSE {value} END"
-        return as_type(f"coalesce({bound(hashes, 's', value)}, 0)", LONG)
+        count = f"len({VALUES})"
+        value = f"CASE WHEN {count} < {self.kept} THEN {count} ELSE {value} END"
+        return as_type(f"coalesce({bound(hashes, VALUES, value)}, 0)", LONG)

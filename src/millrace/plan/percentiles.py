@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.plan.aggregate_forms import Part, bound, typed
+from millrace.plan.aggregate_forms import VALUES, Part, bound, typed
 from millrace.plan.terms import as_type
 from millrace.plan.types import DOUBLE, SqlType
 
@@ -52,16 +52,17 @@ class Percentile(_InOneGo):
         values = f"list_sort(list({self.each}{x}) FILTER (WHERE {x} IS NOT NULL), '{order}')"
         steps = [self._there(f) if self.discrete else self._between(f) for f in self.fractions]
         value = f"[{', '.join(steps)}]" if self.is_list else steps[0]
-        return bound(values, "s", f"CASE WHEN s IS NULL THEN NULL ELSE {value} END")
+        return bound(values, VALUES, f"CASE WHEN {VALUES} IS NULL THEN NULL ELSE {value} END")
 
     @staticmethod
     def _there(fraction: float) -> str:
-        return f"s[greatest(1, CAST(ceil(len(s) * {_double(fraction)}) AS BIGINT))]"
+        at = f"CAST(ceil(len({VALUES}) * {_double(fraction)}) AS BIGINT)"
+        return f"{VALUES}[greatest(1, {at})]"
 
     @staticmethod
     def _between(fraction: float) -> str:
-        at = f"((len(s) - 1) * {_double(fraction)})"
-        low, high = (f"s[CAST({step}({at}) AS BIGINT) + 1]" for step in ("floor", "ceil"))
+        at = f"((len({VALUES}) - 1) * {_double(fraction)})"
+        low, high = (f"{VALUES}[CAST({step}({at}) AS BIGINT) + 1]" for step in ("floor", "ceil"))
         return _between(low, high, f"({at} - floor({at}))")
 
 

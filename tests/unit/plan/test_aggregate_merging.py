@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.plan.aggregate_kit import aggregated, differences
 
-from millrace.plan.aggregates import parse_aggregate
+from millrace.plan.aggregates import AggregateCall, parse_aggregate
+from millrace.plan.expressions import quoted
 
 NUMBERS = ("sum", "min", "max", "avg", "stddev", "stddev_pop", "var_samp", "var_pop")
 OTHERS = ("count", "collect_list", "collect_set", "approx_count_distinct")
@@ -109,3 +111,32 @@ def test_nested_values_are_collected_and_picked() -> None:
         assert found["c1"] == {"a": 3, "b": None}
         assert found["c2"] == [2]
         assert len(found["c3"]) == 2
+
+
+def test_no_name_of_a_column_changes_a_value() -> None:
+    rows = {"n": 5.0, "mean": 1.0, "squares": 2.0}
+    names = ["n", "m", "r", "s", "each", "values", "centre", "count", "mean", "squares", "task_"]
+    other = {name: [rows] * 4 for name in names}
+    plain = pa.table({"g": pa.array([0, 0, 0, 1], pa.int32()), "x": [1.0, 2.0, 4.0, 8.0]})
+    table = pa.table({**{name: plain[name] for name in plain.column_names}, **other})
+    texts = ["stddev(x)", "percentile(x, 0.3)", "percentile(x, array(0.3))"]
+    texts += ["percentile_disc(0.3) within group (order by x)", "approx_count_distinct(x)"]
+    for split in (None, [0, 1, 0, 1]):
+        expected = aggregated(plain, texts, split=split)
+        assert differences(texts, aggregated(table, texts, split=split), expected) == []
+    keyed = pa.table({name: [7.0, 7.0, 7.0] for name in names} | {"x": [1.0, 2.0, 4.0]})
+    for text in texts:
+        (call,) = parse_aggregate("v", text, keyed.schema, call=text).calls
+        assert grouped_by(names, keyed, call) == grouped_by(["task_"], keyed, call)
+
+
+def grouped_by(keys: list[str], table: pa.Table, call: AggregateCall) -> list[tuple[Any, ...]]:
+    """The value of a call, in two steps if there are two, with these columns as keys."""
+    connection = duckdb.connect()
+    connection.register("rows", table)
+    listed = ", ".join(quoted(key) for key in keys)
+    if not call.mergeable:
+        return connection.sql(f"SELECT {call.whole()} FROM rows GROUP BY {listed}").fetchall()
+    parts = ", ".join(f"{part.sql} AS {quoted(part.name)}" for part in call.partials("p"))
+    inner = f"SELECT {listed}, {parts} FROM rows GROUP BY {listed}, x"
+    return connection.sql(f"SELECT {call.merge('p')} FROM ({inner}) GROUP BY {listed}").fetchall()
