@@ -51,6 +51,8 @@ PURE = {
     "journal/deciding.py",
     "journal/publishing.py",
     "journal/reading.py",
+    "journal/embedded/ledger.py",
+    "journal/embedded/tables.py",
     "scan/splits.py",
     "operators/sql.py",
     *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),

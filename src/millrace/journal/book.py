@@ -161,6 +161,7 @@ class Book:
     producers: Layer[ProducerId, ProducerState] = field(default_factory=Layer)
     producer_names: Layer[str, ProducerId] = field(default_factory=Layer)
     counters: Layer[str, int] = field(default_factory=Layer)
+    adopted: Layer[str, bool] = field(default_factory=Layer)
     blocks: list[Block] = field(default_factory=list)
     deleted: list[Journal] = field(default_factory=list)
     truncated: list[Journal] = field(default_factory=list)
@@ -176,6 +177,7 @@ class Book:
             producers=Layer(self.producers),
             producer_names=Layer(self.producer_names),
             counters=Layer(self.counters),
+            adopted=Layer(self.adopted),
         )
 
     def absorb(self, draft: Book) -> None:
@@ -187,6 +189,7 @@ class Book:
         self.producers.absorb(draft.producers)
         self.producer_names.absorb(draft.producer_names)
         self.counters.absorb(draft.counters)
+        self.adopted.absorb(draft.adopted)
         # Last: a reader that sees the new end finds everything else in place.
         self.journals.absorb(draft.journals)
         if self.journals.below is not None:

@@ -29,11 +29,15 @@ class BookReader(ABC):
     def __init__(self, book: Book, config: Config) -> None:
         self._book = book
         self._config = config
-        self._turns = Turns(book, self._save, config.journal_commit_bytes_max)
+        limit = config.journal_commit_bytes_max
+        self._turns = Turns(book, self._save, limit, self._afterwards)
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
         """Make what was decided durable, or raise and leave everything as it was."""
+
+    def _afterwards(self) -> None:  # noqa: B027 - a broker may have nothing to do
+        """Do what is due after a commit."""
 
     @abstractmethod
     def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:

@@ -254,6 +254,12 @@ class _Writing:
 
     def _files(self, part: Files) -> Iterator[tuple[tuple[SegmentFile, int], int]]:
         for file in part.files:
+            if self.book.adopted.get(file.path):
+                raise Conflict(
+                    f"file {file.path} was adopted before\n"
+                    f"  to fix: look whether its rows are in journal {part.journal!r}"
+                )
+            self.book.adopted.put(file.path, value=True)
             for place, piece in enumerate(file.ranges):
                 if piece.rows:
                     yield (file, place), piece.rows

@@ -31,11 +31,21 @@ class _Request(Generic[T]):
 class Turns:
     """Decides requests on drafts of a book and saves them, many at a time."""
 
-    def __init__(self, book: Book, save: Callable[[Book], None], bytes_max: int) -> None:
-        """`save` makes a draft durable or raises; `BrokerStopped` from it is for good."""
+    def __init__(
+        self,
+        book: Book,
+        save: Callable[[Book], None],
+        bytes_max: int,
+        afterwards: Callable[[], None],
+    ) -> None:
+        """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
+
+        `afterwards` runs when the book has taken a draft over; it changes nothing about that.
+        """
         self._book = book
         self._save = save
         self._bytes_max = bytes_max
+        self._afterwards = afterwards
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
         self._changed = threading.Condition()
@@ -104,6 +114,7 @@ class Turns:
                 self._save(draft)
                 with self.settled:
                     self._book.absorb(draft)
+                is_saving = False
         except MillraceError as error:
             if isinstance(error, BrokerStopped):
                 self.stop(str(error))
@@ -122,6 +133,10 @@ class Turns:
                 request.is_done = True
         with self._changed:
             self._changed.notify_all()
+        try:
+            self._afterwards()
+        except BrokerStopped as error:
+            self.stop(str(error))
 
 
 def _decide(request: _Request[Any], draft: Book) -> None:

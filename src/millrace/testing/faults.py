@@ -32,6 +32,19 @@ POINTS: Final = (
     "shuffle.cleanup.after_claims",
     "agent.start.before_endpoint",
     "agent.stream.after_chunk",
+    "journal.ledger.before_commit",
+    "journal.ledger.after_commit",
+    "journal.append.before_mark",
+    "journal.append.after_mark",
+    "journal.append.after_write",
+    "journal.append.after_sync",
+    "journal.append.after_folder_sync",
+    "journal.adopt.after_sync",
+    "journal.truncate.before_unlink",
+    "journal.truncate.after_unlink",
+    "journal.tidy.before_clear",
+    "journal.open.before_cut",
+    "journal.open.after_cut",
 )
 
 

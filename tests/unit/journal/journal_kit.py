@@ -11,13 +11,18 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.journal.base import Times
 from millrace.journal.contract import Broker
+from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.files import write_file
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.records import Flag, stamped_schema
 from millrace.journal.values import Fetched, Lease, Published, SegmentFile
 
 SCHEMA = pa.schema([("x", pa.int64())])
-KINDS = ("memory",)
+KINDS = ("memory", "embedded", "embedded files")
+"""The last one keeps next to nothing inside its ledger and has small segments."""
+FILES = Config().with_options(
+    journal_small_bytes_max=1, journal_segment_bytes_target=4096, journal_range_bytes_target=512
+)
 HINTS = stamped_schema(SCHEMA).field(3).type
 START_NS = 1_700_000_000_000_000_000
 
@@ -53,7 +58,10 @@ class Place:
             if not self.opened:
                 self.opened.append(MemoryBroker(self.config, self.hands.times()))
             return self.opened[0]
-        raise AssertionError(self.kind)
+        self.close()
+        config = FILES if self.kind == "embedded files" else self.config
+        self.opened.append(EmbeddedBroker.open(str(self.folder), config, times=self.hands.times()))
+        return self.opened[-1]
 
     def close(self) -> None:
         for broker in self.opened:

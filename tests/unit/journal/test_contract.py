@@ -363,11 +363,15 @@ def test_files_of_another_schema_and_lost_files_are_refused(broker: Broker) -> N
     with pytest.raises(SchemaMismatch, match="field 't'"):
         broker.adopt({"texts": [file]})
     broker.adopt({J: [file]})
+    again = written(broker, "two", [1])
+    broker.adopt({J: [again]})
+    with pytest.raises((Conflict, DataLost)):
+        broker.adopt({J: [again]})
     gone = written(broker, "gone", [2])
     Path(gone.path).unlink()
     with pytest.raises(DataLost, match="gone"):
         broker.adopt({J: [gone]})
-    assert read_all(broker, J) == [1]
+    assert read_all(broker, J) == [1, 1]
 
 
 # Rows that bring their own stamps.

@@ -1,0 +1,384 @@
+"""The embedded broker: opens a folder, takes it over from whoever died, and serves its journals.
+
+Invariant: one process at a time has a folder open. After a failed sync nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+import pyarrow as pa
+import xxhash
+
+from millrace.config import Config
+from millrace.errors import (
+    AlreadyOwned,
+    BrokerStopped,
+    Conflict,
+    Corrupt,
+    DataLost,
+    MillraceError,
+    StorageError,
+    UserError,
+)
+from millrace.faults import fault
+from millrace.journal.base import BookBroker, Times
+from millrace.journal.book import Book, Journal, Kind
+from millrace.journal.embedded.disk import Disk, LocalDisk
+from millrace.journal.embedded.ledger import Held, InLedger, Ledger, Range, Segment, Storing
+from millrace.journal.embedded.mounts import refuse_network
+from millrace.journal.embedded.sqlite import SqliteLedger
+from millrace.journal.embedded.storing import SEGMENTS, Stores, stopped
+from millrace.journal.looking import out_of_range
+from millrace.journal.names import Offset
+from millrace.journal.reading import Stored, with_stamps
+from millrace.journal.records import stored_schema
+from millrace.journal.values import SegmentFile
+from millrace.shuffle.store import storage_errors
+
+LEDGER: Final = "ledger.sqlite"
+LOCK: Final = "owner.lock"
+ADOPTED: Final = "adopted"
+_PAGE_RANGES: Final = (2, 8, 16)
+OpenLedger = Callable[[str, Config], Ledger]
+
+
+class EmbeddedBroker(BookBroker):
+    """Journals in a folder of this host's own disk."""
+
+    def __init__(
+        self, root: str, held: Held, stores: Stores, lock: int, config: Config, times: Times
+    ) -> None:
+        """Use `EmbeddedBroker.open`."""
+        super().__init__(_with_capped_leases(held.book, times), config, times)
+        self._root = root
+        self._stores = stores
+        self._disk = stores.disk
+        self._ledger = stores.ledger
+        self._lock = lock
+        self._garbage = set(held.garbage)
+        self._own_producer()
+        if self._garbage:
+            with contextlib.suppress(StorageError):
+                self._pausing(self._clear_garbage)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str,
+        config: Config | None = None,
+        *,
+        disk: Disk | None = None,
+        ledger: OpenLedger = SqliteLedger,
+        times: Times | None = None,
+    ) -> Self:
+        """Open a folder's journals, making them if need be.
+
+        Raises `AlreadyOwned` while another process has them open.
+        """
+        root, config, disk = os.path.abspath(folder), config or Config(), disk or LocalDisk()
+        with storage_errors(f"opening {root}"):
+            os.makedirs(os.path.join(root, ADOPTED), exist_ok=True)
+            refuse_network(root)
+            lock = _lock(os.path.join(root, LOCK))
+        opened: Ledger | None = None
+        try:
+            path = os.path.join(root, LEDGER)
+            _refuse_lost_ledger(root, path)
+            opened = ledger(path, config)
+            held = opened.load()
+            _cut_back(root, disk, opened, held)
+            stores = Stores.of(held, root, disk, opened, config)
+            return cls(root, held, stores, lock, config, times or Times())
+        except BaseException:
+            if opened is not None:
+                opened.close()
+            os.close(lock)
+            raise
+
+    def adoption_folder(self) -> str:
+        """See `Broker.adoption_folder`."""
+        return os.path.join(self._root, ADOPTED)
+
+    def tidy(self) -> None:
+        """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
+        step = self._config.journal_move_out_max
+        while self._pausing(lambda: self._move_out(self._stores.largest_waiting(step))):
+            pass
+        self._pausing(self._clear_garbage)
+        self._pausing(self._sweep_adopted)
+        self._pausing(self._ledger.write_back)
+
+    def close(self) -> None:
+        """See `Broker.close`."""
+        if self._lock < 0:
+            return
+        try:
+            # After a failed sync the list of dirty segments is what the next opening goes by.
+            with contextlib.suppress(BrokerStopped, StorageError):
+                self._pausing(self._leave_clean)
+        finally:
+            self._turns.stop("the broker was closed\n  to fix: open it again")
+            self._ledger.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    # Storing.
+    def _save(self, draft: Book) -> None:
+        storing = Storing()
+        gone: list[Segment] = []
+        for journal in draft.truncated:
+            gone += self._ledger.segments_before(journal.id, journal.start)
+        for journal in draft.deleted:
+            gone += self._ledger.segments_before(journal.id, None)
+        storing.segments_gone += [each.id for each in gone]
+        storing.clean += [each.id for each in gone]
+        storing.garbage += [each.file for each in gone]
+        self._stores.save(draft, storing)
+        self._remove(gone)
+        for journal in draft.deleted:
+            self._stores.waiting.pop(journal.id, None)
+
+    def _afterwards(self) -> None:
+        """Move some journals out of the ledger if all of them together are too large."""
+        limit = self._config.journal_waiting_total_bytes_max
+        if sum(self._stores.waiting.values()) > limit:
+            # A full disk is told to the next append that needs it.
+            with contextlib.suppress(StorageError):
+                self._move_out(self._stores.largest_waiting(self._config.journal_move_out_max))
+
+    def _move_out(self, ids: Sequence[int]) -> bool:
+        """Move these journals' rows out of the ledger; whether there were any."""
+        wanted = set(ids)
+        journals = [each for _, each in self._book.journals.all() if each.id in wanted]
+        if journals:
+            self._stores.move_out(journals)
+        return bool(journals)
+
+    def _remove(self, gone: Sequence[Segment]) -> None:
+        """Delete the files of segments that the ledger no longer names."""
+        for segment in gone:
+            self._stores.forget(segment.journal, [segment.id])
+            self._stores.dirty.discard(segment.id)
+            self._garbage.add(segment.file)
+            fault("journal.truncate.before_unlink")
+            # What cannot be deleted now stays on the list of garbage.
+            with contextlib.suppress(OSError):
+                self._disk.remove(os.path.join(self._root, segment.file))
+            fault("journal.truncate.after_unlink")
+
+    def _clear_garbage(self) -> None:
+        files = sorted(self._garbage)
+        with storage_errors("deleting what was truncated"):
+            for file in files:
+                self._disk.remove(os.path.join(self._root, file))
+            for folder in {os.path.dirname(file) for file in files}:
+                path = os.path.join(self._root, folder)
+                if os.path.isdir(path):
+                    self._disk.sync_folder(path)
+                    if folder.startswith(SEGMENTS):
+                        with contextlib.suppress(OSError):
+                            os.rmdir(path)
+        fault("journal.tidy.before_clear")
+        if files:
+            self._ledger.save(Book().draft(), Storing(garbage_gone=files))
+        self._garbage.difference_update(files)
+
+    def _sweep_adopted(self) -> None:
+        """Delete files that tasks wrote long ago and nobody adopted."""
+        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        for folder, _, names in os.walk(self.adoption_folder()):
+            for name in names:
+                path = os.path.join(folder, name)
+                file = os.path.relpath(path, self._root)
+                with contextlib.suppress(FileNotFoundError):
+                    if not self._book.adopted.get(file) and os.path.getmtime(path) <= oldest:
+                        os.unlink(path)
+
+    def _leave_clean(self) -> None:
+        """Everything written is published, so the next opening has nothing to cut."""
+        clean = sorted(self._stores.dirty)
+        if clean:
+            self._ledger.save(Book().draft(), Storing(clean=clean))
+        self._stores.dirty.clear()
+
+    def _pausing(self, work: Callable[[], object]) -> object:
+        """Do something between commits; a failed sync there stops the broker as well."""
+        try:
+            return self._turns.pause(work)
+        except BrokerStopped as error:
+            self._turns.stop(str(error))
+            raise
+        except MillraceError:
+            raise
+        except BaseException as error:
+            self._turns.stop(f"tidying was interrupted: {error!r}\n  to fix: open the broker again")
+            raise
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:
+        path = os.path.abspath(file.path)
+        inside = os.path.relpath(path, self._root)
+        if not path.startswith(self.adoption_folder() + os.sep):
+            raise UserError(
+                f"file {path} cannot be adopted from where it lies\n"
+                f"  to fix: write it below {self.adoption_folder()}"
+            )
+        with storage_errors(f"looking at {path}"):
+            size = self._disk.size(path)
+        if self._book.adopted.get(inside):
+            raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
+        if size != file.bytes:
+            found = "it is gone" if size is None else f"{size} bytes"
+            raise DataLost(
+                f"file {path} to adopt is not as it was written\n"
+                f"  expected: {file.bytes} bytes, found: {found}\n  to fix: write it again"
+            )
+        return replace(file, path=inside)
+
+    # Reading.
+    def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
+        at, page = offset, 0
+        while at < journal.end:
+            count = _PAGE_RANGES[min(page, len(_PAGE_RANGES) - 1)]
+            ranges = self._ledger.ranges(journal.id, at, count)
+            if not ranges or not ranges[0].first <= at < ranges[0].next:
+                raise self._missing(journal, at)
+            yield from map(_stored, ranges)
+            at, page = ranges[-1].next, page + 1
+
+    def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
+        each = stored.place
+        assert isinstance(each, Range)
+        if isinstance(each.where, InLedger):
+            data, name = each.where.content, f"{LEDGER} (body {each.where.body})"
+        else:
+            name = os.path.join(self._root, each.where.file)
+            data = self._bytes(journal, each, name, each.where.position)
+        found = xxhash.xxh3_64_hexdigest(data)
+        if found != each.checksum:
+            raise Corrupt(
+                f"{name}: offsets {each.first} to {each.next - 1} of journal {journal.name!r} are "
+                f"not the bytes that were written\n  expected: {each.checksum}, found: {found}"
+            )
+        return _decode(data, each, journal)
+
+    def _bytes(self, journal: Journal, each: Range, path: str, position: int) -> bytes:
+        try:
+            with storage_errors(f"reading {path}"):
+                data = self._disk.read(path, position, each.bytes)
+        except MillraceError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise self._missing(journal, each.first, path) from error
+        if len(data) != each.bytes:
+            raise DataLost(
+                f"{path} ends before what was published\n"
+                f"  expected: {position + each.bytes} bytes, found: {position + len(data)}"
+            )
+        return data
+
+    def _missing(self, journal: Journal, offset: Offset, path: str | None = None) -> MillraceError:
+        """Why a range is not there: truncated or deleted meanwhile, or lost."""
+        now = self._book.journal(journal.name)
+        if now.id == journal.id and offset >= now.start:
+            return DataLost(
+                f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
+                f"  not there: {path or LEDGER}"
+            )
+        return out_of_range(now, offset)
+
+
+def _with_capped_leases(book: Book, times: Times) -> Book:
+    """No lease lasts longer than it would had it been taken now: the time may have gone back."""
+    now = times.wall_ns() // 1_000_000
+    for name, lease in list(book.leases.all()):
+        until = min(lease.expires_at_ms, now + lease.lease_ms)
+        book.leases.put(name, replace(lease, expires_at_ms=until))
+    return book
+
+
+def _lock(path: str) -> int:
+    """Hold the folder for this process; the system lets go when it dies, whatever its number."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise AlreadyOwned(
+            f"another process has the journals in {os.path.dirname(path)} open\n"
+            "  to fix: join it, or end it first"
+        ) from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _refuse_lost_ledger(root: str, path: str) -> None:
+    """Segments without a ledger are lost data, not an empty workspace."""
+    segments = os.path.join(root, SEGMENTS)
+    if not os.path.exists(path) and os.path.isdir(segments) and os.listdir(segments):
+        raise DataLost(
+            f"ledger {path} is gone, and there are segments in {segments}\n"
+            "  to fix: bring the ledger back, or remove the segments to begin anew"
+        )
+
+
+def _cut_back(root: str, disk: Disk, ledger: Ledger, held: Held) -> None:
+    """Cut segments that were being written back to what is published."""
+    storing = Storing()
+    keep: list[Segment] = []
+    for segment in held.segments:
+        if segment.id not in held.dirty:
+            keep.append(segment)
+            continue
+        path = os.path.join(root, segment.file)
+        fault("journal.open.before_cut")
+        try:
+            size = disk.size(path)
+            if not segment.bytes:
+                disk.remove(path)
+            elif size is not None and size > segment.bytes:
+                disk.cut(path, segment.bytes)
+        except OSError as error:
+            raise stopped(f"cutting {path} back", error) from error
+        fault("journal.open.after_cut")
+        storing.clean.append(segment.id)
+        if not segment.bytes:
+            storing.segments_gone.append(segment.id)
+        elif size is None or size < segment.bytes:
+            # Reads say what is lost; nothing is appended behind a hole.
+            storing.segments.append(replace(segment, is_open=False))
+        else:
+            keep.append(segment)
+    if storing.clean:
+        ledger.save(Book().draft(), storing)
+    held.segments[:] = keep
+
+
+def _stored(each: Range) -> Stored:
+    return Stored(
+        first=each.first,
+        next=each.next,
+        rows=each.rows,
+        rows_before=each.rows_before,
+        kind=each.kind,
+        bytes=each.bytes,
+        place=each,
+    )
+
+
+def _decode(data: bytes, each: Range, journal: Journal) -> list[pa.RecordBatch]:
+    buffer = pa.py_buffer(data)
+    if each.kind is Kind.BARE:
+        assert each.stamp is not None
+        plain = pa.schema([pa.field(field.name, field.type) for field in journal.schema])
+        return [with_stamps(pa.ipc.read_record_batch(buffer, plain), each.stamp)]
+    schema = stored_schema(journal.schema)
+    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
+    return [pa.ipc.read_record_batch(message, schema) for message in messages]

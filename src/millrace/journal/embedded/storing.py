@@ -1,0 +1,375 @@
+"""Where rows go: into the ledger while they are few, into segment files when they are many.
+
+A commit's rows are turned into `Storing`: ranges that ride in the ledger, and ranges that were
+written to segments and synced before the ledger names them. A segment is marked dirty, durably,
+before its first byte is written, so that the next opening knows which files to cut back.
+
+Invariant: nothing that the ledger names is in a file that was not synced, nor in a folder whose
+names were not; the bytes behind a segment's published length belong to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+import xxhash
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, StorageError
+from millrace.faults import fault
+from millrace.journal.book import Block, Book, FileContent, Journal, Kind
+from millrace.journal.embedded.disk import Disk
+from millrace.journal.embedded.ledger import (
+    Held,
+    InLedger,
+    InSegment,
+    Ledger,
+    Range,
+    Segment,
+    Storing,
+)
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.records import FORMAT_VERSION, stored_schema
+from millrace.shuffle.store import storage_errors
+
+SEGMENTS: Final = "segments"
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A range with its bytes, on the way to where it will lie."""
+
+    range: Range
+    parts: list[bytes | memoryview]
+
+
+@dataclass(slots=True)
+class Stores:
+    """Puts rows away for one broker. Used by one thread at a time."""
+
+    root: str
+    disk: Disk
+    ledger: Ledger
+    config: Config
+    active: dict[JournalId, Segment] = field(default_factory=dict)
+    dirty: set[int] = field(default_factory=set)
+    waiting: dict[JournalId, int] = field(default_factory=dict)
+    next_body: int = 1
+    next_segment: int = 1
+
+    @classmethod
+    def of(cls, held: Held, root: str, disk: Disk, ledger: Ledger, config: Config) -> Stores:
+        """Go on from what a ledger holds; dirty segments must have been cut back."""
+        return cls(
+            root=root,
+            disk=disk,
+            ledger=ledger,
+            config=config,
+            active={each.journal: each for each in held.segments if each.is_open},
+            waiting=dict(held.waiting),
+            next_body=held.next_body,
+            next_segment=held.next_segment,
+        )
+
+    def save(self, draft: Book, storing: Storing) -> None:
+        """Store the rows of a draft, then publish them with everything else of it."""
+        journals: dict[JournalId, list[Block]] = {}
+        for block in draft.blocks:
+            journals.setdefault(block.journal.id, []).append(block)
+        out: dict[JournalId, tuple[Journal, list[_Piece]]] = {}
+        for id_, blocks in journals.items():
+            storing.ranges += self._adopt(storing, blocks)
+            pieces = [
+                _piece(b, b.content) for b in blocks if not isinstance(b.content, FileContent)
+            ]
+            size = sum(piece.range.bytes for piece in pieces)
+            if self._rides(id_, size):
+                storing.ranges += [self._in_ledger(piece) for piece in pieces]
+            elif pieces:
+                out[id_] = (blocks[0].journal, pieces)
+        self._write_and_publish(draft, storing, out)
+
+    def move_out(self, journals: Sequence[Journal]) -> None:
+        """Move what rides in the ledger to segments."""
+        out: dict[JournalId, tuple[Journal, list[_Piece]]] = {j.id: (j, []) for j in journals}
+        self._write_and_publish(Book().draft(), Storing(), out)
+
+    def largest_waiting(self, count: int) -> list[JournalId]:
+        """The journals of which most rides in the ledger."""
+        return sorted(self.waiting, key=lambda id_: -self.waiting[id_])[:count]
+
+    def forget(self, journal: JournalId, gone: Iterable[int]) -> None:
+        """Segments were taken away."""
+        there = self.active.get(journal)
+        if there is not None and there.id in set(gone):
+            del self.active[journal]
+
+    def _rides(self, journal: JournalId, size: int) -> bool:
+        if size >= self.config.journal_small_bytes_max:
+            return False
+        return self.waiting.get(journal, 0) + size <= self.config.journal_waiting_bytes_max
+
+    def _in_ledger(self, piece: _Piece) -> Range:
+        content = b"".join(piece.parts)
+        self.next_body += 1
+        return replace(piece.range, where=InLedger(self.next_body - 1, content))
+
+    def _adopt(self, storing: Storing, blocks: Sequence[Block]) -> list[Range]:
+        """Make adopted files durable where they lie, each a segment of its own."""
+        files: dict[str, Segment] = {}
+        ranges = []
+        for block in blocks:
+            content = block.content
+            if not isinstance(content, FileContent):
+                continue
+            part = content.part
+            if content.path not in files:
+                self._sync_adopted(content.path)
+                files[content.path] = Segment(
+                    id=self.next_segment,
+                    journal=block.journal.id,
+                    file=content.path,
+                    bytes=0,
+                    next=block.next,
+                    is_open=False,
+                    is_adopted=True,
+                )
+                self.next_segment += 1
+            segment = files[content.path]
+            end = part.position + part.bytes
+            files[content.path] = replace(segment, bytes=max(segment.bytes, end), next=block.next)
+            made = _range(block, part.bytes, part.checksum)
+            where = InSegment(segment.id, segment.file, part.position)
+            ranges.append(replace(made, where=where, stamp=content.stamp))
+        storing.segments += files.values()
+        return ranges
+
+    def _sync_adopted(self, file: str) -> None:
+        path = os.path.join(self.root, file)
+        self._sync(path)
+        folder = os.path.dirname(path)
+        while len(folder) >= len(self.root):
+            self._sync_folder(folder)
+            folder = os.path.dirname(folder)
+        fault("journal.adopt.after_sync")
+
+    def _write_and_publish(
+        self,
+        draft: Book,
+        storing: Storing,
+        out: dict[JournalId, tuple[Journal, list[_Piece]]],
+    ) -> None:
+        """Write what goes to segments together with what waited for it, then the ledger."""
+        targets: dict[JournalId, Segment] = {}
+        try:
+            moved = {id_: list(self.ledger.waiting(id_)) for id_ in out}
+            for id_ in [id_ for id_, (_, pieces) in out.items() if not pieces and not moved[id_]]:
+                # Truncated meanwhile.
+                self.waiting.pop(id_, None)
+                del out[id_]
+            targets = self._mark(out)
+            for id_, (journal, pieces) in out.items():
+                storing.moved += moved[id_]
+                together = [*self._together(moved[id_]), *pieces]
+                segment = self._write(targets[id_], journal, together, storing)
+                storing.segments.append(segment)
+            self.ledger.save(draft, storing)
+        except StorageError:
+            # Nothing of it was published: what was written is cut off again.
+            for segment in targets.values():
+                self._cut(segment)
+            raise
+        self._published(storing)
+
+    def _mark(self, out: Iterable[JournalId]) -> dict[JournalId, Segment]:
+        """The segments to write to, marked dirty; new ones are named in the ledger first."""
+        targets: dict[JournalId, Segment] = {}
+        marking = Storing()
+        for id_ in out:
+            there = self.active.get(id_)
+            if there is not None and not self._may_grow(there):
+                # All of it is published and nothing more will be written to it.
+                marking.segments.append(replace(there, is_open=False))
+                marking.clean.append(there.id)
+                there = None
+            if there is None:
+                there = self._new_segment(id_)
+                marking.segments.append(there)
+            if there.id not in self.dirty:
+                marking.dirty.append(there.id)
+            targets[id_] = there
+        if marking.dirty:
+            fault("journal.append.before_mark")
+            self.ledger.save(Book().draft(), marking)
+            self.active.update(targets)
+            self.dirty.update(marking.dirty)
+            self.dirty.difference_update(marking.clean)
+            fault("journal.append.after_mark")
+        return targets
+
+    def _new_segment(self, journal: JournalId) -> Segment:
+        number = self.next_segment
+        self.next_segment += 1
+        return Segment(
+            id=number,
+            journal=journal,
+            file=f"{SEGMENTS}/{journal}/{number}.ipc",
+            bytes=0,
+            next=Offset(0),
+            is_open=True,
+        )
+
+    def _may_grow(self, segment: Segment) -> bool:
+        """Whether a segment has room and, if it is of an earlier life, is as it was published."""
+        if segment.bytes >= self.config.journal_segment_bytes_target:
+            return False
+        if segment.id in self.dirty:
+            return True
+        path = os.path.join(self.root, segment.file)
+        with storage_errors(f"looking at {path}"):
+            size = self.disk.size(path)
+            if size is not None and size > segment.bytes:
+                self.disk.cut(path, segment.bytes)
+        return size is not None and size >= segment.bytes
+
+    def _together(self, waiting: Sequence[Range]) -> list[_Piece]:
+        """Small ranges that follow each other, put together to larger ones."""
+        pieces: list[_Piece] = []
+        for each in waiting:
+            assert isinstance(each.where, InLedger)
+            last = pieces[-1] if pieces else None
+            target = self.config.journal_range_bytes_target
+            if last and last.range.next == each.first and last.range.bytes + each.bytes <= target:
+                last.parts.append(each.where.content)
+                last.range = replace(
+                    last.range,
+                    next=each.next,
+                    rows=last.range.rows + each.rows,
+                    kind=max(last.range.kind, each.kind),
+                    bytes=last.range.bytes + each.bytes,
+                )
+            else:
+                pieces.append(_Piece(each, [each.where.content]))
+        for piece in pieces:
+            if len(piece.parts) > 1:
+                piece.range = replace(piece.range, checksum=_checksum(piece.parts))
+        return pieces
+
+    def _write(
+        self, segment: Segment, journal: Journal, pieces: Sequence[_Piece], storing: Storing
+    ) -> Segment:
+        """Append pieces to a segment and sync it; the segment as it will be published."""
+        path = os.path.join(self.root, segment.file)
+        position = segment.bytes
+        parts: list[bytes | memoryview] = []
+        is_new = not position
+        if is_new:
+            parts.append(_header(journal))
+            position += len(parts[0])
+        for piece in pieces:
+            where = InSegment(segment.id, segment.file, position)
+            storing.ranges.append(replace(piece.range, where=where))
+            parts += piece.parts
+            position += piece.range.bytes
+        with storage_errors(f"writing {path}"):
+            folders = self._make_folders(path) if is_new else []
+            self.disk.write(path, segment.bytes, parts)
+        fault("journal.append.after_write")
+        self._sync(path)
+        fault("journal.append.after_sync")
+        for folder in folders:
+            self._sync_folder(folder)
+            fault("journal.append.after_folder_sync")
+        last = max((piece.range.next for piece in pieces), default=segment.next)
+        return replace(segment, bytes=position, next=last)
+
+    def _make_folders(self, path: str) -> list[str]:
+        """Make the folders of a new segment; those whose names must be synced."""
+        own = os.path.dirname(path)
+        above = os.path.dirname(own)
+        folders = [own]
+        if self.disk.make_folder(above):
+            folders.append(self.root)
+        if self.disk.make_folder(own) or len(folders) > 1:
+            folders.append(above)
+        return folders
+
+    def _sync(self, path: str) -> None:
+        try:
+            self.disk.sync(path)
+        except OSError as error:
+            raise stopped(f"syncing {path}", error) from error
+
+    def _sync_folder(self, path: str) -> None:
+        try:
+            self.disk.sync_folder(path)
+        except OSError as error:
+            raise stopped(f"syncing folder {path}", error) from error
+
+    def _cut(self, segment: Segment) -> None:
+        path = os.path.join(self.root, segment.file)
+        try:
+            if (self.disk.size(path) or 0) > segment.bytes:
+                self.disk.cut(path, segment.bytes)
+        except OSError as error:
+            raise stopped(f"cutting {path} back", error) from error
+
+    def _published(self, storing: Storing) -> None:
+        """The ledger has it: go on from there."""
+        for segment in storing.segments:
+            if segment.is_open:
+                self.active[segment.journal] = segment
+        for old in storing.moved:
+            self.waiting.pop(old.journal, None)
+        for each in storing.ranges:
+            if isinstance(each.where, InLedger):
+                self.waiting[each.journal] = self.waiting.get(each.journal, 0) + each.bytes
+
+
+def stopped(doing: str, error: OSError) -> BrokerStopped:
+    """Word the error for a disk that cannot be trusted any more."""
+    return BrokerStopped(
+        f"{doing} failed: {error}\n  nothing is written from now on, since what reached the disk "
+        "is not known\n  to fix: look at the disk and the system log, then open the broker again"
+    )
+
+
+def _piece(block: Block, content: pa.RecordBatch) -> _Piece:
+    message = memoryview(content.serialize())
+    size = len(message)
+    return _Piece(_range(block, size, _checksum([message])), [message])
+
+
+def _range(block: Block, size: int, checksum: str) -> Range:
+    return Range(
+        journal=block.journal.id,
+        first=block.first,
+        next=block.next,
+        rows=block.rows,
+        rows_before=block.rows_before,
+        kind=Kind(block.kind),
+        bytes=size,
+        checksum=checksum,
+        where=InLedger(0, b""),
+    )
+
+
+def _checksum(parts: Iterable[bytes | memoryview]) -> str:
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return str(digest.hexdigest())
+
+
+def _header(journal: Journal) -> bytes:
+    """The schema message that a segment begins with; its metadata says whose it is."""
+    about = {
+        "millrace.journal": journal.name,
+        "millrace.journal_id": str(journal.id),
+        "millrace.format": str(FORMAT_VERSION),
+    }
+    return bytes(stored_schema(journal.schema).with_metadata(about).serialize().to_pybytes())

@@ -1,0 +1,254 @@
+"""The tables of the SQLite ledger, and how values lie in them. Pure.
+
+Version 1 of the format; `docs/format.md` describes it. Clocks are 64 bits without a sign and lie in
+SQLite's signed integers as the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.journal.book import Book, Journal, Kind, LeaseState, ProducerState
+from millrace.journal.clocks import Clock
+from millrace.journal.committed import RolledBack
+from millrace.journal.embedded.ledger import InLedger, InSegment, Range, Segment
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.records import Flag, ProducerId, Stamp
+from millrace.journal.sequencing import Open, Sequence
+from millrace.journal.values import Appended, Published
+
+APPLICATION_ID: Final = 0x4D524A31
+FORMAT_VERSION: Final = 1
+
+TABLES: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('epoch', 0);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE schemas (id INTEGER PRIMARY KEY, content BLOB NOT NULL UNIQUE);
+CREATE TABLE journals (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, schema_id INTEGER NOT NULL,
+  labels TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
+  start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL, row_count INTEGER NOT NULL);
+CREATE TABLE sequences (
+  journal INTEGER NOT NULL, producer INTEGER NOT NULL, last_commit INTEGER NOT NULL,
+  open_begin INTEGER, open_clock INTEGER, PRIMARY KEY (journal, producer)) WITHOUT ROWID;
+CREATE TABLE rolled_back (
+  journal INTEGER NOT NULL, producer INTEGER NOT NULL, begin_offset INTEGER NOT NULL,
+  end_offset INTEGER NOT NULL, PRIMARY KEY (journal, end_offset, producer)) WITHOUT ROWID;
+CREATE TABLE group_offsets (
+  journal INTEGER NOT NULL, name TEXT NOT NULL, next_offset INTEGER NOT NULL,
+  PRIMARY KEY (journal, name)) WITHOUT ROWID;
+CREATE TABLE leases (
+  name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT, expires_at_ms INTEGER NOT NULL,
+  lease_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE producers (
+  id INTEGER PRIMARY KEY, name TEXT UNIQUE, clock INTEGER NOT NULL, sequence INTEGER, answer TEXT);
+CREATE TABLE segments (
+  id INTEGER PRIMARY KEY, journal INTEGER NOT NULL, file TEXT NOT NULL UNIQUE,
+  bytes INTEGER NOT NULL, next_offset INTEGER NOT NULL, is_open INTEGER NOT NULL,
+  is_adopted INTEGER NOT NULL);
+CREATE INDEX segments_of ON segments (journal, next_offset);
+CREATE TABLE dirty (segment INTEGER PRIMARY KEY);
+CREATE TABLE ranges (
+  journal INTEGER NOT NULL, first_offset INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+  row_count INTEGER NOT NULL, rows_before INTEGER NOT NULL, kind INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, checksum TEXT NOT NULL, segment INTEGER, position INTEGER, body INTEGER,
+  producer INTEGER, clock INTEGER, flag INTEGER,
+  PRIMARY KEY (journal, first_offset)) WITHOUT ROWID;
+CREATE TABLE bodies (
+  id INTEGER PRIMARY KEY, journal INTEGER NOT NULL, first_offset INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, content BLOB NOT NULL);
+CREATE INDEX bodies_of ON bodies (journal, first_offset, bytes);
+CREATE TABLE garbage (file TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+
+_RANGES: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, r.segment, s.file, r.position, r.body, b.content, r.producer, r.clock, r.flag
+FROM ranges r LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
+"""
+RANGES_FROM: Final = f"""{_RANGES}
+WHERE r.journal = ?1 AND r.first_offset >= coalesce(
+  (SELECT max(first_offset) FROM ranges WHERE journal = ?1 AND first_offset <= ?2), 0)
+ORDER BY r.first_offset LIMIT ?3
+"""  # noqa: S608 - the text above
+RANGES_WAITING: Final = f"""{_RANGES}
+JOIN bodies w ON w.journal = ?1 AND w.first_offset = r.first_offset
+WHERE r.journal = ?1 ORDER BY r.first_offset
+"""
+
+
+def signed(clock: int) -> int:
+    """The bits of a clock as SQLite keeps them."""
+    return clock - 2**64 if clock >= 2**63 else clock
+
+
+def unsigned(value: int) -> Clock:
+    """A clock from the bits that SQLite kept."""
+    return Clock(value + 2**64 if value < 0 else value)
+
+
+def range_of(row: tuple[Any, ...]) -> Range:
+    """A range from a row of `RANGES_FROM`."""
+    journal, first, next_, rows, before, kind, size, checksum, *rest = row
+    segment, file, position, body, content, producer, clock, flag = rest
+    where = InSegment(segment, file, position) if body is None else InLedger(body, content)
+    stamp = None
+    if producer is not None:
+        stamp = Stamp(
+            first_offset=Offset(first),
+            producer=ProducerId(producer),
+            first_clock=unsigned(clock),
+            flag=Flag(flag),
+        )
+    return Range(
+        journal=JournalId(journal),
+        first=Offset(first),
+        next=Offset(next_),
+        rows=rows,
+        rows_before=before,
+        kind=Kind(kind),
+        bytes=size,
+        checksum=checksum,
+        where=where,
+        stamp=stamp,
+    )
+
+
+def row_of(each: Range) -> tuple[Any, ...]:
+    """A row of `ranges`."""
+    where, stamp = each.where, each.stamp
+    file = where if isinstance(where, InSegment) else None
+    return (
+        each.journal,
+        each.first,
+        each.next,
+        each.rows,
+        each.rows_before,
+        each.kind.value,
+        each.bytes,
+        each.checksum,
+        None if file is None else file.segment,
+        None if file is None else file.position,
+        where.body if isinstance(where, InLedger) else None,
+        None if stamp is None else stamp.producer,
+        None if stamp is None else signed(stamp.first_clock),
+        None if stamp is None else stamp.flag.value,
+    )
+
+
+def segment_of(row: tuple[Any, ...]) -> Segment:
+    """A segment from a row of `segments`."""
+    id_, journal, file, size, next_, is_open, is_adopted = row
+    return Segment(
+        id=id_,
+        journal=JournalId(journal),
+        file=file,
+        bytes=size,
+        next=Offset(next_),
+        is_open=bool(is_open),
+        is_adopted=bool(is_adopted),
+    )
+
+
+def answer_text(answer: Published | None) -> str | None:
+    """The answer to a numbered publish, as it is kept."""
+    if answer is None:
+        return None
+    appended = [
+        [a.journal, a.first_offset, a.rows, a.next_offset] for a in answer.appended.values()
+    ]
+    return json.dumps({"producer": answer.producer, "clock": answer.clock, "appended": appended})
+
+
+def answer_of(text: str | None) -> Published | None:
+    """The answer to a numbered publish, from what was kept."""
+    if text is None:
+        return None
+    kept = json.loads(text)
+    appended = {
+        name: Appended(
+            journal=name, first_offset=Offset(first), rows=rows, next_offset=Offset(next_)
+        )
+        for name, first, rows, next_ in kept["appended"]
+    }
+    producer, clock = ProducerId(kept["producer"]), Clock(kept["clock"])
+    return Published(producer=producer, clock=clock, appended=appended)
+
+
+class Reading:
+    """Puts rows of the tables into a book."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+        self._schemas: dict[int, pa.Schema] = {}
+
+    def schema(self, row: tuple[Any, ...]) -> None:
+        """A row of `schemas`."""
+        id_, content = row
+        self._schemas[id_] = pa.ipc.read_schema(pa.py_buffer(content))
+
+    def journal(self, row: tuple[Any, ...]) -> None:
+        """A row of `journals`."""
+        id_, name, schema, labels, created, start, end, rows = row
+        journal = Journal(
+            id=JournalId(id_),
+            name=name,
+            schema=self._schemas[schema],
+            labels=json.loads(labels),
+            created_at_ms=created,
+            start=Offset(start),
+            end=Offset(end),
+            rows=rows,
+        )
+        self.book.journals.put(name, journal)
+
+    def sequence(self, row: tuple[Any, ...]) -> None:
+        """A row of `sequences`."""
+        journal, producer, last, begin, clock = row
+        pending = None if begin is None else Open(Offset(begin), unsigned(clock))
+        of = self.book.sequences.own.setdefault(JournalId(journal), {})
+        assert isinstance(of, dict)
+        of[ProducerId(producer)] = Sequence(unsigned(last), pending)
+
+    def rolled_back(self, row: tuple[Any, ...]) -> None:
+        """A row of `rolled_back`."""
+        journal, producer, begin, end = row
+        gone = RolledBack(ProducerId(producer), Offset(begin), Offset(end))
+        there = self.book.rolled_back.get(JournalId(journal)) or ()
+        self.book.rolled_back.put(JournalId(journal), (*there, gone))
+
+    def group(self, row: tuple[Any, ...]) -> None:
+        """A row of `group_offsets`."""
+        journal, name, offset = row
+        of = self.book.groups.own.setdefault(JournalId(journal), {})
+        assert isinstance(of, dict)
+        of[name] = Offset(offset)
+
+    def lease(self, row: tuple[Any, ...]) -> None:
+        """A row of `leases`."""
+        name, epoch, holder, expires, lasts = row
+        state = LeaseState(epoch=epoch, holder=holder, expires_at_ms=expires, lease_ms=lasts)
+        self.book.leases.put(name, state)
+
+    def producer(self, row: tuple[Any, ...]) -> None:
+        """A row of `producers`."""
+        id_, name, clock, sequence, answer = row
+        state = ProducerState(
+            name=name, clock=unsigned(clock), sequence=sequence, answer=answer_of(answer)
+        )
+        self.book.producers.put(ProducerId(id_), state)
+        if name is not None:
+            self.book.producer_names.put(name, ProducerId(id_))
+
+    def counter(self, row: tuple[Any, ...]) -> None:
+        """A row of `counters`."""
+        name, value = row
+        self.book.counters.put(name, value)
+
+    def adopted(self, row: tuple[Any, ...]) -> None:
+        """The file of an adopted segment."""
+        self.book.adopted.put(row[0], value=True)
