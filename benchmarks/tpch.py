@@ -1,0 +1,297 @@
+"""The 22 TPC-H queries as datasets, beside Spark and DuckDB alone in the same run.
+
+    .venv/bin/python benchmarks/tpch.py [--scale 1] [--queries 1 5 21] [--rounds 1]
+
+Every engine reads the same Parquet files on the same cores and hands its answer over as an Arrow
+table; the answers are compared. Spark and DuckDB run `examples/tpch/sql`, Millrace runs
+`examples/tpch/queries`. A query runs once before it is measured, so that code is compiled and files
+are in memory, and the median of the rounds counts.
+
+- Millrace: each run in a workspace of its own, so nothing is reused. Joins run in the order they
+  are written in; what goes between stages, and the answer, are at rest when it is done.
+- Spark: 4.3 with its defaults, which include adaptive execution, and `--spark-memory` as its heap.
+- Spark with Parquet between its stages: the queries as they are written for Millrace, over
+  DataFrames of the columns that the query names. What a join or a group-by made is written to
+  Parquet, and read back, when another join, group-by or sort needs it, once however many need it.
+  Joins that Spark would broadcast are no stage of their own, and scans are not written.
+- DuckDB: alone, with as many threads as Spark has slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions
+from rich.console import Console
+from rich.table import Table
+
+import millrace as mr
+from millrace.spark.session import slots, start_session
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from examples.tpch.data import DATA, LARGE, SMALL, make_data
+from examples.tpch.judges import (
+    difference,
+    duckdb_answer,
+    duckdb_tables,
+    order_of,
+    spark_answer,
+    spark_tables,
+    sql_text,
+)
+from examples.tpch.queries import QUERIES
+from examples.tpch.tables import Tables
+
+WARM_UPS = 1
+
+
+class Staged:
+    """A DataFrame with a dataset's methods, written to Parquet between its stages."""
+
+    def __init__(self, frame: DataFrame, folder: Path, *, shuffled: bool = False) -> None:
+        self.frame = frame
+        self.folder = folder
+        self.shuffled = shuffled
+        self._settled: Staged | None = None
+
+    def select(self, *columns: str) -> Staged:
+        return self._with(self.frame.selectExpr(*columns))
+
+    def filter(self, condition: str) -> Staged:
+        return self._with(self.frame.where(condition))
+
+    def with_columns(self, **columns: str) -> Staged:
+        new = {name: functions.expr(text) for name, text in columns.items()}
+        return self._with(self.frame.withColumns(new))
+
+    def rename(self, **names: str) -> Staged:
+        return self._with(self.frame.withColumnsRenamed(names))
+
+    def drop(self, *columns: str) -> Staged:
+        return self._with(self.frame.drop(*columns))
+
+    def limit(self, count: int) -> Staged:
+        return self._with(self.frame.limit(count))
+
+    def sort(self, *orders: str) -> Staged:
+        terms = [order.split(" ") for order in orders]
+        columns = [
+            functions.desc(name) if "DESC" in way else functions.asc(name) for name, *way in terms
+        ]
+        return Staged(self.settled().frame.orderBy(*columns), self.folder, shuffled=True)
+
+    def group_by(self, *keys: str) -> StagedGroups:
+        return StagedGroups(self.settled(), keys)
+
+    def agg(self, **aggregates: str) -> Staged:
+        return self.group_by().agg(**aggregates)
+
+    def join(
+        self,
+        other: Staged,
+        on: str | None = None,
+        how: str = "inner",
+        *,
+        left_on: str | list[str] | None = None,
+        right_on: str | list[str] | None = None,
+        condition: str | None = None,
+    ) -> Staged:
+        left, right = self, other
+        small = [right.frame, left.frame] if how == "inner" else [right.frame]
+        broadcast = how == "cross" or min(map(_bytes, small)) <= _limit(left)
+        if not broadcast:
+            left, right = left.settled(), right.settled()
+        ours, theirs = _names(on or left_on), _names(on or right_on)
+        taken = {name: f"{name}_right" for name in left.frame.columns}
+        renamed = right.frame.withColumnsRenamed(taken)
+        tests = [
+            f"{one} = {taken.get(two, two)}" for one, two in zip(ours, theirs, strict=True)
+        ] + ([f"({condition})"] if condition else [])
+        on_both = functions.expr(" AND ".join(tests) if tests else "true")
+        joined = left.frame.join(renamed, on_both, "inner" if how == "cross" else how)
+        if on and how not in ("semi", "anti"):
+            joined = joined.drop(*(taken[name] for name in ours))
+        shuffled = left.shuffled or right.shuffled or not broadcast
+        return Staged(joined, self.folder, shuffled=shuffled)
+
+    def settled(self) -> Staged:
+        """The same rows, read from Parquet if they are not straight from files."""
+        if not self.shuffled:
+            return self
+        if self._settled is None:
+            path = str(self.folder / str(len(list(self.folder.iterdir()))))
+            self.frame.write.parquet(path)
+            self._settled = Staged(self.frame.sparkSession.read.parquet(path), self.folder)
+        return self._settled
+
+    def _with(self, frame: DataFrame) -> Staged:
+        return Staged(frame, self.folder, shuffled=self.shuffled)
+
+
+class StagedGroups:
+    """Groups of a `Staged`."""
+
+    def __init__(self, rows: Staged, keys: tuple[str, ...]) -> None:
+        self.rows = rows
+        self.keys = keys
+
+    def agg(self, **aggregates: str) -> Staged:
+        calls = [functions.expr(text).alias(name) for name, text in aggregates.items()]
+        frame = self.rows.frame.groupBy(*self.keys).agg(*calls)
+        return Staged(frame, self.rows.folder, shuffled=True)
+
+
+def _names(given: str | list[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else given or []
+
+
+def _bytes(frame: DataFrame) -> int:
+    """How large Spark takes a frame to be."""
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+    return int(plan.stats().sizeInBytes())
+
+
+def _limit(rows: Staged) -> int:
+    """Up to which size Spark broadcasts."""
+    spark = rows.frame.sparkSession
+    jvm_conf = spark._jsparkSession.sessionState().conf()  # noqa: SLF001
+    return int(jvm_conf.autoBroadcastJoinThreshold())
+
+
+class Engines:
+    """Each engine's way to answer a query from a folder of data."""
+
+    def __init__(self, spark: SparkSession, folder: Path, scale: float) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.scale = scale
+        spark_tables(spark, folder)
+
+    def run(self, engine: str, number: int) -> tuple[float, pa.Table]:
+        """How long an engine takes, and its answer. What it leaves is removed afterwards."""
+        scratch = DATA / "tpch-scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        ways: dict[str, Callable[[int, Path], pa.Table]] = {
+            "millrace": self._millrace,
+            "spark": lambda number, _: spark_answer(self.spark, self.folder, number),
+            "spark_parquet": self._staged,
+            "duckdb": self._duckdb,
+        }
+        started = time.perf_counter()
+        answer = ways[engine](number, scratch)
+        took = time.perf_counter() - started
+        shutil.rmtree(scratch)
+        return took, answer
+
+    def _millrace(self, number: int, scratch: Path) -> pa.Table:
+        with mr.open(scratch, self.spark) as ws:
+            return QUERIES[number](Tables.open(ws, self.folder)).collect()
+
+    def _staged(self, number: int, scratch: Path) -> pa.Table:
+        named = set(re.findall(r"\w+", sql_text(number, self.scale)))
+        frames = {}
+        for name in LARGE + SMALL:
+            whole = self.spark.table(name)
+            columns = [column for column in whole.columns if column in named]
+            frames[name] = Staged(whole.select(*columns), scratch)
+        tables = Tables(scale=self.scale, **cast("dict[str, Any]", frames))
+        query = cast("Staged", QUERIES[number](tables))
+        return query.frame.toArrow()
+
+    def _duckdb(self, number: int, _: Path) -> pa.Table:
+        connection = duckdb_tables(self.folder, threads=slots(self.spark))
+        return duckdb_answer(connection, self.folder, number)
+
+
+ENGINES = ("spark", "spark_parquet", "millrace", "duckdb")
+
+
+def measure(engines: Engines, number: int, rounds: int) -> dict[str, Any]:
+    times: dict[str, list[float]] = {name: [] for name in ENGINES}
+    answers: dict[str, pa.Table] = {}
+    for _ in range(WARM_UPS + rounds):
+        for name in ENGINES:
+            took, answers[name] = engines.run(name, number)
+            times[name].append(took)
+    taken = {name: statistics.median(all_[WARM_UPS:]) for name, all_ in times.items()}
+    wrong = {
+        name: difference(answers[name], answers["duckdb"], order_of(number)) for name in ENGINES
+    }
+    if any(wrong.values()):
+        raise SystemExit(f"query {number} has different answers: {wrong}")
+    return line(f"sf{engines.scale:g} q{number}", taken) | {"rows": answers["millrace"].num_rows}
+
+
+def line(case: str, taken: dict[str, float]) -> dict[str, Any]:
+    return {
+        "benchmark": "tpch",
+        "case": case,
+        "millrace_s": round(taken["millrace"], 3),
+        "peer_s": round(taken["spark"], 3),
+        "spark_parquet_s": round(taken["spark_parquet"], 3),
+        "duckdb_s": round(taken["duckdb"], 3),
+        "ratio": round(taken["spark"] / taken["millrace"], 2),
+        "ratio_parquet": round(taken["spark_parquet"] / taken["millrace"], 2),
+        "of_duckdb": round(taken["millrace"] / taken["duckdb"], 2),
+    }
+
+
+def total(scale: float, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    names = {"millrace": "millrace_s", "spark": "peer_s"}
+    taken = {name: sum(one[names.get(name, f"{name}_s")] for one in lines) for name in ENGINES}
+    return line(f"sf{scale:g} total of {len(lines)} queries", taken)
+
+
+def shown(scale: float, lines: list[dict[str, Any]]) -> Table:
+    headings = {
+        "case": "query",
+        "peer_s": "Spark",
+        "spark_parquet_s": "+ Parquet",
+        "millrace_s": "Millrace",
+        "duckdb_s": "DuckDB",
+        "ratio": "x Spark",
+        "ratio_parquet": "x Parquet",
+        "of_duckdb": "/ DuckDB",
+    }
+    table = Table(*headings.values(), title=f"TPC-H, scale factor {scale:g}, seconds")
+    for one in lines:
+        case = one["case"].split(" ")[1]
+        table.add_row(case, *(str(one[name]) for name in headings if name != "case"))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--queries", type=int, nargs="+", choices=QUERIES, default=list(QUERIES))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--spark-memory", default="4g")
+    asked = parser.parse_args()
+    folder = make_data(asked.scale)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {asked.spark_memory} pyspark-shell"
+    spark = start_session("tpch")
+    engines = Engines(spark, folder, asked.scale)
+    lines = []
+    for number in asked.queries:
+        lines.append(measure(engines, number, asked.rounds))
+        print(json.dumps(lines[-1]), flush=True)
+    lines.append(total(asked.scale, lines))
+    print(json.dumps(lines[-1]), flush=True)
+    spark.stop()
+    Console().print(shown(asked.scale, lines))
+
+
+if __name__ == "__main__":
+    main()
