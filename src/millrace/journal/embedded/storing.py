@@ -242,8 +242,7 @@ class Stores:
         for each in waiting:
             assert isinstance(each.where, InLedger)
             last = pieces[-1] if pieces else None
-            target = self.config.journal_range_bytes_target
-            if last and last.range.next == each.first and last.range.bytes + each.bytes <= target:
+            if last is not None and self._belong_together(last, each):
                 last.parts.append(each.where.content)
                 last.range = replace(
                     last.range,
@@ -258,6 +257,14 @@ class Stores:
             if len(piece.parts) > 1:
                 piece.range = replace(piece.range, checksum=_checksum(piece.parts))
         return pieces
+
+    def _belong_together(self, last: _Piece, each: Range) -> bool:
+        if last.range.next != each.first:
+            return False
+        if last.range.bytes + each.bytes > self.config.journal_range_bytes_target:
+            return False
+        # Bytes that went bad keep the checksum that tells so.
+        return _is_sound(each) and (len(last.parts) > 1 or _is_sound(last.range))
 
     def _write(
         self, segment: Segment, journal: Journal, pieces: Sequence[_Piece], storing: Storing
@@ -356,6 +363,11 @@ def _range(block: Block, size: int, checksum: str) -> Range:
         checksum=checksum,
         where=InLedger(0, b""),
     )
+
+
+def _is_sound(each: Range) -> bool:
+    assert isinstance(each.where, InLedger)
+    return _checksum([each.where.content]) == each.checksum
 
 
 def _checksum(parts: Iterable[bytes | memoryview]) -> str:
