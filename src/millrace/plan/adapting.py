@@ -14,7 +14,7 @@ from typing import Literal
 from millrace.plan.aggregate import PartialAggregate
 from millrace.plan.exchanges import EVERYWHERE, scanned_bytes
 from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
-from millrace.plan.nodes import Filter, Node, Project, ReadStage
+from millrace.plan.nodes import Filter, Node, Project, ReadStage, Scan
 from millrace.plan.placement import ByHash
 from millrace.plan.stages import Stage
 
@@ -40,9 +40,9 @@ def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
             continue
         left, right = (side for side in join.children if isinstance(side, ReadStage))
         sides: list[tuple[_Side, int, int]] = []
-        if join.how in KEEPS_LEFT:
+        if join.how in KEEPS_LEFT and _leaves_out(stages, right.stage):
             sides.append(("right", right.stage, left.stage))
-        if join.how in KEEPS_RIGHT:
+        if join.how in KEEPS_RIGHT and _leaves_out(stages, left.stage):
             sides.append(("left", left.stage, right.stage))
         if sides:
             side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
@@ -107,6 +107,18 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     if node is old:
         return new
     return node.with_children(*(_replaced(child, old, new) for child in node.children))
+
+
+def _leaves_out(stages: Sequence[Stage], number: int) -> bool:
+    """Whether a stage may write less than is read: if not, waiting for its size is in vain."""
+    stage = stages[number]
+    return _has_more_than_columns(stage.root) or any(_leaves_out(stages, n) for n in stage.reads)
+
+
+def _has_more_than_columns(node: Node) -> bool:
+    if not isinstance(node, Scan | ReadStage | Project):
+        return True
+    return any(_has_more_than_columns(child) for child in node.children)
 
 
 def _scanned(stages: Sequence[Stage], number: int) -> int:

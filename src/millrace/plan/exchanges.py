@@ -50,8 +50,12 @@ class Sizes:
     """Whether a task has many rows to a group of these columns of a source."""
 
     def partitions(self, size: int) -> int:
-        """How many partitions so many bytes are put into."""
-        return min(self.partitions_max, max(1, -(-size // self.partition_bytes_target)))
+        """How many partitions so many bytes are put into: a power of two.
+
+        So that a file more or less seldom changes the count, which would move every row.
+        """
+        wanted = max(1, -(-size // self.partition_bytes_target))
+        return min(self.partitions_max, 1 << (wanted - 1).bit_length())
 
 
 def fits_one_task(plan: Node, sizes: Sizes) -> bool:

@@ -24,7 +24,7 @@ def orders(tmp_path: Path) -> Dataset:
 @pytest.fixture
 def customers(tmp_path: Path) -> Dataset:
     pq.write_table(pa.table({"cust": range(50), "nation": ["n"] * 50}), tmp_path / "c.parquet")
-    return scan(tmp_path / "c.parquet")
+    return scan(tmp_path / "c.parquet").filter("nation > 'a'")
 
 
 def planned(dataset: Dataset) -> list[Stage]:
@@ -65,7 +65,8 @@ def test_the_larger_sides_work_moves_into_the_joins_stage(
 def test_only_a_side_that_can_be_whole_everywhere_is(
     orders: Dataset, customers: Dataset, how: str, expected: str | None
 ) -> None:
-    found = adaptable(planned(customers.join(orders, on="cust", how=how)))
+    some = orders.filter("amount > 3")
+    found = adaptable(planned(customers.join(some, on="cust", how=how)))
 
     assert [choice.small_side for choice in found] == ([expected] if expected else [])
 
@@ -121,3 +122,10 @@ def test_joins_of_joins_change_one_after_the_other(orders: Dataset, customers: D
         f"        read all of stage {inner.small}",
         f"      read all of stage {outer.small}",
     ]
+
+
+def test_a_side_that_is_only_read_is_not_waited_for(orders: Dataset) -> None:
+    stages = planned(orders.join(orders.select("cust", "amount AS more"), on="cust"))
+
+    assert adaptable(stages) == []
+    assert Course(stages, broadcast_bytes_max=10).waits()[:2] == [set(), set()]
