@@ -73,6 +73,10 @@ class Config:
     """How many times the middle partition's size counts as much larger than most."""
     stages_at_once_max: int = 4
     """How many stages of a query run side by side when they do not wait for each other."""
+    map_batch_rows_max: int = 10_000
+    """Most rows that a function of `map_batches` gets at a time, as Spark's own functions do."""
+    parquet_row_group_bytes: int = 64 * MIB
+    """How many bytes of rows `write_parquet` puts into a row group, and holds meanwhile."""
     query_repairs_max: int = 10
     """How often a query is begun again because map outputs of its stages were lost."""
 

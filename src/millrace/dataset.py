@@ -5,9 +5,10 @@ Invariant: everything that can be wrong with a call is said by that call, before
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +21,7 @@ from millrace.plan.distinct import DistinctOn
 from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named
 from millrace.plan.interval import plan_interval
 from millrace.plan.joining import Names, plan_join
+from millrace.plan.mapped import Function, plan_map
 from millrace.plan.names import check_columns, check_keys, check_rows
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only, passed_on
 from millrace.plan.offsets import Given
@@ -29,6 +31,9 @@ from millrace.plan.sorting import Sort, limited
 from millrace.plan.types import SqlType, from_arrow
 from millrace.plan.windowing import plan_window
 from millrace.shuffle.handle import RunReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Text(str):
@@ -48,6 +53,27 @@ class Runner(Protocol):
 
     def explain(self, plan: Node) -> str:
         """The stages of a plan, as text."""
+
+    def frame(self, plan: Node) -> DataFrame:
+        """The rows of a plan as a Spark DataFrame."""
+
+    def write_parquet(
+        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
+    ) -> Written:
+        """Write the rows of a plan as Parquet files."""
+
+    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+        """Print rows as Spark does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What `write_parquet` wrote."""
+
+    path: str
+    files: int
+    rows: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +294,22 @@ class Dataset:
         """Keep the rows at rest here: what is calculated from them later starts from there."""
         return self._with(Repartition(self.plan, InPlace()))
 
+    def map_batches(
+        self, function: Function, schema: pa.Schema, version: str | None = None
+    ) -> Dataset:
+        """Rows that a function makes of these, batch by batch.
+
+        The function gets a RecordBatch that is not empty and returns a RecordBatch, a Table or an
+        iterator of them, with the columns of `schema`. Finished work is recognised by its code;
+        `version` names it where code cannot tell, and has to change when its results do.
+
+        Example:
+            >>> def twice(batch):
+            ...     return batch.append_column("w", pc.multiply(batch["v"], 2))
+            >>> ds.map_batches(twice, pa.schema([("v", pa.int64()), ("w", pa.int64())]))
+        """
+        return self._with(plan_map(self.plan, function, schema, version))
+
     def collect(self) -> pa.Table:
         """All rows as a table."""
         rows, _ = self.runner.batches(self.plan)
@@ -277,6 +319,30 @@ class Dataset:
         """All rows as a stream that holds few of them at a time."""
         rows, _ = self.runner.batches(self.plan)
         return rows
+
+    def to_spark(self) -> DataFrame:
+        """The rows as a Spark DataFrame, in their order.
+
+        The query runs now; its rows are read by Spark's tasks, whenever Spark asks for them.
+        """
+        return self.runner.frame(self.plan)
+
+    def write_parquet(
+        self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
+    ) -> Written:
+        """Write the rows as a folder of Parquet files, all of it or nothing.
+
+        Args:
+            path: the folder, on a disk that all hosts share.
+            mode: "error" if there is something already, or "overwrite".
+            compression: "none", "snappy", "gzip", "lz4" or "zstd".
+        """
+        return self.runner.write_parquet(self.plan, path, mode, compression)
+
+    def show(self, n: int = 20, truncate: int = 20) -> None:
+        """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole."""
+        check_rows(n, f"show({n!r})")
+        self.runner.show(self.limit(n + 1).collect(), n, truncate)
 
     def count(self) -> int:
         """How many rows there are."""

@@ -5,7 +5,7 @@ MillraceError
 │   ├── UnsupportedType      a column's type cannot be used here
 │   ├── AttemptExists        this attempt of a map task was already begun by someone
 │   ├── JournalUnknown       there is no journal of this name
-│   ├── SchemaMismatch       rows do not have the columns of the journal
+│   ├── SchemaMismatch       rows do not have the columns they were said to have
 │   ├── OffsetOutOfRange     the journal has no such offset, or no longer
 │   └── StillNeeded          a truncation would take rows that somebody has yet to read
 ├── FormatError              a file is not what its name says: wrong magic, version or length
@@ -14,6 +14,7 @@ MillraceError
 │   └── Corrupt              bytes are there, and they are not the ones that were written
 ├── StorageError             the disk said no: full, not permitted, vanished
 ├── TaskFailed               a Spark task raised; the text carries where and what
+│   └── FunctionFailed       a function of yours raised; the text carries its traceback
 ├── Conflict                 somebody else was first: what was expected is not what was found
 │   └── LeaseLost            the lease has a newer epoch, or was given back
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
@@ -52,7 +53,7 @@ class JournalUnknown(UserError):
 
 
 class SchemaMismatch(UserError):
-    """Rows do not have the columns of the journal."""
+    """Rows do not have the columns they were said to have."""
 
 
 class OffsetOutOfRange(UserError):
@@ -92,6 +93,10 @@ class StorageError(MillraceError):
 
 class TaskFailed(MillraceError):
     """A Spark task raised."""
+
+
+class FunctionFailed(TaskFailed):
+    """A function of the user's raised."""
 
 
 class Conflict(MillraceError):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.dataset import Dataset, Written
 from millrace.errors import FormatError, UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
@@ -284,6 +284,30 @@ class _Runner:
         if workspace._spark is not None:  # noqa: SLF001 - its own; not started for this
             known = Known(workspace._spark, workspace._place())  # noqa: SLF001
         return explain_query(plan, workspace.config, known)
+
+    def frame(self, plan: Node) -> DataFrame:
+        """The rows of a plan as a Spark DataFrame."""
+        from millrace.spark.results import to_spark  # noqa: PLC0415 - as above
+
+        return to_spark(self._workspace.spark, self._workspace._place(), plan)  # noqa: SLF001
+
+    def write_parquet(
+        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
+    ) -> Written:
+        """Write the rows of a plan as Parquet files."""
+        from millrace.spark.results import write_parquet  # noqa: PLC0415 - as above
+
+        workspace = self._workspace
+        place = workspace._place()  # noqa: SLF001 - its own
+        return write_parquet(
+            workspace.spark, place, plan, path=path, mode=mode, compression=compression
+        )
+
+    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
+        """Print rows as Spark does."""
+        from millrace.spark.frames import of_table  # noqa: PLC0415 - as above
+
+        of_table(self._workspace.spark, rows).show(count, truncate)
 
 
 def _identify(store: LocalStore) -> str:

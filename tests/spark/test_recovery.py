@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.dataset import Dataset
 from millrace.errors import Corrupt, DataLost
+from millrace.operators import work
 from millrace.operators.work import Query
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_job, stage_job, stage_plan
+from millrace.spark import query_job, stage_job
 from millrace.spark.stage_job import Place, StageRun
 
 pytestmark = pytest.mark.spark
@@ -271,7 +272,7 @@ class Restless(Query):
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(stage_plan, "Query", Restless)
+    monkeypatch.setattr(work, "Query", Restless)
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 

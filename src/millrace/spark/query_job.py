@@ -6,9 +6,10 @@ stages. Invariant: a task runs again if and only if something that it reads or d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -33,6 +34,8 @@ from millrace.spark.shuffle_job import begin_run
 from millrace.spark.side_by_side import Job, Stop, run_all
 from millrace.spark.stage_job import Place, StageRun, run_stage
 from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
+
+Used = TypeVar("Used")
 
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
@@ -144,6 +147,24 @@ class QueryRun:
                 self.finish()
             else:
                 return
+
+    @property
+    def answer(self) -> Shuffle:
+        """What the last stage wrote."""
+        return self._done[self._stages[-1].number]
+
+    def with_answer(self, use: Callable[[Shuffle], Used]) -> Used:
+        """What `use` makes of the answer. If it finds outputs lost, they are made again first."""
+        while True:
+            answer = self.answer
+            try:
+                return use(answer)
+            except LOSSES:
+                lost = find_lost(answer, range(answer.partitions))
+                if not lost:
+                    raise
+                self._note(lost)
+                self.finish()
 
     def _note(self, lost: Sequence[Lost]) -> None:
         self._repairs.on_lost(lost, {n: done.manifest for n, done in self._done.items()})

@@ -15,9 +15,8 @@ from millrace.config import Config
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
 from millrace.operators.engine import engine_version
-from millrace.operators.sql import query
-from millrace.operators.work import PassOn, Query, Work
-from millrace.plan.nodes import Node, ReadStage, Scan, leaves
+from millrace.operators.work import Work, work_of
+from millrace.plan.nodes import Scan, leaves
 from millrace.plan.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.stages import Stage
 from millrace.shuffle import reader
@@ -67,11 +66,18 @@ def plan_stage(place: Place, asked: Asked, stage: Stage, done: Mapping[int, Shuf
         reuse=asked.reuse,
     )
     shares, notes = share_out(stage, done, place.config, as_they_are=asked.as_they_are)
+    works = {
+        key: work_of(root, time_zone=asked.zone, config=place.config)
+        for key, root in {id(share.root): share.root for share in shares}.items()
+    }
     tasks = [
-        _task(MapTask(number), share, by, sources, asked.zone)
+        _task(MapTask(number), share, works[id(share.root)], by, sources)
         for number, share in enumerate(shares)
     ]
-    return StageRun(described, tasks, choices={"reading": notes} if notes else {})
+    unrecognised = next((work.unrecognised for work in works.values() if work.unrecognised), None)
+    return StageRun(
+        described, tasks, unrecognised, choices={"reading": notes} if notes else {}
+    )
 
 
 def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Partitioner:
@@ -94,9 +100,8 @@ def _parts_of(source: Shuffle, placement: ByRange, config: Config) -> int:
 
 
 def _task(
-    number: MapTask, share: Share, by: Partitioner, sources: Sequence[Shuffle], zone: str
+    number: MapTask, share: Share, work: Work, by: Partitioner, sources: Sequence[Shuffle]
 ) -> StageTask:
-    work = _work(share.root, zone)
     inputs: list[dict[str, Any]] = []
     size = 0
     recent: dict[str, str] = {}
@@ -124,17 +129,10 @@ def _task(
         map_task=number,
         parts=share.parts,
         bytes=size,
-        made_from=made_from,
+        made_from=None if work.unrecognised else made_from,
         work=work,
         recent=recent,
     )
-
-
-def _work(root: Node, zone: str) -> Work:
-    """What a task does with the rows it reads. Rows that are only passed on meet no engine."""
-    if isinstance(root, Scan | ReadStage):
-        return PassOn()
-    return Query(sql=query(root), schema=root.schema, time_zone=zone)
 
 
 def _consumed(shuffle: Shuffle, part: ShufflePart) -> list[list[Any]]:

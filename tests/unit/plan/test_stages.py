@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.dataset import Dataset, Written
 from millrace.errors import UserError
 from millrace.plan.exchanges import Sizes, insert_exchanges, scanned_bytes
 from millrace.plan.nodes import Node, Scan
@@ -42,6 +43,15 @@ class NoRunner:
 
     def explain(self, plan: Node) -> str:
         raise AssertionError(plan)
+
+    def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made
+        raise AssertionError(plan)
+
+    def write_parquet(self, plan: Node, *_: object) -> Written:
+        raise AssertionError(plan)
+
+    def show(self, *_: object) -> None:
+        raise AssertionError
 
 
 @pytest.fixture
