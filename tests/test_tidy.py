@@ -80,8 +80,8 @@ OWNED = {
     "confluent_kafka": "journal",
     "sqlite3": "journal",
 }
-# `workspace.py` names Spark's types for its users, and imports them only for the type checker.
-TYPES_ONLY = {"workspace.py"}
+# These name Spark's types for their users, and import them only for the type checker.
+TYPES_ONLY = {"workspace.py", "dataset.py"}
 
 
 def modules() -> list[Path]:

@@ -13,6 +13,7 @@ from typing import Final
 from millrace.plan.aggregate import Aggregate, FinalAggregate, PartialAggregate
 from millrace.plan.distinct import DistinctOn
 from millrace.plan.join import Join
+from millrace.plan.mapped import spread_function
 from millrace.plan.nodes import (
     Exchange,
     Filter,
@@ -59,8 +60,8 @@ class Sizes:
 
 
 def fits_one_task(plan: Node, sizes: Sizes) -> bool:
-    """Whether a plan is too small to be cut up."""
-    return scanned_bytes(plan) <= sizes.one_task_bytes_max
+    """Whether a plan is too small to be cut up, and nobody asked for a function in many tasks."""
+    return scanned_bytes(plan) <= sizes.one_task_bytes_max and not spread_function(plan)
 
 
 def insert_exchanges(plan: Node, sizes: Sizes) -> Node:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.plan.nodes import Leaf, Node, OverOne
-from millrace.plan.placement import Placement, ToOne
+from millrace.plan.nodes import Leaf, Node, OverOne, Repartition
+from millrace.plan.placement import InPlace, Placement, ToOne
 from millrace.shuffle.functions import Unrecognisable, function_identity
 from millrace.shuffle.schema import check_names, plain_schema
 
@@ -96,6 +96,13 @@ def plan_map(child: Node, function: Function, schema: pa.Schema, version: str | 
     return MapBatches(child, function, plain_schema(schema), version)
 
 
+def spread_function(node: Node) -> bool:
+    """Whether rows are repartitioned for a function: its calls may cost more than its rows."""
+    if isinstance(node, MapBatches) and _repartitioned(node.child):
+        return True
+    return any(spread_function(child) for child in node.children)
+
+
 def name_of(function: object) -> str:
     """What a function is called in messages; an object that can be called by its class."""
     if isinstance(function, partial):
@@ -109,6 +116,11 @@ def identity_of(node: MapBatches) -> tuple[str | None, str | None]:
         return node.identity(), None
     except Unrecognisable as unrecognisable:
         return None, f"without version= {node.name} is not recognised: {unrecognisable}"
+
+
+def _repartitioned(node: Node) -> bool:
+    asked = isinstance(node, Repartition) and not isinstance(node.placement, InPlace)
+    return asked or any(_repartitioned(child) for child in node.children)
 
 
 def _module_of(function: object) -> str:

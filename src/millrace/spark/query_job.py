@@ -30,6 +30,7 @@ from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.spark.foresight import foresee_stages
 from millrace.spark.map_task import Reuse
 from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
+from millrace.spark.shipping import check_shippable
 from millrace.spark.shuffle_job import begin_run
 from millrace.spark.side_by_side import Job, Stop, run_all
 from millrace.spark.stage_job import Place, StageRun, run_stage
@@ -94,6 +95,7 @@ class QueryRun:
         for leaf in leaves(plan):
             if isinstance(leaf, Scan):
                 check_current(leaf.source)
+        check_shippable(plan)
         self._spark, self._place, self._reuse = spark, place, reuse
         self._zone = time_zone(spark)
         self._stages = stages_of(plan, place.config)

@@ -1,0 +1,25 @@
+"""Sees before anything runs that the functions of a plan can be sent to Spark's tasks."""
+
+from __future__ import annotations
+
+import pickle
+
+from pyspark import cloudpickle
+
+from millrace.errors import UserError
+from millrace.plan.mapped import MapBatches
+from millrace.plan.nodes import Node
+
+
+def check_shippable(plan: Node) -> None:
+    """Raise if a function of the plan holds something that only this process has."""
+    if isinstance(plan, MapBatches):
+        try:
+            cloudpickle.dumps(plan.function)  # type: ignore[no-untyped-call]
+        except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(
+                f"map_batches({plan.name}): the function cannot be sent to tasks: {error}\n"
+                "  to fix: open files, connections and locks inside the function, not outside"
+            ) from error
+    for child in plan.children:
+        check_shippable(child)
