@@ -23,7 +23,7 @@ from millrace.keys import Partitioner
 from millrace.plan.nodes import Node, Scan
 from millrace.scan.files import Paths
 from millrace.scan.source import Listing, open_source
-from millrace.shuffle import cleanup, runs
+from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.store import LocalStore
@@ -173,6 +173,27 @@ class Workspace:
         """JSON files, an object a line, as a dataset."""
         return self._read(paths, "json", schema)
 
+    def from_arrow(self, data: object) -> Dataset:
+        """Rows in memory as a dataset: a Table, RecordBatch, RecordBatchReader or a DataFrame.
+
+        They are written to the workspace, once for equal rows, so that finished work over them is
+        recognised as that over files is.
+        """
+        path = inputs.keep(self.store, inputs.stream_of(data), sync=self.config.sync)
+        return self._read(path, "arrow", by_content=True)
+
+    def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
+        """A Spark DataFrame as a dataset. Spark calculates it when the dataset is run, once a run.
+
+        Args:
+            frame: its rows pass through Spark's tasks into the workspace.
+            version: names the rows for good, as "customers 2024-05-01". Rows that were taken in
+                under this name and with these columns are not asked of Spark again.
+        """
+        from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
+
+        return Dataset(frame_scan(frame, version), _Runner(self))
+
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
         found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
@@ -192,7 +213,10 @@ class Workspace:
         return runs.list_runs(self.store)
 
     def cleanup(self, *, ttl_ms: int) -> Removed:
-        """Remove attempts older than `ttl_ms` that nobody needs, and what dead tasks left."""
+        """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
+
+        What dead tasks left goes too.
+        """
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
@@ -232,9 +256,13 @@ class Workspace:
         format: str,  # noqa: A002 - Spark users know it by this name
         schema: pa.Schema | None = None,
         options: Mapping[str, Any] | None = None,
+        *,
+        by_content: bool = False,
     ) -> Dataset:
         listing = Listing(
-            now_ms=time.time_ns() // 1_000_000, recent_ms=self.config.recent_ms, by_content=False
+            now_ms=time.time_ns() // 1_000_000,
+            recent_ms=self.config.recent_ms,
+            by_content=by_content,
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return Dataset(Scan(source, tuple(source.schema.names)), _Runner(self))

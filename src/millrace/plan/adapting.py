@@ -73,7 +73,8 @@ class Course:
     def waits(self) -> list[frozenset[int]]:
         """For each stage, those that have to be finished or left out before it is looked at."""
         return [
-            frozenset(stage.reads) | {c.small for c in self._choices if c.large == stage.number}
+            frozenset(n for n in stage.reads if n >= 0)  # Others were taken in before.
+            | {c.small for c in self._choices if c.large == stage.number}
             for stage in self._stages
         ]
 
@@ -124,4 +125,5 @@ def _has_more_than_columns(node: Node) -> bool:
 def _scanned(stages: Sequence[Stage], number: int) -> int:
     """How many bytes of files a stage and all below it read."""
     stage = stages[number]
-    return scanned_bytes(stage.root) + sum(_scanned(stages, below) for below in stage.reads)
+    below = [number for number in stage.reads if number >= 0]  # Not what was taken in before.
+    return scanned_bytes(stage.root) + sum(_scanned(stages, number) for number in below)

@@ -32,6 +32,7 @@ from millrace.plan.placement import (
     brings_together,
 )
 from millrace.plan.sorting import Sort, range_of
+from millrace.plan.taken_in import TakenIn
 from millrace.scan.source import Source
 
 GATHER: Final = ToOne(broadcast=False)
@@ -75,6 +76,8 @@ def scanned_bytes(node: Node) -> int:
     """How many bytes the scans below read, as far as files tell."""
     if isinstance(node, Scan):
         return node.source.bytes_of(node.columns)
+    if isinstance(node, TakenIn):
+        return node.bytes
     return sum(scanned_bytes(child) for child in node.children)
 
 

@@ -18,7 +18,7 @@ from millrace.config import Config
 from millrace.errors import FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
-from millrace.shuffle import attempts, layout, reader, reuse, runs
+from millrace.shuffle import attempts, inputs, layout, reader, reuse, runs
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.store import LocalStore, vanished
 
@@ -30,6 +30,7 @@ class Removed:
     expired: tuple[AttemptId, ...] = ()
     abandoned: tuple[AttemptId, ...] = ()
     runs: tuple[QueryId, ...] = ()
+    inputs: tuple[str, ...] = ()
     bytes: int = 0
 
     @property
@@ -39,7 +40,7 @@ class Removed:
 
 
 def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Config) -> Removed:
-    """Remove attempts older than the TTL, and what dead tasks left."""
+    """Remove attempts and kept inputs older than the TTL, and what dead tasks left."""
     store.empty_trash()
     relied = runs.relied_on(store)
     old: list[AttemptId] = []
@@ -60,7 +61,8 @@ def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Confi
     expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
     _remove_leftovers(store, stale_ms)
-    return Removed(expired=expired, abandoned=abandoned, bytes=freed)
+    unused, more = inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
+    return Removed(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
 
 
 def sweep_stage(store: LocalStore, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:

@@ -6,6 +6,7 @@
     shuffle/{query_id}/{stage_id}/reusing.json
     shuffle/{query_id}/{stage_id}/{map_task}/{attempt}/part-{reduce}.ipc  or  data.ipc
     shuffle/{query_id}/{stage_id}/{map_task}/{attempt}/index.json, index.bin
+    inputs/{digest}.arrow, inputs/{digest}.used
     fingerprints/{family}/{fingerprint}/{query_id}-{stage_id}-{map_task}-{attempt}
 
 Invariant: every path is relative to the workspace, uses `/`, and contains no part that came from
@@ -30,6 +31,7 @@ from millrace.ids import (
 
 SHUFFLE: Final = "shuffle"
 FINGERPRINTS: Final = "fingerprints"
+INPUTS: Final = "inputs"
 TRASH: Final = "trash"
 SPILL: Final = "spill"
 QUERY_FILE: Final = "query.json"

@@ -20,12 +20,16 @@ from millrace.text import counted
 
 
 def foresee_stages(
-    place: Place, stages: Sequence[Stage], zone: str, as_they_are: frozenset[int]
+    place: Place,
+    stages: Sequence[Stage],
+    zone: str,
+    as_they_are: frozenset[int],
+    taken_in: Mapping[int, Shuffle],
 ) -> dict[int, str]:
     """For each stage what of it would be reused, in a line. Runs and writes nothing."""
     course = Course(stages, broadcast_bytes_max=place.config.broadcast_bytes_max)
     asked = Asked(query_id=QueryId(0), zone=zone, reuse="yes", as_they_are=as_they_are)
-    done: dict[int, Shuffle] = {}
+    done: dict[int, Shuffle] = dict(taken_in)
     left_out: set[int] = set()
     said: dict[int, str] = {}
     waits = course.waits()
@@ -33,6 +37,9 @@ def foresee_stages(
         open_ones = sorted(n for n in waits[number] if n not in done and n not in left_out)
         if open_ones:
             said[number] = f"depends on stage {', '.join(map(str, open_ones))}"
+            continue
+        if any(n < 0 and n not in done for n in stages[number].reads):
+            said[number] = "depends on a DataFrame that is taken in when it runs"
             continue
         measured = {n: sum(one.manifest.partition_bytes) for n, one in done.items()}
         stage = course.stage(number, measured)

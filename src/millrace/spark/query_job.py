@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from millrace.config import Config
 from millrace.errors import DataLost
 from millrace.faults import fault
-from millrace.ids import QueryId
+from millrace.ids import QueryId, StageId
 from millrace.plan.adapting import Course
 from millrace.plan.exchanges import ASKED_FOR, Sizes
 from millrace.plan.nodes import Node, Scan, leaves
 from millrace.plan.stages import Stage, explain, plan_stages
 from millrace.scan.groups import rows_per_group
 from millrace.scan.source import Source, check_current
-from millrace.shuffle import runs
+from millrace.shuffle import inputs, runs
 from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.spark.foresight import foresee_stages
@@ -35,6 +35,7 @@ from millrace.spark.shuffle_job import begin_run
 from millrace.spark.side_by_side import Job, Stop, run_all
 from millrace.spark.stage_job import Place, StageRun, run_stage
 from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
+from millrace.spark.taken_in import Frames, sketch_frames
 
 Used = TypeVar("Used")
 
@@ -58,10 +59,12 @@ def _many_to_a_group(config: Config, source: Source, keys: tuple[str, ...]) -> b
 
 def explain_query(plan: Node, config: Config, known: Known | None = None) -> str:
     """The stages of a plan, as text; with `known`, what of each would be reused."""
-    stages = stages_of(plan, config)
+    rows, taken_in = sketch_frames(plan, config, None if known is None else known.place)
+    stages = stages_of(rows, config)
     if known is None:
         return explain(stages)
-    said = foresee_stages(known.place, stages, time_zone(known.spark), asked_for(stages))
+    zone, as_they_are = time_zone(known.spark), asked_for(stages)
+    said = foresee_stages(known.place, stages, zone, as_they_are, taken_in)
     return explain(stages, said)
 
 
@@ -94,11 +97,13 @@ class QueryRun:
     ) -> None:
         for leaf in leaves(plan):
             if isinstance(leaf, Scan):
+                inputs.note_use(place.store, (shape.file.path for shape in leaf.source.shapes))
                 check_current(leaf.source)
         check_shippable(plan)
         self._spark, self._place, self._reuse = spark, place, reuse
         self._zone = time_zone(spark)
-        self._stages = stages_of(plan, place.config)
+        self._frames = Frames(place, plan, reuse)
+        self._stages = stages_of(self._frames.plan, place.config)
         self._repairs = Repairs(place.config.query_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
         self._done: dict[int, Shuffle] = {}
@@ -114,8 +119,8 @@ class QueryRun:
 
     @property
     def reports(self) -> tuple[RunReport, ...]:
-        """For each stage what ran and what was reused, over all rounds."""
-        return tuple(
+        """For each DataFrame and stage what ran and what was reused, over all rounds."""
+        return self._frames.reports + tuple(
             report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
             for rounds in self._rounds.values()
         )
@@ -170,12 +175,14 @@ class QueryRun:
 
     def _note(self, lost: Sequence[Lost]) -> None:
         self._repairs.on_lost(lost, {n: done.manifest for n, done in self._done.items()})
+        self._frames.take_in_again(lost)
 
     def _round(self) -> Shuffle:
         place, stages = self._place, self._stages
         run = begin_run(self._spark, place, explain(stages), {"stages": len(stages)})
-        self._done = {}
+        self._done = self._frames.done
         course = Course(stages, broadcast_bytes_max=place.config.broadcast_bytes_max)
+        self._frames.rely(run.query_id, StageId(len(stages)))
         with runs.heartbeat(place.store, run.query_id, place.config):
             run_all(
                 course.waits(),

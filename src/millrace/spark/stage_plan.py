@@ -75,9 +75,7 @@ def plan_stage(place: Place, asked: Asked, stage: Stage, done: Mapping[int, Shuf
         for number, share in enumerate(shares)
     ]
     unrecognised = next((work.unrecognised for work in works.values() if work.unrecognised), None)
-    return StageRun(
-        described, tasks, unrecognised, choices={"reading": notes} if notes else {}
-    )
+    return StageRun(described, tasks, unrecognised, choices={"reading": notes} if notes else {})
 
 
 def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Partitioner:
