@@ -23,12 +23,12 @@ from millrace.plan.interval import plan_interval
 from millrace.plan.joining import Names, plan_join
 from millrace.plan.mapped import Function, plan_map
 from millrace.plan.names import check_columns, check_keys, check_rows
-from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only, passed_on
+from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only
 from millrace.plan.offsets import Given
 from millrace.plan.ordering import with_order
 from millrace.plan.placement import ByHash, Evenly, InPlace
 from millrace.plan.sorting import Sort, limited
-from millrace.plan.types import SqlType, from_arrow
+from millrace.plan.unions import named_as
 from millrace.plan.windowing import plan_window
 from millrace.shuffle.handle import RunReport
 
@@ -279,7 +279,7 @@ class Dataset:
 
     def union(self, *others: Dataset) -> Dataset:
         """All rows of this and the others. Columns are matched by place, as in Spark."""
-        sides = tuple(_named_as(self.plan, other.plan) for other in others)
+        sides = tuple(named_as(self.plan, other.plan) for other in others)
         return self._with(Union((self.plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:
@@ -385,23 +385,6 @@ class Grouped:
             parse_aggregate(name, text, schema, call=call) for name, text in aggregates.items()
         )
         return Dataset(Aggregate(self.dataset.plan, self.keys, parsed), self.dataset.runner)
-
-
-def _named_as(first: Node, other: Node) -> Node:
-    """The other side of a union under the first one's names."""
-    mine = [(field.name, from_arrow(field.type)) for field in first.schema]
-    theirs = [(field.name, from_arrow(field.type)) for field in other.schema]
-    if [kind for _, kind in mine] != [kind for _, kind in theirs]:
-        raise UserError(
-            f"union() of different columns\n  found: {_listed(mine)}, and {_listed(theirs)}\n"
-            "  to fix: bring both to the same types in the same order with select"
-        )
-    columns = passed_on(other.schema, other.schema.names)
-    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(mine, columns, strict=True)))
-
-
-def _listed(columns: Sequence[tuple[str, SqlType]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _distinct_names(

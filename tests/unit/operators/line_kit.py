@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+from tests.unit.runner_kit import NoRunner
 
 from millrace.dataset import Dataset
 from millrace.operators.engine import Engine
@@ -34,7 +35,7 @@ class Rows(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class OneTask:
+class OneTask(NoRunner):
     """Runs a plan over tables."""
 
     zone: str = "UTC"

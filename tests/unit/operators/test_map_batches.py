@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.plan.test_stages import NoRunner
+from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset

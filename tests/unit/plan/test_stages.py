@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset, Written
+from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.plan.exchanges import Sizes, insert_exchanges, scanned_bytes
-from millrace.plan.nodes import Node, Scan
+from millrace.plan.nodes import Scan
 from millrace.plan.placement import ByHash
 from millrace.plan.stages import explain, plan_stages
 from millrace.scan.source import Listing, Source, open_source
-from millrace.shuffle.handle import RunReport
 
 CUT_UP = Sizes(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
@@ -33,25 +32,6 @@ SMALL = Sizes(
     partition_bytes_target=100,
     partitions_max=4,
 )
-
-
-class NoRunner:
-    """Plans are looked at here, not run."""
-
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
-        raise AssertionError(plan)
-
-    def explain(self, plan: Node) -> str:
-        raise AssertionError(plan)
-
-    def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made
-        raise AssertionError(plan)
-
-    def write_parquet(self, plan: Node, *_: object) -> Written:
-        raise AssertionError(plan)
-
-    def show(self, *_: object) -> None:
-        raise AssertionError
 
 
 @pytest.fixture

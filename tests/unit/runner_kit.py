@@ -1,0 +1,33 @@
+"""A runner for tests that only look at plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.dataset import Written
+from millrace.plan.nodes import Node
+from millrace.shuffle.handle import RunReport
+
+
+class NoRunner:
+    """Runs nothing: whoever asks is wrong."""
+
+    __slots__ = ()
+
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
+        raise AssertionError(plan)
+
+    def explain(self, plan: Node) -> str:
+        raise AssertionError(plan)
+
+    def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made
+        raise AssertionError(plan)
+
+    def write_parquet(self, plan: Node, *_: object) -> Written:
+        raise AssertionError(plan)
+
+    def show(self, *_: object) -> None:
+        raise AssertionError
