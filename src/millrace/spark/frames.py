@@ -45,6 +45,8 @@ def outputs_to_frame(
 def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A small table as a DataFrame with Spark's types."""
     types = spark_types(table.schema)
+    if not table.num_rows:
+        return spark.createDataFrame([], types)
     return spark.createDataFrame(table.cast(to_arrow_schema(types, timezone="UTC")), types)
 
 

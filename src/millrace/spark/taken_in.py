@@ -261,8 +261,12 @@ def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
 
 
 def _run(place: Place, stage: MapStage, frame: DataFrame) -> list[Result]:
-    """Let Spark calculate the rows and its tasks write them; at least one output, if an empty."""
-    rows = frame.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
+    """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
+
+    Spark hands over columns by names without dots and backticks, so they get such ones.
+    """
+    plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
+    rows = plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
     results = map_task.finished_results(collect(rows, frame.sparkSession))
     if results:
         return sorted(results, key=lambda result: result.map_task)
@@ -282,8 +286,9 @@ def _run(place: Place, stage: MapStage, frame: DataFrame) -> list[Result]:
 def _cast_and_write(stage: MapStage) -> Callable[[Batches], Batches]:
     """As the tasks of a shuffle; times come in the session's zone and are kept in UTC."""
     write = map_task.run_frame_tasks(stage)
+    names = stage.schema.names
 
     def run(batches: Batches) -> Batches:
-        return write(batch.cast(stage.schema) for batch in batches)
+        return write(batch.rename_columns(names).cast(stage.schema) for batch in batches)
 
     return run

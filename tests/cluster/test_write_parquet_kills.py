@@ -1,0 +1,83 @@
+"""Parquet that is written while drivers and tasks are killed: the old result or the new one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.cluster.kit import all_values, write_files
+
+from millrace.testing.faults import armed
+
+pytestmark = pytest.mark.spark
+FILES = 3
+APPLICATION = """
+import sys, millrace as mr
+from millrace.spark.session import start_session
+ws = mr.open(sys.argv[1], start_session(cores=2))
+for mode in sys.argv[4:]:
+    rows = ws.read_parquet(sys.argv[2]).select("v")
+    written = rows.write_parquet(sys.argv[3], mode=mode)
+    print(mode, written.files, written.rows, flush=True)
+"""
+
+
+def run(tmp_path: Path, *modes: str, env: dict[str, str] | None = None) -> tuple[int, list[str]]:
+    paths = [str(tmp_path / name) for name in ("mill", "in", "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", APPLICATION, *paths, *modes],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def found(tmp_path: Path) -> list[int]:
+    """The values of a whole result; it may have no other files than those that Spark has too."""
+    names = sorted(os.listdir(tmp_path / "out"))
+    assert names == ["_SUCCESS", *(f"part-{n:05}.parquet" for n in range(len(names) - 1))]
+    return sorted(pq.read_table(tmp_path / "out")["v"].to_pylist())
+
+
+def leftovers(tmp_path: Path) -> list[str]:
+    return sorted(name for name in os.listdir(tmp_path) if name.startswith(".out.millrace-"))
+
+
+def test_a_driver_killed_before_and_after_its_result_is_in_place(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", FILES)
+
+    code, _ = run(tmp_path, "error", env=armed("results.driver.after_tasks"))
+    assert code == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    assert len(leftovers(tmp_path)) == 1
+
+    code, _ = run(tmp_path, "error", env=armed("results.publish.after_move"))
+    assert code == -signal.SIGKILL
+    assert found(tmp_path) == all_values(FILES)
+    assert len(leftovers(tmp_path)) == 1  # Of this one; the earlier one's were swept.
+
+
+def test_a_task_killed_after_writing_leaves_no_file_twice_and_an_old_result_is_replaced_whole(
+    tmp_path: Path,
+) -> None:
+    write_files(tmp_path / "in", FILES)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("old")
+    killed = tmp_path / "killed"
+
+    env = armed("results.task.after_write", once=killed)
+    code, lines = run(tmp_path, "overwrite", "overwrite", env=env)
+
+    assert code == 0
+    assert killed.exists()  # A worker was killed once; Spark ran its task again.
+    assert lines == [f"overwrite {FILES} {len(all_values(FILES))}"] * 2
+    assert found(tmp_path) == all_values(FILES)
+    assert leftovers(tmp_path) == []
