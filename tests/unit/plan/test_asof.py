@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.plan.dates import Span
 from millrace.plan.exchanges import Sizes, scanned_bytes
-from millrace.plan.nodes import Node, Scan
+from millrace.plan.nodes import Scan
 from millrace.plan.offsets import Asked, is_above, is_negative, read_offset, width
 from millrace.plan.stages import explain, plan_stages
 from millrace.plan.types import DATE, DOUBLE, INT, LONG, TIMESTAMP, TIMESTAMP_NTZ, SqlType, decimal
 from millrace.scan.source import Listing, open_source
-from millrace.shuffle.handle import RunReport
 
 CUT_UP = Sizes(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
@@ -30,16 +29,6 @@ BROADCAST = Sizes(
     one_task_bytes_max=1, broadcast_bytes_max=1 << 30, partition_bytes_target=100, partitions_max=4
 )
 DAY = 86_400_000_000
-
-
-class NoRunner:
-    """Plans are looked at here, not run."""
-
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
-        raise AssertionError(plan)
-
-    def explain(self, plan: Node) -> str:
-        raise AssertionError(plan)
 
 
 def scan(path: Path, **columns: pa.Array | list[Any]) -> Dataset:
