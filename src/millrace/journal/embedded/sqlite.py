@@ -24,7 +24,7 @@ from millrace.journal.names import JournalId, Offset
 from millrace.shuffle.store import storage_errors, sync_folder
 
 _NOT_A_LEDGER: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-_PAGE_BYTES: Final = 8192
+_PAGE_BYTES: Final = 4096
 _PUT_RANGE: Final = "INSERT INTO ranges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
