@@ -83,6 +83,22 @@ class BookBroker(BookReader):
             lambda book: deciding.create(book, name, schema, labels or {}, now_ms=now)
         )
 
+    def create_many(
+        self, names: Sequence[str], schema: pa.Schema, labels: Sequence[Mapping[str, str]] = ()
+    ) -> tuple[JournalInfo, ...]:
+        """See `Broker.create_many`."""
+        if labels and len(labels) != len(names):
+            raise UserError(
+                f"{len(labels)} labels for {len(names)} journals\n  to fix: one for each"
+            )
+        now = self._times.wall_ns() // 1_000_000
+        wanted = list(zip(names, labels or [{}] * len(names), strict=True))
+        return self._turns.run(
+            lambda book: tuple(
+                deciding.create(book, name, schema, some, now_ms=now) for name, some in wanted
+            )
+        )
+
     def delete(self, name: str) -> None:
         """See `Broker.delete`."""
         self._turns.run(lambda book: deciding.delete(book, name), alone=True)

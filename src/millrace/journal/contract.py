@@ -102,6 +102,11 @@ class Broker(Protocol):
     ) -> JournalInfo:
         """Make a journal. Asking again is fine; with another schema or labels it is refused."""
 
+    def create_many(
+        self, names: Sequence[str], schema: pa.Schema, labels: Sequence[Mapping[str, str]] = ()
+    ) -> tuple[JournalInfo, ...]:
+        """Make many journals of one schema at once, all of them or none; labels one for each."""
+
     def get(self, name: str) -> JournalInfo:
         """What a journal is; `JournalUnknown` if there is none of this name."""
 

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.journal.journal_kit import Place, column, publish, read_all, stamped, written
 
 import millrace.journal.embedded.broker as broker_module
+import millrace.journal.embedded.opening as opening_module
 import millrace.journal.embedded.sqlite as sqlite_module
 import millrace.journal.embedded.storing as storing_module
 from millrace.config import Config
@@ -299,7 +300,7 @@ class Darkness:
 def cut_histories(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, lives: int) -> int:
     """A history over several lives, each ended in the middle of something; how many were."""
     darkness = Darkness()
-    for module in (broker_module, sqlite_module, storing_module):
+    for module in (broker_module, opening_module, sqlite_module, storing_module):
         monkeypatch.setattr(module, "fault", darkness)
     root, image = folder / "mill", Image(folder / "image")
     root.mkdir()

@@ -72,6 +72,21 @@ def test_creating_it_otherwise_is_refused_and_names_the_field(broker: Broker) ->
         broker.create("a b", SCHEMA)
 
 
+def test_many_journals_are_created_at_once_or_none(place: Place) -> None:
+    broker = place.open()
+    names = [f"many/{number}" for number in range(50)]
+    made = broker.create_many(names, SCHEMA, [{"n": name} for name in names])
+    with pytest.raises(UserError, match="is there already"):
+        broker.create_many(["other", "many/1"], SCHEMA)
+    with pytest.raises(UserError, match="1 labels for 2"):
+        broker.create_many(["a", "b"], SCHEMA, [{}])
+
+    broker = place.open()
+    assert broker.list("many", {"n": "many/7"}) == (made[7],)
+    assert len(broker.list()) == 50
+    assert broker.create_many(names[:1], SCHEMA, [{"n": "many/0"}]) == made[:1]
+
+
 def test_unknown_journals_are_an_error_everywhere(broker: Broker) -> None:
     asks: list[Callable[[], object]] = [
         lambda: broker.get("no"),

@@ -6,7 +6,6 @@ Invariant: one process at a time has a folder open. After a failed sync nothing 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ import xxhash
 
 from millrace.config import Config
 from millrace.errors import (
-    AlreadyOwned,
     BrokerStopped,
     Conflict,
     Corrupt,
@@ -29,11 +27,12 @@ from millrace.errors import (
 from millrace.faults import fault
 from millrace.journal.base import BookBroker, Times
 from millrace.journal.book import Book, Journal, Kind
+from millrace.journal.embedded import opening
 from millrace.journal.embedded.disk import Disk, LocalDisk
 from millrace.journal.embedded.ledger import Held, InLedger, Ledger, Range, Segment, Storing
 from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.sqlite import SqliteLedger
-from millrace.journal.embedded.storing import SEGMENTS, Stores, stopped
+from millrace.journal.embedded.storing import SEGMENTS, Stores
 from millrace.journal.looking import out_of_range
 from millrace.journal.names import Offset
 from millrace.journal.reading import Stored, with_stamps
@@ -55,7 +54,7 @@ class EmbeddedBroker(BookBroker):
         self, root: str, held: Held, stores: Stores, lock: int, config: Config, times: Times
     ) -> None:
         """Use `EmbeddedBroker.open`."""
-        super().__init__(_with_capped_leases(held.book, times), config, times)
+        super().__init__(opening.with_capped_leases(held.book, times), config, times)
         self._root = root
         self._stores = stores
         self._disk = stores.disk
@@ -83,16 +82,16 @@ class EmbeddedBroker(BookBroker):
         """
         root, config, disk = os.path.abspath(folder), config or Config(), disk or LocalDisk()
         with storage_errors(f"opening {root}"):
-            os.makedirs(os.path.join(root, ADOPTED), exist_ok=True)
+            opening.make_folders(os.path.join(root, ADOPTED))
             refuse_network(root)
-            lock = _lock(os.path.join(root, LOCK))
+            lock = opening.lock(os.path.join(root, LOCK))
         opened: Ledger | None = None
         try:
             path = os.path.join(root, LEDGER)
-            _refuse_lost_ledger(root, path)
+            opening.refuse_lost_ledger(root, path)
             opened = ledger(path, config)
             held = opened.load()
-            _cut_back(root, disk, opened, held)
+            opening.cut_back(root, disk, opened, held)
             stores = Stores.of(held, root, disk, opened, config)
             return cls(root, held, stores, lock, config, times or Times())
         except BaseException:
@@ -123,7 +122,6 @@ class EmbeddedBroker(BookBroker):
             with contextlib.suppress(BrokerStopped, StorageError):
                 self._pausing(self._leave_clean)
         finally:
-            self._turns.stop("the broker was closed\n  to fix: open it again")
             self._ledger.close()
             os.close(self._lock)
             self._lock = -1
@@ -202,10 +200,12 @@ class EmbeddedBroker(BookBroker):
 
     def _leave_clean(self) -> None:
         """Everything written is published, so the next opening has nothing to cut."""
-        clean = sorted(self._stores.dirty)
-        if clean:
-            self._ledger.save(Book().draft(), Storing(clean=clean))
-        self._stores.dirty.clear()
+        try:
+            clean = sorted(self._stores.dirty)
+            if clean:
+                self._ledger.save(Book().draft(), Storing(clean=clean))
+        finally:
+            self._turns.stop("the broker was closed\n  to fix: open it again")
 
     def _pausing(self, work: Callable[[], object]) -> object:
         """Do something between commits; a failed sync there stops the broker as well."""
@@ -291,74 +291,6 @@ class EmbeddedBroker(BookBroker):
                 f"  not there: {path or LEDGER}"
             )
         return out_of_range(now, offset)
-
-
-def _with_capped_leases(book: Book, times: Times) -> Book:
-    """No lease lasts longer than it would had it been taken now: the time may have gone back."""
-    now = times.wall_ns() // 1_000_000
-    for name, lease in list(book.leases.all()):
-        until = min(lease.expires_at_ms, now + lease.lease_ms)
-        book.leases.put(name, replace(lease, expires_at_ms=until))
-    return book
-
-
-def _lock(path: str) -> int:
-    """Hold the folder for this process; the system lets go when it dies, whatever its number."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise AlreadyOwned(
-            f"another process has the journals in {os.path.dirname(path)} open\n"
-            "  to fix: join it, or end it first"
-        ) from None
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _refuse_lost_ledger(root: str, path: str) -> None:
-    """Segments without a ledger are lost data, not an empty workspace."""
-    segments = os.path.join(root, SEGMENTS)
-    if not os.path.exists(path) and os.path.isdir(segments) and os.listdir(segments):
-        raise DataLost(
-            f"ledger {path} is gone, and there are segments in {segments}\n"
-            "  to fix: bring the ledger back, or remove the segments to begin anew"
-        )
-
-
-def _cut_back(root: str, disk: Disk, ledger: Ledger, held: Held) -> None:
-    """Cut segments that were being written back to what is published."""
-    storing = Storing()
-    keep: list[Segment] = []
-    for segment in held.segments:
-        if segment.id not in held.dirty:
-            keep.append(segment)
-            continue
-        path = os.path.join(root, segment.file)
-        fault("journal.open.before_cut")
-        try:
-            size = disk.size(path)
-            if not segment.bytes:
-                disk.remove(path)
-            elif size is not None and size > segment.bytes:
-                disk.cut(path, segment.bytes)
-        except OSError as error:
-            raise stopped(f"cutting {path} back", error) from error
-        fault("journal.open.after_cut")
-        storing.clean.append(segment.id)
-        if not segment.bytes:
-            storing.segments_gone.append(segment.id)
-        elif size is None or size < segment.bytes:
-            # Reads say what is lost; nothing is appended behind a hole.
-            storing.segments.append(replace(segment, is_open=False))
-        else:
-            keep.append(segment)
-    if storing.clean:
-        ledger.save(Book().draft(), storing)
-    held.segments[:] = keep
 
 
 def _stored(each: Range) -> Stored:

@@ -29,15 +29,15 @@ _PUT_RANGE: Final = "INSERT INTO ranges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
 
 
 class SqliteLedger:
-    """One writer, and a reading connection for each thread that asks."""
+    """One writer, and as many reading connections as there were readers at once."""
 
     def __init__(self, path: str, config: Config) -> None:
         """Open the ledger at `path`, making it if need be, under the next epoch."""
         self._path = path
         self._config = config
-        self._here = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._idle: list[sqlite3.Connection] = []
         self._closing = threading.Lock()
+        self._is_closed = False
         with self._reported("opening"):
             self._writer = self._connect()
             self._prepare()
@@ -104,9 +104,10 @@ class SqliteLedger:
     def close(self) -> None:
         """See `Ledger.close`."""
         with self._closing:
-            for connection in self._readers:
-                connection.close()
-            self._readers.clear()
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
         self._writer.close()
 
     # Opening.
@@ -316,20 +317,29 @@ class SqliteLedger:
 
     # Reading.
     def _read(self, query: str, values: tuple[Any, ...]) -> list[Range]:
-        with self._reported("reading"):
-            rows = self._reader().execute(query, values).fetchall()
+        with self._reported("reading"), self._reader() as reader:
+            rows = reader.execute(query, values).fetchall()
         return [tables.range_of(row) for row in rows]
 
-    def _reader(self) -> sqlite3.Connection:
-        """This thread's own connection: readers do not wait for the writer."""
-        there: sqlite3.Connection | None = getattr(self._here, "connection", None)
-        if there is None:
-            there = self._connect()
-            there.execute("PRAGMA query_only = ON")
-            self._here.connection = there
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection that nobody else uses, so that readers wait for nobody."""
+        with self._closing:
+            if self._is_closed:
+                raise StorageError(f"ledger {self._path} was closed")
+            reader = self._idle.pop() if self._idle else None
+        if reader is None:
+            reader = self._connect()
+            reader.execute("PRAGMA query_only = ON")
+        try:
+            yield reader
+        finally:
             with self._closing:
-                self._readers.append(there)
-        return there
+                is_kept = not self._is_closed
+                if is_kept:
+                    self._idle.append(reader)
+            if not is_kept:
+                reader.close()
 
     @contextlib.contextmanager
     def _reported(self, doing: str) -> Iterator[None]:

@@ -1,0 +1,101 @@
+"""What happens when a folder is opened: it is held, and what a dead owner left is cut back.
+
+Invariant: whatever was published before is there afterwards, and nothing else of the segments that
+were being written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from dataclasses import replace
+
+from millrace.errors import AlreadyOwned, DataLost
+from millrace.faults import fault
+from millrace.journal.base import Times
+from millrace.journal.book import Book
+from millrace.journal.embedded.disk import Disk
+from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
+from millrace.journal.embedded.storing import SEGMENTS, stopped
+from millrace.shuffle.store import sync_folder
+
+
+def with_capped_leases(book: Book, times: Times) -> Book:
+    """No lease lasts longer than it would had it been taken now: the time may have gone back."""
+    now = times.wall_ns() // 1_000_000
+    for name, lease in list(book.leases.all()):
+        until = min(lease.expires_at_ms, now + lease.lease_ms)
+        book.leases.put(name, replace(lease, expires_at_ms=until))
+    return book
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it, durably."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        sync_folder(os.path.dirname(folder))
+
+
+def lock(path: str) -> int:
+    """Hold the folder for this process; the system lets go when it dies, whatever its number."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise AlreadyOwned(
+            f"another process has the journals in {os.path.dirname(path)} open\n"
+            "  to fix: join it, or end it first"
+        ) from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def refuse_lost_ledger(root: str, path: str) -> None:
+    """Segments without a ledger are lost data, not an empty workspace."""
+    segments = os.path.join(root, SEGMENTS)
+    if not os.path.exists(path) and os.path.isdir(segments) and os.listdir(segments):
+        raise DataLost(
+            f"ledger {path} is gone, and there are segments in {segments}\n"
+            "  to fix: bring the ledger back, or remove the segments to begin anew"
+        )
+
+
+def cut_back(root: str, disk: Disk, ledger: Ledger, held: Held) -> None:
+    """Cut segments that were being written back to what is published."""
+    storing = Storing()
+    keep: list[Segment] = []
+    for segment in held.segments:
+        if segment.id not in held.dirty:
+            keep.append(segment)
+            continue
+        path = os.path.join(root, segment.file)
+        fault("journal.open.before_cut")
+        try:
+            size = disk.size(path)
+            if not segment.bytes:
+                disk.remove(path)
+            elif size is not None and size > segment.bytes:
+                disk.cut(path, segment.bytes)
+        except OSError as error:
+            raise stopped(f"cutting {path} back", error) from error
+        fault("journal.open.after_cut")
+        storing.clean.append(segment.id)
+        if not segment.bytes:
+            storing.segments_gone.append(segment.id)
+        elif size is None or size < segment.bytes:
+            # Reads say what is lost; nothing is appended behind a hole.
+            storing.segments.append(replace(segment, is_open=False))
+        else:
+            keep.append(segment)
+    if storing.clean:
+        ledger.save(Book().draft(), storing)
+    held.segments[:] = keep
