@@ -1,0 +1,222 @@
+"""Appending to journals and fetching from them, durably, and opening after a crash.
+
+    .venv/bin/python benchmarks/journal.py [--rows N] [--open-rows N] [--open-journals N]
+
+Rows of 1 KB in batches of 100, from 1 to 8 writers, into one journal and into one for each writer.
+"append" is how long a writer waits for its answer, which comes when the rows are on disk.
+"to fetch" is from the beginning of an append until a reader, who waits for it, has the rows. Then a
+process is killed that has appended a million rows, and the time to open what it left is taken.
+
+`PEERS` is where other brokers stand beside: each makes the same calls in the same run. Kafka is not
+among them yet; a plain file that is written and synced for each batch shows what the disk allows. A
+last line has all of it as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.journal.contract import Broker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.memory import MemoryBroker
+
+BATCH_ROWS = 100
+ROW_BYTES = 1000
+SCHEMA = pa.schema([("v", pa.binary())])
+WRITERS = (1, 2, 4, 8)
+
+Open = Callable[[str], Broker]
+PEERS: dict[str, Open] = {
+    "embedded": EmbeddedBroker.open,
+    "memory": lambda _: MemoryBroker(Config()),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    broker: str
+    case: str
+    writers: int
+    rows_per_s: float
+    append_ms_p50: float
+    append_ms_p99: float
+    fetch_ms_p50: float
+    fetch_ms_p99: float
+    read_rows_per_s: float
+
+
+def batch(seed: int) -> pa.RecordBatch:
+    data = np.random.default_rng(seed).bytes(BATCH_ROWS * ROW_BYTES)
+    rows = [data[i * ROW_BYTES : (i + 1) * ROW_BYTES] for i in range(BATCH_ROWS)]
+    return pa.record_batch({"v": pa.array(rows, pa.binary())})
+
+
+def percentile(times: list[float], share: float) -> float:
+    return 1000 * sorted(times)[min(len(times) - 1, int(len(times) * share))]
+
+
+def fetch_along(broker: Broker, name: str, total: int, here: dict[int, float]) -> None:
+    """Read as rows come, noting when each batch was here."""
+    at = 0
+    while at < total:
+        broker.wait_for_rows({name: at}, timeout_s=5)
+        fetched = broker.read(name, at)
+        now = time.perf_counter()
+        here.update(dict.fromkeys(range(at, fetched.next_offset, BATCH_ROWS), now))
+        at = fetched.next_offset
+
+
+def measure(kind: str, writers: int, rows: int, *, many: bool) -> Result:
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        broker = PEERS[kind](os.path.join(folder, "mill"))
+        names = [f"j/{number}" for number in range(writers if many else 1)]
+        broker.create_many(names, SCHEMA)
+        each = max(1, rows // BATCH_ROWS // writers)
+        took: list[float] = []
+        # The reader follows the first journal; batches are known by their offset on both sides.
+        begun: dict[int, float] = {}
+        here: dict[int, float] = {}
+        total = each * BATCH_ROWS * (1 if many else writers)
+        reader = threading.Thread(target=fetch_along, args=(broker, names[0], total, here))
+
+        def write(number: int) -> None:
+            mine = batch(number)
+            name = names[number % len(names)]
+            for _ in range(each):
+                start = time.perf_counter()
+                done = broker.append(name, mine)
+                if name == names[0]:
+                    begun[done.first_offset] = start
+                took.append(time.perf_counter() - start)
+
+        threads = [threading.Thread(target=write, args=(n,)) for n in range(writers)]
+        start = time.perf_counter()
+        for thread in (*threads, reader):
+            thread.start()
+        for thread in threads:
+            thread.join()
+        passed = time.perf_counter() - start
+        reader.join()
+        start, at = time.perf_counter(), 0
+        while (found := broker.read(names[0], at)).num_rows:
+            at = found.next_offset
+        reading = time.perf_counter() - start
+        broker.close()
+    fetched = [here[first] - start for first, start in begun.items()]
+    return Result(
+        broker=kind,
+        case="a journal each" if many else "one journal",
+        writers=writers,
+        rows_per_s=each * writers * BATCH_ROWS / passed,
+        append_ms_p50=percentile(took, 0.5),
+        append_ms_p99=percentile(took, 0.99),
+        fetch_ms_p50=percentile(fetched, 0.5),
+        fetch_ms_p99=percentile(fetched, 0.99),
+        read_rows_per_s=total / reading,
+    )
+
+
+def plain_file(rows: int) -> float:
+    """Rows per second of a file that is synced after each batch: what the disk allows."""
+    data = b"x" * (BATCH_ROWS * ROW_BYTES)
+    with tempfile.NamedTemporaryFile(dir=".") as file:
+        start = time.perf_counter()
+        for _ in range(rows // BATCH_ROWS):
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return rows / (time.perf_counter() - start)
+
+
+def fill_and_die(folder: str, rows: int, journals: int) -> None:
+    broker = EmbeddedBroker.open(folder)
+    names = [f"j/{number}" for number in range(journals)]
+    for begin in range(0, journals, 10_000):
+        broker.create_many(names[begin : begin + 10_000], SCHEMA)
+    mine = batch(1)
+    threads = [
+        threading.Thread(
+            target=lambda n: [
+                broker.append(names[n], mine) for _ in range(rows // BATCH_ROWS // 4)
+            ],
+            args=(number % journals,),
+        )
+        for number in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_after_crash(rows: int, journals: int) -> float:
+    folder = tempfile.mkdtemp(dir=".")
+    try:
+        child = multiprocessing.get_context("spawn").Process(
+            target=fill_and_die, args=(folder, rows, journals)
+        )
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL, child.exitcode
+        start = time.perf_counter()
+        broker = EmbeddedBroker.open(folder)
+        passed = time.perf_counter() - start
+        found = sum(broker.backlog("g", f"j/{n}") for n in range(min(4, journals)))
+        assert found == 4 * (rows // BATCH_ROWS // 4) * BATCH_ROWS, found
+        broker.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return passed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--open-rows", type=int, default=1_000_000)
+    parser.add_argument("--open-journals", type=int, default=100_000)
+    asked = parser.parse_args()
+    ceiling = plain_file(min(asked.rows, 50_000))
+    print(f"a plain file, synced after each batch: {ceiling:,.0f} rows/s")
+    heads = ("broker", "case", "writers", "rows/s", "append ms", "to fetch ms", "read rows/s")
+    print("{:9} {:15} {:>7} {:>9} {:>15} {:>15} {:>11}".format(*heads))
+    results = []
+    for kind in PEERS:
+        for many in (False, True):
+            for writers in WRITERS:
+                if many and writers == 1:
+                    continue
+                r = measure(kind, writers, asked.rows, many=many)
+                results.append(r)
+                appends = f"{r.append_ms_p50:.2f} / {r.append_ms_p99:.1f}"
+                fetches = f"{r.fetch_ms_p50:.2f} / {r.fetch_ms_p99:.1f}"
+                print(
+                    f"{r.broker:9} {r.case:15} {r.writers:7} {r.rows_per_s:9,.0f} {appends:>15} "
+                    f"{fetches:>15} {r.read_rows_per_s:11,.0f}",
+                    flush=True,
+                )
+    opened = open_after_crash(asked.open_rows, asked.open_journals)
+    print(
+        f"open after a crash, {asked.open_rows:,} rows, {asked.open_journals:,} journals: "
+        f"{opened:.2f} s"
+    )
+    found = {"plain_file": ceiling, "open_s": opened, "results": [asdict(r) for r in results]}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
