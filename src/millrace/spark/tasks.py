@@ -23,6 +23,8 @@ _RAISED: Final = re.compile(
     r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL
 )
 
+_ADDED: Final = ("at org.", "at java.", "at scala.", "SQLSTATE: ")
+
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -98,7 +100,7 @@ def _message(text: str) -> str:
     """The message alone, without what the JVM adds behind it."""
     lines = []
     for line in text.splitlines():
-        if not line.strip() or line.lstrip().startswith(("at org.", "at java.", "at scala.")):
+        if not line.strip() or line.lstrip().startswith(_ADDED):
             break
         lines.append(line)
     return "\n".join(lines)

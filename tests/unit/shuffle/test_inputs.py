@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from tests.unit.shuffle.shuffle_kit import HOUR_MS, in_children, now_ms
@@ -17,6 +18,7 @@ from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.store import LocalStore
 
 CONFIG = Config()
+TEXT = pa.schema([("s", pa.string())])
 
 
 def put(store: LocalStore, data: object) -> str:
@@ -66,6 +68,8 @@ def test_batches_data_frames_and_empty_tables_are_taken(store: LocalStore) -> No
 
     assert put(store, batch) == put(store, table)
     assert put(store, table.to_pandas()) == put(store, table)
+    texts = pa.table({"s": pa.array(["a", None], pa.large_string())})
+    assert put(store, pl.from_arrow(texts)) in {put(store, texts), put(store, texts.cast(TEXT))}
     with pa.ipc.open_file(put(store, table.slice(0, 0))) as file:
         assert file.read_all().num_rows == 0
 
