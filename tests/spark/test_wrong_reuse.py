@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import millrace as mr
@@ -21,6 +25,7 @@ from millrace.spark.versions import versions
 
 pytestmark = pytest.mark.spark
 FILES = 3
+SCHEMA = pa.schema({"w": pa.int64()})
 CONFIG = mr.Config().with_options(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=2_000, recent_ms=1
 )
@@ -247,3 +252,45 @@ def test_equal_files_in_another_folder_are_told_apart(ws: mr.Workspace, folder: 
 
     assert rows == expected(there)
     assert ran[0] == FILES
+
+
+def test_a_function_that_reads_another_global_is_other_work(ws: mr.Workspace, folder: Path) -> None:
+    names: dict[str, Any] = {"pa": pa, "pc": pc, "LIFT": 1, "__name__": "__main__"}
+    code = 'def lifted(batch):\n    return pa.record_batch({"w": pc.add(batch["v"], LIFT)})\n'
+    exec(code, names)  # noqa: S102 - as in a notebook, where the global is set in another cell
+
+    def query() -> list[int]:
+        rows = ws.read_parquet(str(folder))
+        lifted = rows.map_batches(names["lifted"], SCHEMA)
+        return sorted(lifted.collect()["w"].to_pylist())
+
+    before = query()
+    names["LIFT"] = 100
+
+    assert query() == [value + 99 for value in before]
+
+
+def test_a_helper_edited_in_another_module_is_other_work(
+    ws: mr.Workspace, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lifting.py").write_text("def lift(value):\n    return value + 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lifting = importlib.import_module("lifting")
+    cloudpickle.register_pickle_by_value(lifting)  # type: ignore[no-untyped-call]
+
+    def helped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        one = lifting.lift(0)
+        return pa.record_batch({"w": pc.add(batch["v"], one)})
+
+    def query() -> list[int]:
+        rows = ws.read_parquet(str(folder))
+        return sorted(rows.map_batches(helped, SCHEMA).collect()["w"].to_pylist())
+
+    before = query()
+    (tmp_path / "lifting.py").write_text("def lift(value):\n    return value + 100\n")
+    importlib.invalidate_caches()
+    importlib.reload(lifting)
+    after = query()
+    cloudpickle.unregister_pickle_by_value(lifting)  # type: ignore[no-untyped-call]
+
+    assert after == [value + 99 for value in before]

@@ -80,8 +80,10 @@ class _Walk:
         library = _library_of(value)
         match value:
             case ModuleType():
-                self.lines.append(f"module {value.__name__} {library or 'user'}")
-            case _ if library is not None and _is_code(value):
+                if library is None:
+                    raise Unrecognisable(f"{what} is a module, of which any part may be used")
+                self.lines.append(f"module {value.__name__} {library}")
+            case _ if library is not None and _is_named(value):
                 self.lines.append(f"library {_name_of(value)} {library}")
             case FunctionType():
                 self._visit_function(value, depth)
@@ -146,12 +148,22 @@ class _Walk:
             except ValueError:
                 self.lines.append(f"empty cell {cell_name}")
                 continue
-            self.visit(value, f"{cell_name!r}, which {name} closes over,", depth)
+            self._visit_named(cell_name, value, function, depth)
         for module in sorted(_imports(function.__code__)):
             self.lines.append(f"import {_imported(module, name)}")
         for reached, value in _reached(function):
-            self.lines.append(f"name {reached}")
-            self.visit(value, f"{reached!r}, which {name} uses,", depth)
+            self._visit_named(reached, value, function, depth)
+
+    def _visit_named(self, path: str, value: object, function: FunctionType, depth: int) -> None:
+        """Add what stands behind a name; of a user's module, the members the function may use."""
+        self.lines.append(f"name {path}")
+        if not isinstance(value, ModuleType) or _library_of(value) is not None:
+            self.visit(value, f"{path!r}, which {function.__qualname__} uses,", depth)
+            return
+        self.lines.append(f"module {value.__name__} user")
+        for name in sorted(_names(function.__code__)):
+            if name in vars(value) and f".{name}" not in path:
+                self._visit_named(f"{path}.{name}", vars(value)[name], function, depth)
 
     def _visit_code(self, code: CodeType) -> None:
         flags = code.co_flags
@@ -179,18 +191,6 @@ def _reached(function: FunctionType) -> Iterator[tuple[str, object]]:
         else:
             continue  # A builtin, an attribute, or a name that exists only at run time.
         yield name, value
-        yield from _attributes(name, value, names)
-
-
-def _attributes(path: str, value: object, names: list[str]) -> Iterator[tuple[str, object]]:
-    """Of a user's module, the members that the function may use: those whose names it mentions."""
-    if not isinstance(value, ModuleType) or _library_of(value) is not None:
-        return
-    for name in names:
-        if name in vars(value) and f".{name}" not in path:
-            member = vars(value)[name]
-            yield f"{path}.{name}", member
-            yield from _attributes(f"{path}.{name}", member, names)
 
 
 def _names(code: CodeType) -> set[str]:
@@ -235,10 +235,16 @@ def _constant(value: object) -> str:
     return f"{type(value).__name__} {value!r}"
 
 
-def _is_code(value: object) -> bool:
-    """Whether this is code and no more; an object that can be called may hold values too."""
-    kinds = (FunctionType, BuiltinFunctionType, type)
-    return isinstance(value, kinds) or type(value).__name__ == "cython_function_or_method"
+def _is_named(value: object) -> bool:
+    """Whether code is found in its module under its own name, and so is the library's as it is.
+
+    What a library makes at run time, or what has only taken its name (`functools.wraps`), is not:
+    it may hold the user's functions and values.
+    """
+    found: object = sys.modules.get(getattr(value, "__module__", None) or "")
+    for part in str(getattr(value, "__qualname__", "")).split("."):
+        found = getattr(found, part, None)
+    return found is value or isinstance(value, BuiltinFunctionType)
 
 
 def _has_plain_state(value: object) -> bool:
@@ -261,6 +267,8 @@ def _library_of(value: object) -> str | None:
 @cache
 def _library_version(module_name: str) -> str | None:
     top = module_name.partition(".")[0]
+    if top == "__main__":
+        return None  # Also where it is a library's: a shell, or what runs a notebook or the tests.
     if top in sys.stdlib_module_names or top == "builtins":
         return f"python {platform.python_version()}"
     module = sys.modules.get(module_name)

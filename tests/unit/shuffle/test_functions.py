@@ -7,8 +7,9 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,78 @@ def test_library_functions_count_by_their_version_and_partials_by_their_argument
 def test_functions_that_call_each_other_end() -> None:
     text = "def g(x): return f(x)\ndef f(x): return g(x)"
     assert function_identity(made(text)) == function_identity(made(text))
+
+
+def closed_over(helper: object) -> Callable[..., Any]:
+    """A function whose helper is a value of the function around it, as an import there is."""
+
+    def f(x: int) -> object:
+        return helper.lift(x)  # type: ignore[attr-defined]
+
+    return f
+
+
+def module(text: str) -> ModuleType:
+    made_here = ModuleType("helper_of_a_user")
+    exec(textwrap.dedent(text), vars(made_here))  # noqa: S102 - text of the tests themselves
+    return made_here
+
+
+def test_a_helper_edited_in_a_module_that_is_closed_over_is_noticed() -> None:
+    before = closed_over(module("def lift(x): return x + 1"))
+    after = closed_over(module("def lift(x): return x + 2"))
+    same = closed_over(module("def lift(x): return x + 1"))
+
+    assert function_identity(before) != function_identity(after)
+    assert function_identity(before) == function_identity(same)
+
+
+def test_a_module_among_values_may_be_used_in_any_part() -> None:
+    with pytest.raises(Unrecognisable, match="is a module, of which any part may be used"):
+        function_identity(partial(len, module("K = 1")))
+
+
+@pytest.mark.parametrize("name", ["__main__", "users_module"])
+def test_what_is_typed_into_a_shell_or_a_notebook_is_the_users(name: str) -> None:
+    """There `__main__` may be a library's module: pyspark's shell, or what runs these tests."""
+    text = "K = {}\ndef f(x): return x + K"
+
+    one, two = (made(text.format(number), __name__=name) for number in (1, 2))
+
+    assert function_identity(one) != function_identity(two)
+
+
+def test_a_function_with_a_librarys_name_is_the_users() -> None:
+    def wrapped(number: int) -> Callable[..., Any]:
+        @wraps(np.sum)
+        def f(x: int) -> int:
+            return x + number
+
+        return f
+
+    assert wrapped(1).__module__.startswith("numpy")
+    assert function_identity(wrapped(1)) != function_identity(wrapped(2))
+
+
+def test_what_a_library_makes_around_a_users_function_is_told_by_that() -> None:
+    """`cache` and its like: code of a library, with the user's function inside."""
+
+    def debounced(function: Callable[..., Any]) -> Callable[..., Any]:
+        inner = textwrap.TextWrapper.fill
+
+        def call(*args: object) -> object:
+            return function(*args)
+
+        call.__module__, call.__qualname__ = inner.__module__, "decorate.<locals>.call"
+        return call
+
+    one = debounced(made("def f(x): return x + 1"))
+    two = debounced(made("def f(x): return x + 2"))
+
+    assert one.__module__ == "textwrap"
+    assert function_identity(one) != function_identity(two)
+
+
+def test_library_functions_are_taken_as_they_are() -> None:
+    for function in (np.sum, pc.add, textwrap.dedent, textwrap.TextWrapper.fill, len):
+        assert function_identity(function) == function_identity(function)
