@@ -36,9 +36,8 @@ from millrace.spark.session import start_session
 DATA = Path(__file__).parent / ".data"
 FILES = 8
 ROWS_PER_KEY = 500
-APART = 2_000_000
+STEP_US = 4_000
 ROUNDS = 3
-WITHIN = 1_000
 CASES = {"as-of": 1, "interval": 10}
 """What is compared, and by how much the rows are divided for it."""
 
@@ -52,7 +51,7 @@ def make_files(rows: int) -> tuple[str, str]:
         for seed, (folder, value) in enumerate(((trades, "size"), (quotes, "bid"))):
             random = np.random.default_rng(seed)
             # Every time is there once, so that no rows are equal; in between lies chance.
-            times = random.permutation(rows) * APART // ROWS_PER_KEY + seed
+            times = random.permutation(rows) * STEP_US + seed
             keys = random.integers(0, max(1, rows // ROWS_PER_KEY), rows)
             table = pa.table(
                 {
@@ -69,6 +68,12 @@ def make_files(rows: int) -> tuple[str, str]:
     return str(trades), str(quotes)
 
 
+def within(files: str) -> int:
+    """Half of the mean gap between rows of a key, in microseconds: about one pair to a row."""
+    rows = int(files.rsplit("-", 1)[1])
+    return rows // ROWS_PER_KEY * STEP_US // 2
+
+
 def timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
@@ -83,7 +88,8 @@ def in_spark(spark: SparkSession, case: str, trades: str, quotes: str) -> DataFr
         return spark.sql(
             f"{listed} LEFT ASOF JOIN quotes r MATCH_CONDITION (l.t >= r.t) ON l.k = r.k"
         )
-    near = f"r.t BETWEEN l.t - INTERVAL '{WITHIN} seconds' AND l.t + INTERVAL '{WITHIN} seconds'"
+    span = f"INTERVAL {within(quotes)} MICROSECONDS"
+    near = f"r.t BETWEEN l.t - {span} AND l.t + {span}"
     return spark.sql(f"{listed} JOIN quotes r ON l.k = r.k AND {near}")
 
 
@@ -93,9 +99,9 @@ def in_millrace(spark: SparkSession, case: str, trades: str, quotes: str) -> Dat
     left, right = ws.read_parquet(trades), ws.read_parquet(quotes)
     if case == "as-of":
         return left.join_asof(right, on="t", by="k")
-    within = f"{WITHIN} seconds"
+    span = f"{within(quotes)} microseconds"
     return left.join_interval(
-        right, left_on="t", right_on="t", lower=f"-{within}", upper=within, by="k"
+        right, left_on="t", right_on="t", lower=f"-{span}", upper=span, by="k"
     )
 
 
@@ -105,7 +111,8 @@ def in_duckdb(case: str, trades: str, quotes: str) -> duckdb.DuckDBPyRelation:
     right = f"'{quotes}/*.parquet' r"
     if case == "as-of":
         return connection.sql(f"{listed} ASOF LEFT JOIN {right} ON l.k = r.k AND l.t >= r.t")
-    near = f"r.t BETWEEN l.t - INTERVAL '{WITHIN}s' AND l.t + INTERVAL '{WITHIN}s'"
+    span = f"to_microseconds({within(quotes)})"
+    near = f"r.t BETWEEN l.t - {span} AND l.t + {span}"
     return connection.sql(f"{listed} JOIN {right} ON l.k = r.k AND {near}")
 
 
