@@ -11,11 +11,36 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.spark import stage_job
 
 START: Final = datetime(2021, 3, 27, 20, tzinfo=UTC)
 """The night before clocks change in Berlin."""
 Value = object
+
+_CUT_UP: Final = mr.Config().with_options(
+    sync=False,
+    one_task_bytes_max=1,
+    broadcast_bytes_max=1,
+    partition_bytes_target=1,
+    split_bytes_target=1,
+    read_together_bytes_max=1,
+)
+CONFIGS: Final = {
+    "one task": mr.Config().with_options(sync=False),
+    "two partitions": _CUT_UP.with_options(partitions_max=2),
+    "seven partitions": _CUT_UP.with_options(partitions_max=7),
+    "broadcast": _CUT_UP.with_options(partitions_max=3, broadcast_bytes_max=1 << 30),
+    "skewed": _CUT_UP.with_options(partitions_max=4, skew_bytes_min=1, skew_factor=1),
+    "measured": _CUT_UP.with_options(
+        partitions_max=5, broadcast_bytes_max=3_000, read_together_bytes_max=2_000
+    ),
+}
+"""How plans are cut: not at all, by hash, with sides that are read whole, with skewed partitions
+read in parts, and with sides that come out small enough to be read whole or together."""
 
 POOLS: Final[dict[str, tuple[pa.DataType, Callable[[int], Value]]]] = {
     "i": (pa.int32(), lambda n: n - 3),
@@ -58,8 +83,13 @@ def random_table(
 
 @contextmanager
 def quick(spark: SparkSession) -> Iterator[None]:
-    """Spark set up for small tables: few partitions, and nothing compiled."""
+    """Spark set up for small tables: few partitions, and nothing compiled.
+
+    Nothing is left out by bounds either: those of doubles leave out NaN, and then Spark loses rows.
+    """
     wanted = {
+        "spark.sql.parquet.filterPushdown": "false",
+        "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -75,12 +105,47 @@ def quick(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
-def assert_same(found: pa.Table, expected: pa.Table, what: str = "") -> None:
-    """The same columns and, in whatever order, the same rows; doubles up to the last digits."""
+@contextmanager
+def in_this_process() -> Iterator[None]:
+    """Tasks run here one after the other: all of them is real but Spark's hand in it."""
+
+    def run_tasks(
+        spark: SparkSession,
+        tasks: int,
+        function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        schema: str,
+        *,
+        watch: Callable[[], None] = lambda: None,
+    ) -> pa.Table:
+        del spark, schema, watch
+        numbers = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(tasks)]
+        return pa.Table.from_batches([rows for n in numbers for rows in function(iter([n]))])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage_job, "run_tasks", run_tasks)
+        yield
+
+
+@contextmanager
+def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """The session in another time zone."""
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def assert_same(
+    found: pa.Table, expected: pa.Table, what: str = "", *, ordered: bool = False
+) -> None:
+    """The same columns and rows, in whatever order unless `ordered`; doubles up to rounding."""
     assert found.column_names == expected.column_names, what
     assert _kinds(found) == _kinds(expected), what
     assert found.num_rows == expected.num_rows, what
-    for one, two in zip(_sorted(found), _sorted(expected), strict=True):
+    arranged = _rows if ordered else _sorted
+    for one, two in zip(arranged(found), arranged(expected), strict=True):
         assert all(map(_alike, one, two)), f"{what}\n  found:    {one}\n  expected: {two}"
 
 
@@ -91,9 +156,12 @@ def _kinds(table: pa.Table) -> list[pa.DataType]:
     ]
 
 
+def _rows(table: pa.Table) -> list[tuple[Value, ...]]:
+    return [tuple(map(_plain, row.values())) for row in table.to_pylist()]
+
+
 def _sorted(table: pa.Table) -> list[tuple[Value, ...]]:
-    rows = [tuple(map(_plain, row.values())) for row in table.to_pylist()]
-    return sorted(rows, key=lambda row: tuple(map(_coarse, row)))
+    return sorted(_rows(table), key=lambda row: tuple(map(_coarse, row)))
 
 
 def _plain(value: Value) -> Value:

@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.dataset_kit import CONFIGS, write
-from tests.spark.differential import assert_same, quick, random_table
+from tests.spark.dataset_kit import write
+from tests.spark.differential import (
+    CONFIGS,
+    assert_same,
+    in_this_process,
+    in_zone,
+    quick,
+    random_table,
+)
 
 import millrace as mr
+from millrace.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +47,8 @@ SUMS = {
     "spread_f": "var_pop(f){}",
     "every_one": "bool_and(t){}",
     "ratio": "sum(i){0} / count(*){0} + i",
+    "some": "sum(d) FILTER (WHERE b > 0){}",
+    "few": "count_if(b > 0){0} - count(*) FILTER (WHERE t){0}",
 }
 TURNS = {
     "place": "row_number(){}",
@@ -109,21 +120,24 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write(tmp_path_factory.mktemp("data") / "rows", random_table(1, 160, values=9))
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def berlin(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    yield
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with in_zone(spark, "Europe/Berlin"):
+        yield
 
 
 @pytest.fixture(scope="module")
-def answers(spark: SparkSession, berlin: None, path: str) -> list[pa.Table]:
-    del berlin
+def table() -> pa.Table:
+    return random_table(1, 160, values=9)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> str:
+    return write(tmp_path_factory.mktemp("data") / "rows", table)
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession, path: str) -> list[pa.Table]:
     spark.read.parquet(path).coalesce(1).cache().createOrReplaceTempView("rows_in_windows")
     with quick(spark):
         return [spark.sql(in_spark(case)).toArrow() for case in CASES]
@@ -137,20 +151,64 @@ def in_spark(case: Case) -> str:
     return f"SELECT id, {listed} FROM rows_in_windows WINDOW w AS ({' '.join(parts)})"
 
 
-@pytest.mark.parametrize("config", ["one task", "cut up"])
-@pytest.mark.usefixtures("berlin")
+def in_millrace(rows: Dataset, case: Case) -> pa.Table:
+    columns = {name: text.format("") for name, text in case.columns.items()}
+    windows = rows.window(partition_by=case.by, order_by=case.order, frame=case.frame, **columns)
+    return windows.select("id", *columns).collect()
+
+
+@pytest.mark.parametrize("config", ["one task", "seven partitions"])
 def test_windows_have_sparks_values(
     spark: SparkSession, tmp_path: Path, path: str, answers: list[pa.Table], config: str
 ) -> None:
-    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
-    table = ws.read_parquet(path)
-    for case, expected in zip(CASES, answers, strict=True):
-        if config == "cut up" and case.columns is SUMS and case.frame:
-            continue  # Only where rows lie differs, and the other cases cover that.
-        query = table.window(
-            partition_by=case.by,
-            order_by=case.order,
-            frame=case.frame,
-            **{name: text.format("") for name, text in case.columns.items()},
-        ).select("id", *case.columns)
-        assert_same(query.collect(), expected, str(case))
+    with mr.open(tmp_path / "mill", spark, config=CONFIGS[config]) as ws, in_this_process():
+        rows = ws.read_parquet(path)
+        for case, expected in zip(CASES, answers, strict=True):
+            assert_same(in_millrace(rows, case), expected, str(case))
+
+
+def test_windows_on_sparks_tasks(
+    spark: SparkSession, tmp_path: Path, path: str, answers: list[pa.Table]
+) -> None:
+    with mr.open(tmp_path / "mill", spark, config=CONFIGS["seven partitions"]) as ws:
+        rows = ws.read_parquet(path)
+        assert_same(in_millrace(rows, CASES[3]), answers[3])
+
+
+def test_ties_come_in_the_order_of_the_input_however_rows_are_spread(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    many = pa.table({"id": range(20_000), "k": [n % 7 for n in range(20_000)]})
+    path = write(tmp_path / "many", many.append_column("o", pc.bit_wise_and(many["id"], 8)))
+    expected = None
+    for number, config in enumerate(CONFIGS.values()):
+        ws = mr.open(tmp_path / f"mill{number}", spark, config=config)
+        with ws, in_this_process():
+            windows = ws.read_parquet(path).window(
+                partition_by="k", order_by="o", n="row_number()", last="last_value(id)"
+            )
+            found = windows.sort("k", "o", "id").collect()
+        ordered = found.sort_by([("k", "ascending"), ("n", "ascending")])
+        expected = expected or ordered.to_pydict()
+        assert ordered["id"].to_pylist() == found["id"].to_pylist()
+        assert ordered.to_pydict() == expected
+
+
+@pytest.mark.parametrize("config", ["one task", "two partitions", "seven partitions"])
+def test_distinct_on_columns_keeps_the_first_row_of_each(
+    spark: SparkSession, tmp_path: Path, path: str, table: pa.Table, config: str
+) -> None:
+    with mr.open(tmp_path / "mill", spark, config=CONFIGS[config]) as ws, in_this_process():
+        for keys in (["s"], ["f", "t"], ["at", "d"], ["h"], ["y", "g", "local"], ["i"]):
+            found = ws.read_parquet(path).distinct(*keys).collect()
+
+            firsts: dict[str, dict[str, object]] = {}
+            for row in table.to_pylist():
+                # What is equal as a key looks alike: 0.0 and -0.0, and each NaN.
+                key = repr([0.0 if row[name] == 0.0 else row[name] for name in keys])
+                firsts.setdefault(key, row)
+            assert_same(found, pa.Table.from_pylist(list(firsts.values()), table.schema))
+            if config == "one task":
+                with quick(spark):
+                    theirs = spark.read.parquet(path).dropDuplicates(keys).count()
+                assert found.num_rows == theirs

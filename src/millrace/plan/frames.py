@@ -19,7 +19,7 @@ from millrace.plan.window import FIRST, HERE, LAST, Bound, Frame
 
 _FRAME: Final = re.compile(
     r"\s*(?P<unit>ROWS|RANGE)\s+"
-    r"(?:BETWEEN\s+(?P<start>.+?)\s+AND\s+(?P<end>.+?)|(?P<only>.+?))\s*",
+    r"(?:BETWEEN\s+(?P<start>.+?)\s+AND\s+(?P<end>.+?)|(?!BETWEEN)(?P<only>.+?))\s*",
     re.IGNORECASE | re.DOTALL,
 )
 _BOUND: Final = re.compile(

@@ -53,6 +53,13 @@ WINDOW_USAGES: Final = (
     "last_value(x), last(x)",
     "nth_value(x, n)",
 )
+_TOGETHER: Final = frozenset(
+    {
+        *("sum", "count", "count_if", "min", "max", "avg", "mean"),
+        *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
+        *("bool_and", "every", "bool_or", "some", "any"),
+    }
+)
 _NAMES: Final = frozenset({*_RANKS, "ntile", *_OFFSETS, *_VALUES, *AGGREGATES})
 
 
@@ -102,7 +109,6 @@ class _Calls(Walker):
 
     def __init__(self, schema: pa.Schema, *, ordered: bool) -> None:
         super().__init__(columns_of(schema))
-        self._schema = schema
         self._inner = _Inside(self.columns)
         self._ordered = ordered
         self.calls: list[WindowCall] = []
@@ -118,10 +124,9 @@ class _Calls(Walker):
         ignore_nulls = isinstance(node, exp.IgnoreNulls)
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
             node = node.this
-        name = _called(node)
+        name = _called(node.this if isinstance(node, exp.Filter) else node)
         if name not in _NAMES:
             return super().walk(node)
-        assert isinstance(node, exp.Anonymous)
         if name in _ORDERED and not self._ordered:
             raise Refused(
                 f"{name} needs an order",
@@ -134,9 +139,11 @@ class _Calls(Walker):
         mark = f"\0{self.calls.index(call)}\0"
         return Term(sql=mark, type=call.type, columns=call.columns)
 
-    def _call(self, name: str, node: exp.Anonymous, *, ignore_nulls: bool) -> WindowCall:
+    def _call(self, name: str, node: exp.Expression, *, ignore_nulls: bool) -> WindowCall:
         shown = node.sql(dialect="spark")
         arguments = list(node.expressions)
+        if isinstance(node, exp.Filter) and name not in _TOGETHER:
+            raise Refused(f"{name} takes no FILTER in a window", found=shown, fix="use CASE WHEN")
         if name in _OFFSETS:
             return self._offset(name, arguments, shown, ignore_nulls=ignore_nulls)
         if name in _VALUES:
@@ -151,7 +158,7 @@ class _Calls(Walker):
             _check_count(name, arguments, 1, 1, shown)
             buckets = self._number(name, arguments[0], least=1)
             return WindowCall(name, (Piece(name, (str(buckets),), "rows"),), INT, frozenset())
-        return _aggregate(name, node, self._schema, shown)
+        return _aggregate(name, node, self._inner, shown)
 
     def _offset(
         self, name: str, arguments: list[exp.Expression], shown: str, *, ignore_nulls: bool
@@ -198,7 +205,7 @@ class _Inside(Walker):
 
     def walk(self, node: exp.Expression) -> Term:
         """The typed form of a node."""
-        if _called(node) in _NAMES:
+        if _called(node) in _NAMES or isinstance(node, exp.Filter):
             raise Refused(
                 "a window function inside of another",
                 found=node.sql(dialect="spark"),
@@ -219,9 +226,15 @@ def _check_count(
         raise Refused(f"{name} takes {wanted} arguments", found=shown)
 
 
-def _aggregate(name: str, node: exp.Anonymous, schema: pa.Schema, shown: str) -> WindowCall:
+def _aggregate(name: str, node: exp.Expression, inner: Walker, shown: str) -> WindowCall:
     """An aggregate over the rows of the frame."""
-    call = aggregate_call(name, node, _Inside(columns_of(schema)))
+    if name not in _TOGETHER:
+        raise Refused(
+            f"{name} is not known in windows",
+            found=shown,
+            fix="group_by and join the result, or see docs/functions.md",
+        )
+    call = aggregate_call(name, node, inner)
     if call.distinct:
         raise Refused(
             "DISTINCT has no place in a window, as in Spark",
@@ -238,15 +251,9 @@ def _aggregate(name: str, node: exp.Anonymous, schema: pa.Schema, shown: str) ->
             pieces += [Piece("count", (over,), "frame")] if call.function == "avg" else []
         case "count" | "min" | "max" | "bool_and" | "bool_or":
             pieces = [Piece(call.function, (over,), "frame")]
-        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
+        case _:
             odd = f"isnan({x}) OR isinf({x})"
             plain = f"CASE WHEN {odd} THEN NULL ELSE {x} END"
             functions = {"count": x, "bool_or": odd, call.function: plain}
             pieces = [Piece(one, (argument,), "frame") for one, argument in functions.items()]
-        case _:
-            raise Refused(
-                f"{name} is not known in windows",
-                found=shown,
-                fix="group_by and join the result, or see docs/functions.md",
-            )
     return WindowCall(call.function, tuple(pieces), call.type, columns, call)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from millrace.plan.aggregates import USAGES
 from millrace.plan.registry import AGGREGATES, FUNCTIONS
+from millrace.plan.windowing import WINDOW_USAGES
 
 PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
 
@@ -26,6 +27,13 @@ def test_the_page_lists_the_table() -> None:
     begin, end = "<!-- functions -->\n\n", "\n\n<!-- end -->"
     page = PAGE.read_text(encoding="utf-8")
     assert page.split(begin)[1].split(end)[0] == listed()
+
+
+def test_the_page_lists_the_window_functions() -> None:
+    begin, end = "<!-- windows -->\n\n", "\n\n<!-- end of windows -->"
+    page = PAGE.read_text(encoding="utf-8")
+    shown = page.split(begin)[1].split(end)[0].splitlines()
+    assert shown == [f"- `{usage}`" for usage in WINDOW_USAGES]
 
 
 def test_every_aggregate_is_listed() -> None:
