@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -153,6 +154,26 @@ def test_rows_flow_through_a_function_without_being_gathered(
     assert next(above.rows([given], CONFIG, str(tmp_path))).num_rows == 10
     assert read == [0]
     assert sum(batch.num_rows for batch in work.rows([given], CONFIG, str(tmp_path))) == 100 * ROWS
+
+
+def test_what_is_not_read_to_its_end_leaves_nothing_behind(
+    dataset: Dataset, table: pa.Table, tmp_path: Path
+) -> None:
+    calls: list[int] = []
+
+    def note(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        return batch
+
+    many = pa.concat_tables([table] * 40_000).combine_chunks()
+    first = dataset.filter("v >= 0").map_batches(note, BOTH).limit(5)
+    spill = tmp_path / "spill"
+
+    assert made(first, many, config=Config(), spill=spill).num_rows == 5
+    gc.collect()
+
+    assert 0 < len(calls) < 50  # Of a hundred.
+    assert list(spill.iterdir()) == []
 
 
 def test_memory_is_shared_between_the_queries_of_a_task(dataset: Dataset) -> None:
