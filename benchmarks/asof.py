@@ -94,8 +94,8 @@ def in_spark(spark: SparkSession, case: str, trades: str, quotes: str) -> DataFr
 
 
 def in_millrace(spark: SparkSession, case: str, trades: str, quotes: str) -> Dataset:
-    shutil.rmtree(DATA / "mill", ignore_errors=True)
-    ws = mr.open(DATA / "mill", spark)
+    shutil.rmtree(DATA / "mill-asof", ignore_errors=True)
+    ws = mr.open(DATA / "mill-asof", spark)
     left, right = ws.read_parquet(trades), ws.read_parquet(quotes)
     if case == "as-of":
         return left.join_asof(right, on="t", by="k")

@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from numbers import Integral, Real
 from typing import Final
 
 from millrace.errors import UserError
@@ -63,14 +64,15 @@ def read_offset(given: Given, asked: Asked) -> Offset:
             fix = f"write an interval, such as {asked.name}='10 days'"
             raise asked.refused(given, f"is no interval, for a {asked.line}", fix)
         return _span(given, asked)
-    if isinstance(given, bool) or not isinstance(given, int | float | Decimal):
+    number = _number(given)
+    if number is None:
         raise asked.refused(given, f"is no number, for a {asked.line}", "give a number")
-    if not math.isfinite(given):
+    if not math.isfinite(number):
         raise asked.refused(given, "has no end", "give a number that can be added to others")
     if asked.line.is_floating:
-        return float(given)
+        return float(number)
     scale = asked.line.scale if asked.line.is_decimal else 0
-    exact = Decimal(repr(given)) if isinstance(given, float) else Decimal(given)
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     way = ROUND_CEILING if asked.least else ROUND_FLOOR
     fitted = exact.quantize(Decimal(1).scaleb(-scale), way, _EXACT)
     if asked.line.is_decimal:
@@ -80,6 +82,17 @@ def read_offset(given: Given, asked: Asked) -> Offset:
     if not LONG_MIN <= fitted <= LONG_MAX:
         raise asked.refused(given, "does not fit bigint", "give a smaller number")
     return int(fitted)
+
+
+def _number(given: object) -> int | float | Decimal | None:
+    """A number of Python or numpy as one of Python; None if it is no number."""
+    if isinstance(given, bool):
+        return None
+    if isinstance(given, Integral):
+        return int(given)
+    if isinstance(given, Real):
+        return float(given)
+    return given if isinstance(given, Decimal) else None
 
 
 def is_negative(offset: Offset) -> bool:

@@ -222,6 +222,15 @@ def test_a_join_of_a_join_and_a_side_that_is_calculated() -> None:
     assert found(twice, "k", "price", "p") == [(1, 20, 20), (2, 30, 20), (3, None, 20)]
 
 
+def test_of_equal_rows_in_a_union_the_last_one_is_in_its_last_part() -> None:
+    count = 5000
+    parts = [rows(pa.table({"t": np.zeros(count), "n": np.arange(count) + k})) for k in (9, 5, 7)]
+
+    joined = of(t=[0.0]).join_asof(parts[0].union(*parts[1:]), on="t")
+
+    assert found(joined, "n") == [(count - 1 + 7,)]
+
+
 def test_rows_are_merged_and_not_compared_one_by_one() -> None:
     """A stream tells no size, and DuckDB takes that for a few rows; the engine is told not to."""
     numbers = pa.table({"k": [1], "t": [1]})

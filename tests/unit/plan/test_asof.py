@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -239,7 +240,7 @@ def test_other_intervals_are_refused(text: str, line: SqlType, said: str) -> Non
 
 
 def test_numbers_are_made_to_fit_the_line() -> None:
-    def fitted(given: float | Decimal, line: SqlType, *, least: bool = False) -> object:
+    def fitted(given: Any, line: SqlType, *, least: bool = False) -> object:  # noqa: ANN401
         return read_offset(given, Asked("call", "bound", line, least=least))
 
     assert fitted(1.5, INT) == 1
@@ -248,6 +249,8 @@ def test_numbers_are_made_to_fit_the_line() -> None:
     assert fitted(0.1, decimal(9, 2)) == Decimal("0.10")
     assert fitted(Decimal("-0.111"), decimal(9, 2), least=True) == Decimal("-0.11")
     assert fitted(3, DOUBLE) == 3.0
+    assert fitted(np.int32(3), LONG) == 3
+    assert fitted(np.float64(0.1), decimal(9, 1)) == Decimal("0.1")
 
 
 def test_intervals_are_compared_only_as_far_as_they_can_be() -> None:
