@@ -13,26 +13,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.dataset_kit import write
-from tests.spark.differential import quick, random_table
+from tests.spark.differential import CONFIGS, in_this_process, in_zone, quick, random_table
 
 import millrace as mr
 from millrace.dataset import Dataset
 
 pytestmark = pytest.mark.spark
 
-CUT_UP = mr.Config().with_options(
-    sync=False,
-    one_task_bytes_max=1,
-    broadcast_bytes_max=1,
-    partition_bytes_target=1,
-    split_bytes_target=1,
-)
-CONFIGS = {
-    "one task": mr.Config().with_options(sync=False),
-    "two partitions": CUT_UP.with_options(partitions_max=2),
-    "seven partitions": CUT_UP.with_options(partitions_max=7),
-    "broadcast": CUT_UP.with_options(broadcast_bytes_max=1 << 30),
-}
 Bound = int | float | Decimal | str
 
 
@@ -66,18 +53,18 @@ AS_OF = [
     AsOf("seven partitions", "f", ("s", "t"), "backward"),
     AsOf("broadcast", "g", ("day",), "forward", 0.25),
     AsOf("seven partitions", "d", ("i",), "nearest", Decimal("1.25"), "inner"),
-    AsOf("one task", "h", ("y",), "nearest"),
-    AsOf("two partitions", "day", ("f",), "nearest", "2 days"),
+    AsOf("measured", "h", ("y",), "nearest"),
+    AsOf("skewed", "day", ("f",), "nearest", "2 days"),
     AsOf("seven partitions", "at", ("s",), "backward", "1 hour 30 minutes"),
     AsOf("broadcast", "at", (), "nearest", "24 hours", "inner"),
     AsOf("seven partitions", "local", (), "forward", "3 hours"),
 ]
 INTERVALS = [
     Interval("one task", "i", ("s",), -1, 2, "left"),
-    Interval("two partitions", "l", ("d",), -4_000_000_007, 0),
+    Interval("skewed", "l", ("d",), -4_000_000_007, 0),
     Interval("seven partitions", "f", ("s", "t"), -0.25, 0.5, "left"),
     Interval("broadcast", "h", ("day",), 0, Decimal("12345678901234567.125")),
-    Interval("seven partitions", "day", ("i",), "-1 month", "-1 day"),
+    Interval("measured", "day", ("i",), "-1 month", "-1 day"),
     Interval("seven partitions", "at", ("s",), "-1 day", "90 minutes", "left"),
     Interval("two partitions", "local", (), "1 hour", "1 hour"),
 ]
@@ -91,15 +78,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return left, right
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def berlin(spark: SparkSession, tables: tuple[str, str]) -> Iterator[SparkSession]:
     """A session where clocks change in the middle of the rows."""
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     for name, path in zip(("l", "r"), tables, strict=True):
         spark.read.parquet(path).createOrReplaceTempView(name)
-    with quick(spark):
+    with quick(spark), in_zone(spark, "Europe/Berlin"), in_this_process():
         yield spark
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 @contextmanager
@@ -214,7 +199,7 @@ def test_sparks_own_as_of_join_finds_the_same(
             assert pairs(found.select("id", "id_right").collect()) == pairs(expected.toArrow())
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", ["one task", "seven partitions", "broadcast", "skewed"])
 def test_of_equal_rows_the_last_one_of_the_input_counts_wherever_it_lies(
     spark: SparkSession, tmp_path: Path, config: str
 ) -> None:
