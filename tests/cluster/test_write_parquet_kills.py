@@ -1,4 +1,7 @@
-"""Parquet that is written while drivers and tasks are killed: the old result or the new one."""
+"""Parquet that is written while drivers and tasks are killed: whole or not at all.
+
+`tests/unit/spark/test_publish.py` kills writers at each point of moving a result into place.
+"""
 
 from __future__ import annotations
 
@@ -51,33 +54,22 @@ def leftovers(tmp_path: Path) -> list[str]:
     return sorted(name for name in os.listdir(tmp_path) if name.startswith(".out.millrace-"))
 
 
-def test_a_driver_killed_before_and_after_its_result_is_in_place(tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_no_result_and_a_killed_task_no_file_twice(tmp_path: Path) -> None:
     write_files(tmp_path / "in", FILES)
 
     code, _ = run(tmp_path, "error", env=armed("results.driver.after_tasks"))
+
     assert code == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     assert len(leftovers(tmp_path)) == 1
 
-    code, _ = run(tmp_path, "error", env=armed("results.publish.after_move"))
-    assert code == -signal.SIGKILL
-    assert found(tmp_path) == all_values(FILES)
-    assert len(leftovers(tmp_path)) == 1  # Of this one; the earlier one's were swept.
-
-
-def test_a_task_killed_after_writing_leaves_no_file_twice_and_an_old_result_is_replaced_whole(
-    tmp_path: Path,
-) -> None:
-    write_files(tmp_path / "in", FILES)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old").write_text("old")
     killed = tmp_path / "killed"
-
     env = armed("results.task.after_write", once=killed)
-    code, lines = run(tmp_path, "overwrite", "overwrite", env=env)
+    code, lines = run(tmp_path, "error", "overwrite", env=env)
 
     assert code == 0
     assert killed.exists()  # A worker was killed once; Spark ran its task again.
-    assert lines == [f"overwrite {FILES} {len(all_values(FILES))}"] * 2
+    written = f"{FILES} {len(all_values(FILES))}"
+    assert lines == [f"error {written}", f"overwrite {written}"]
     assert found(tmp_path) == all_values(FILES)
     assert leftovers(tmp_path) == []
