@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.journal.book import Kind
-from millrace.journal.committed import RolledBack, committed_mask, stamps_of
+from millrace.journal.committed import Mask, RolledBack, committed_mask, stamps_of
 from millrace.journal.names import Offset
 from millrace.journal.records import FLAG, OFFSET, Flag, Stamp, stamp_rows
 
@@ -68,7 +68,7 @@ class Taking:
         rows = batch.slice(begin, end - begin)
         after = Offset(int(offsets[end - 1]) + 1)
         if self.rolled_back is not None and stored.kind is not Kind.PLAIN:
-            rows = rows.filter(pa.array(committed_mask(stamps_of(rows), self.rolled_back)))
+            rows = _keep(rows, committed_mask(stamps_of(rows), self.rolled_back))
         each = max(_ROW_BYTES_MIN, stored.bytes // max(1, stored.next - stored.first))
         fitting = min(self.rows_left, self.bytes_left // each)
         if not self.batches:
@@ -86,6 +86,13 @@ class Taking:
             self.batches.append(rows)
         if self.rows_left <= 0 or self.bytes_left <= 0:
             self.is_full = bool(self.batches)
+
+
+def _keep(rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    """Rows where the mask says so; mostly these are all, or none."""
+    if mask.all():
+        return rows
+    return rows.filter(pa.array(mask)) if mask.any() else rows.slice(0, 0)
 
 
 def rows_before(offset: Offset, stored: Stored, load: Load) -> int:

@@ -61,8 +61,7 @@ def prepared(folder: str) -> EmbeddedBroker:
 
 def _small(broker: EmbeddedBroker) -> EmbeddedBroker:
     """The same folder with room for small appends inside the ledger."""
-    broker._config = Config()
-    broker._stores.config = Config()
+    broker._config = broker._stores.config = Config(journal_move_out_bytes_min=1)
     return broker
 
 
@@ -151,6 +150,7 @@ def child_works(folder: str, told: str, writers: int, first: int) -> None:
         journal_small_bytes_max=700,
         journal_segment_bytes_target=8192,
         journal_waiting_bytes_max=4000,
+        journal_move_out_bytes_min=1,
     )
     broker = EmbeddedBroker.open(folder, config)
     out = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

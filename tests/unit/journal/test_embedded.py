@@ -27,6 +27,7 @@ from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
 from millrace.journal.records import stored_schema
 
 J = "acme/orders"
+TIDY = Config(journal_move_out_bytes_min=1)
 
 
 def opened(
@@ -50,6 +51,13 @@ def ledger_rows(folder: Path, query: str) -> list[tuple[object, ...]]:
 
 def test_small_appends_ride_in_the_ledger_and_are_moved_out_by_tidy(tmp_path: Path) -> None:
     broker = opened(tmp_path)
+    broker.create("few", SCHEMA)
+    broker.append("few", column([1]))
+    broker.tidy()
+    assert segments(tmp_path) == []
+    broker.delete("few")
+    broker.close()
+    broker = opened(tmp_path, TIDY)
     broker.create(J, SCHEMA)
     for i in range(20):
         broker.append(J, column([i]))
@@ -68,14 +76,14 @@ def test_small_appends_ride_in_the_ledger_and_are_moved_out_by_tidy(tmp_path: Pa
     broker.tidy()
     broker.tidy()
     broker.close()
-    broker = opened(tmp_path)
+    broker = opened(tmp_path, TIDY)
     assert read_all(broker, J) == list(range(21))
     assert len(segments(tmp_path)) == 1
     broker.close()
 
 
 def test_a_segment_is_an_arrow_stream_up_to_its_published_length(tmp_path: Path) -> None:
-    broker = opened(tmp_path)
+    broker = opened(tmp_path, TIDY)
     broker.create(J, SCHEMA)
     for i in range(5):
         broker.append(J, column([i, i]))
@@ -187,7 +195,7 @@ def test_a_flipped_byte_inside_the_ledger_is_found_too(tmp_path: Path) -> None:
     db.execute("UPDATE bodies SET content = ?", (content[:-9] + b"?" + content[-8:],))
     db.commit()
     db.close()
-    broker = opened(tmp_path)
+    broker = opened(tmp_path, TIDY)
 
     with pytest.raises(Corrupt, match=r"(?s)ledger\.sqlite .*expected"):
         broker.read(J, 0)

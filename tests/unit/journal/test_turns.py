@@ -117,7 +117,10 @@ def test_an_error_in_a_request_is_its_own() -> None:
 
 def test_readers_beside_moving_out_and_truncation_see_every_row_once(tmp_path: Path) -> None:
     config = Config().with_options(
-        journal_small_bytes_max=1500, journal_segment_bytes_target=6000, journal_read_rows_max=7
+        journal_small_bytes_max=1500,
+        journal_segment_bytes_target=6000,
+        journal_move_out_bytes_min=1,
+        journal_read_rows_max=7,
     )
     broker = EmbeddedBroker.open(str(tmp_path), config)
     for name in (J, "other"):

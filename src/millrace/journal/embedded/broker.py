@@ -106,8 +106,8 @@ class EmbeddedBroker(BookBroker):
 
     def tidy(self) -> None:
         """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
-        step = self._config.journal_move_out_max
-        while self._pausing(lambda: self._move_out(self._stores.largest_waiting(step))):
+        step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
+        while self._pausing(lambda: self._move_out(self._stores.largest_waiting(step, least))):
             pass
         self._pausing(self._clear_garbage)
         self._pausing(self._sweep_adopted)

@@ -45,6 +45,8 @@ class _Piece:
 
     range: Range
     parts: list[bytes | memoryview]
+    is_sound: bool = True
+    """Whether the bytes are those that were appended."""
 
 
 @dataclass(slots=True)
@@ -83,9 +85,9 @@ class Stores:
         out: dict[JournalId, tuple[Journal, list[_Piece]]] = {}
         for id_, blocks in journals.items():
             storing.ranges += self._adopt(storing, blocks)
-            pieces = [
-                _piece(b, b.content) for b in blocks if not isinstance(b.content, FileContent)
-            ]
+            pieces = self._together(
+                [_piece(b, b.content) for b in blocks if not isinstance(b.content, FileContent)]
+            )
             size = sum(piece.range.bytes for piece in pieces)
             if self._rides(id_, size):
                 storing.ranges += [self._in_ledger(piece) for piece in pieces]
@@ -98,9 +100,10 @@ class Stores:
         out: dict[JournalId, tuple[Journal, list[_Piece]]] = {j.id: (j, []) for j in journals}
         self._write_and_publish(Book().draft(), Storing(), out)
 
-    def largest_waiting(self, count: int) -> list[JournalId]:
-        """The journals of which most rides in the ledger."""
-        return sorted(self.waiting, key=lambda id_: -self.waiting[id_])[:count]
+    def largest_waiting(self, count: int, least: int = 1) -> list[JournalId]:
+        """The journals of which most rides in the ledger, with at least so many bytes."""
+        worth = [id_ for id_, size in self.waiting.items() if size >= least]
+        return sorted(worth, key=lambda id_: -self.waiting[id_])[:count]
 
     def forget(self, journal: JournalId, gone: Iterable[int]) -> None:
         """Segments were taken away."""
@@ -174,8 +177,8 @@ class Stores:
             targets = self._mark(out)
             for id_, (journal, pieces) in out.items():
                 storing.moved += moved[id_]
-                together = [*self._together(moved[id_]), *pieces]
-                segment = self._write(targets[id_], journal, together, storing)
+                waited = self._together([_waited(each) for each in moved[id_]])
+                segment = self._write(targets[id_], journal, [*waited, *pieces], storing)
                 storing.segments.append(segment)
             self.ledger.save(draft, storing)
         except StorageError:
@@ -236,35 +239,32 @@ class Stores:
                 self.disk.cut(path, segment.bytes)
         return size is not None and size >= segment.bytes
 
-    def _together(self, waiting: Sequence[Range]) -> list[_Piece]:
+    def _together(self, pieces: Sequence[_Piece]) -> list[_Piece]:
         """Small ranges that follow each other, put together to larger ones."""
-        pieces: list[_Piece] = []
-        for each in waiting:
-            assert isinstance(each.where, InLedger)
-            last = pieces[-1] if pieces else None
-            if last is not None and self._belong_together(last, each):
-                last.parts.append(each.where.content)
+        out: list[_Piece] = []
+        for piece in pieces:
+            last = out[-1] if out else None
+            if last is not None and self._belong_together(last, piece):
+                last.parts += piece.parts
                 last.range = replace(
                     last.range,
-                    next=each.next,
-                    rows=last.range.rows + each.rows,
-                    kind=max(last.range.kind, each.kind),
-                    bytes=last.range.bytes + each.bytes,
+                    next=piece.range.next,
+                    rows=last.range.rows + piece.range.rows,
+                    kind=max(last.range.kind, piece.range.kind),
+                    bytes=last.range.bytes + piece.range.bytes,
                 )
             else:
-                pieces.append(_Piece(each, [each.where.content]))
-        for piece in pieces:
-            if len(piece.parts) > 1:
+                out.append(piece)
+        for piece in out:
+            if len(piece.parts) > 1 or not piece.range.checksum:
                 piece.range = replace(piece.range, checksum=_checksum(piece.parts))
-        return pieces
+        return out
 
-    def _belong_together(self, last: _Piece, each: Range) -> bool:
-        if last.range.next != each.first:
-            return False
-        if last.range.bytes + each.bytes > self.config.journal_range_bytes_target:
-            return False
+    def _belong_together(self, last: _Piece, piece: _Piece) -> bool:
         # Bytes that went bad keep the checksum that tells so.
-        return _is_sound(each) and (len(last.parts) > 1 or _is_sound(last.range))
+        if last.range.next != piece.range.first or not (last.is_sound and piece.is_sound):
+            return False
+        return last.range.bytes + piece.range.bytes <= self.config.journal_range_bytes_target
 
     def _write(
         self, segment: Segment, journal: Journal, pieces: Sequence[_Piece], storing: Storing
@@ -346,9 +346,15 @@ def stopped(doing: str, error: OSError) -> BrokerStopped:
 
 
 def _piece(block: Block, content: pa.RecordBatch) -> _Piece:
+    """A range whose checksum is computed when it is known what it is put together with."""
     message = memoryview(content.serialize())
-    size = len(message)
-    return _Piece(_range(block, size, _checksum([message])), [message])
+    return _Piece(_range(block, len(message), ""), [message])
+
+
+def _waited(each: Range) -> _Piece:
+    assert isinstance(each.where, InLedger)
+    content = each.where.content
+    return _Piece(each, [content], is_sound=_checksum([content]) == each.checksum)
 
 
 def _range(block: Block, size: int, checksum: str) -> Range:
@@ -363,11 +369,6 @@ def _range(block: Block, size: int, checksum: str) -> Range:
         checksum=checksum,
         where=InLedger(0, b""),
     )
-
-
-def _is_sound(each: Range) -> bool:
-    assert isinstance(each.where, InLedger)
-    return _checksum([each.where.content]) == each.checksum
 
 
 def _checksum(parts: Iterable[bytes | memoryview]) -> str:

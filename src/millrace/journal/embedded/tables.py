@@ -75,9 +75,11 @@ WHERE r.journal = ?1 AND r.first_offset >= coalesce(
   (SELECT max(first_offset) FROM ranges WHERE journal = ?1 AND first_offset <= ?2), 0)
 ORDER BY r.first_offset LIMIT ?3
 """  # noqa: S608 - the text above
-RANGES_WAITING: Final = f"""{_RANGES}
-JOIN bodies w ON w.journal = ?1 AND w.first_offset = r.first_offset
-WHERE r.journal = ?1 ORDER BY r.first_offset
+RANGES_WAITING: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag
+FROM bodies b CROSS JOIN ranges r ON r.journal = b.journal AND r.first_offset = b.first_offset
+WHERE b.journal = ?1 ORDER BY b.first_offset
 """
 
 
