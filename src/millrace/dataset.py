@@ -22,7 +22,7 @@ from millrace.plan.expressions import Expression, parse, parse_conditions, parse
 from millrace.plan.interval import plan_interval
 from millrace.plan.joining import Names, plan_join
 from millrace.plan.mapped import Function, plan_map
-from millrace.plan.names import check_columns, check_keys, check_rows
+from millrace.plan.names import check_columns, check_keys, check_rows, check_told_apart
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only
 from millrace.plan.offsets import Given
 from millrace.plan.ordering import with_order
@@ -163,10 +163,9 @@ class Dataset:
     ) -> Dataset:
         """The same rows with new columns, calculated from rows of the same partition.
 
-        `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`. Rows that
-        are equal in the order stay in the order they come in. `frame`, such as "ROWS BETWEEN 2
-        PRECEDING AND CURRENT ROW", counts for aggregates and first, last and nth values; without it
-        they look at the rows up to the current one and its equals or, with no order, at all.
+        `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`. `frame`,
+        such as "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW", is for aggregates and first, last and
+        nth values. Rows that are equal in the order stay in the order they come in.
         """
         plan = plan_window(
             self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
@@ -358,6 +357,7 @@ class Dataset:
         return Text(self.runner.explain(self.plan))
 
     def _with(self, plan: Node) -> Dataset:
+        check_told_apart(plan.schema.names)
         return Dataset(plan, self.runner)
 
     def _column(self, name: str) -> Expression:
@@ -384,7 +384,8 @@ class Grouped:
         parsed = tuple(
             parse_aggregate(name, text, schema, call=call) for name, text in aggregates.items()
         )
-        return Dataset(Aggregate(self.dataset.plan, self.keys, parsed), self.dataset.runner)
+        plan = Aggregate(self.dataset.plan, self.keys, parsed)
+        return self.dataset._with(plan)  # noqa: SLF001 - its own
 
 
 def _distinct_names(

@@ -6,6 +6,7 @@ A failure names its seed and the steps; `random_pipeline(seed, ...)` builds the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -176,3 +177,18 @@ def test_equal_and_unequal_answers_are_told_apart() -> None:
             assert_same(other, one)
     with pytest.raises(AssertionError):
         assert_same(one.take([2, 0, 1]), one, ordered=True)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_group_of_both_zeros_shows_the_positive_one(
+    config: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    zeros = pa.table({"f": [-0.0, 0.0], "g": pa.array([-0.0, 0.0], pa.float32())})
+    path = write(tmp_path / "zeros", zeros)
+    frame = spark.read.parquet(path)
+    expected = [frame.distinct(), frame.groupBy("f").count(), frame.groupBy("g").count()]
+    with mr.open(tmp_path / "mill", spark, config=CONFIGS[config]) as ws, in_this_process():
+        rows = ws.read_parquet(path)
+        counts = [rows.group_by(key).agg(count="count(*)") for key in ("f", "g")]
+        for ours, theirs in zip([rows.distinct(), *counts], expected, strict=True):
+            assert str(ours.collect().to_pylist()) == str(theirs.toArrow().to_pylist())

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from itertools import count
 
+import pyarrow as pa
+from pyarrow.types import is_floating
+
 from millrace.operators.asof import asof_query
 from millrace.operators.interval import interval_query
 from millrace.operators.window import distinct_query, window_query
@@ -92,7 +95,7 @@ def _union(node: Union, *rows: str) -> str:
 def _aggregate(node: Aggregate, rows: str) -> str:
     calls = numbered_calls(node.aggregates)
     values = [f"{call.whole()} AS {quoted(name)}" for name, call in calls]
-    return _finished(_grouped(rows, node.keys, values), node.keys, node.aggregates)
+    return _finished(_grouped(node, rows, node.keys, values), node.keys, node.aggregates)
 
 
 @body_of.register
@@ -102,7 +105,7 @@ def _partial(node: PartialAggregate, rows: str) -> str:
         for prefix, call in numbered_calls(node.aggregates)
         for part in call.partials(prefix)
     ]
-    return _grouped(rows, node.keys, parts)
+    return _grouped(node, rows, node.keys, parts)
 
 
 @body_of.register
@@ -110,13 +113,19 @@ def _final(node: FinalAggregate, rows: str) -> str:
     keys, aggregates = node.whole.keys, node.whole.aggregates
     calls = numbered_calls(aggregates)
     values = [f"{call.merge(name)} AS {quoted(name)}" for name, call in calls]
-    return _finished(_grouped(rows, keys, values), keys, aggregates)
+    return _finished(_grouped(node, rows, keys, values), keys, aggregates)
 
 
-def _grouped(rows: str, keys: Sequence[str], values: Sequence[str]) -> str:
-    listed = ", ".join([*(quoted(key) for key in keys), *values])
+def _grouped(node: Node, rows: str, keys: Sequence[str], values: Sequence[str]) -> str:
+    listed = ", ".join([*(_key(key, node.schema.field(key).type) for key in keys), *values])
     group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
     return f"SELECT {listed} FROM {rows}{group}"
+
+
+def _key(name: str, kind: pa.DataType) -> str:
+    """A key as its group shows it: of 0.0 and -0.0, which are equal, it is 0.0 as in Spark."""
+    key = quoted(name)
+    return f"CASE WHEN {key} = 0 THEN 0 ELSE {key} END AS {key}" if is_floating(kind) else key
 
 
 def _finished(

@@ -48,8 +48,25 @@ def check_rows(rows: object, call: str) -> None:
 
 
 def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
-    """The name, with an ending as often as it is taken."""
-    used = set(taken)
-    while name in used:
+    """The name, with an ending as often as it is taken, in whatever case."""
+    used = {_lowered(one) for one in taken}
+    while _lowered(name) in used:
         name += ending
     return name
+
+
+def check_told_apart(names: Sequence[str]) -> None:
+    """No two names may differ in case alone: neither Spark nor DuckDB tells such apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(_lowered(name), name)
+        if other != name:
+            raise UserError(
+                f"the columns {other!r} and {name!r} differ in case alone\n"
+                "  to fix: give one of them another name, or select the other before"
+            )
+
+
+def _lowered(name: str) -> str:
+    """Letters of ASCII in lower case: only those are alike for DuckDB."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
