@@ -16,7 +16,7 @@ MillraceError
 ├── TaskFailed               a Spark task raised; the text carries where and what
 │   └── FunctionFailed       a function of yours raised; the text carries its traceback
 ├── Conflict                 somebody else was first: what was expected is not what was found
-│   └── LeaseLost            the lease has a newer epoch, or was given back
+├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
 └── Retriable                passing trouble; the caller may try again
     ├── AgentUnreachable     a host's agent does not answer
@@ -103,7 +103,7 @@ class Conflict(MillraceError):
     """Somebody else was first: what was expected is not what was found."""
 
 
-class LeaseLost(Conflict):
+class LeaseLost(MillraceError):
     """The lease has a newer epoch, or was given back."""
 
 

@@ -336,7 +336,9 @@ def test_one_process_at_a_time_has_a_folder_open(tmp_path: Path) -> None:
     broker.close()
 
     assert done.returncode == 7
-    opened(tmp_path).close()
+    again = opened(tmp_path)
+    assert again.epoch == broker.epoch + 1
+    again.close()
 
 
 def test_an_owner_whose_ledger_was_taken_over_cannot_write(tmp_path: Path) -> None:

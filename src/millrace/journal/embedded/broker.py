@@ -100,6 +100,11 @@ class EmbeddedBroker(BookBroker):
             os.close(lock)
             raise
 
+    @property
+    def epoch(self) -> int:
+        """How often these journals have been opened: the owner's epoch, which fences older ones."""
+        return self._ledger.epoch
+
     def adoption_folder(self) -> str:
         """See `Broker.adoption_folder`."""
         return os.path.join(self._root, ADOPTED)

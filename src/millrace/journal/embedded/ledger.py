@@ -98,6 +98,10 @@ class Held:
 class Ledger(Protocol):
     """Durable truth of one broker. `save` is called by one thread at a time, the rest by any."""
 
+    @property
+    def epoch(self) -> int:
+        """How often the ledger has been opened; a lower epoch may not write any more."""
+
     def load(self) -> Held:
         """Everything but the rows and their ranges."""
 

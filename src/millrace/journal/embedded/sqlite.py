@@ -45,7 +45,7 @@ class SqliteLedger:
 
     @property
     def epoch(self) -> int:
-        """How often this ledger has been opened; a lower one may not write any more."""
+        """See `Ledger.epoch`."""
         return self._epoch
 
     def load(self) -> Held:
