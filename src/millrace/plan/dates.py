@@ -35,6 +35,9 @@ _UNITS: Final = {
 }
 
 
+_DAY_MICROS: Final = 24 * 3_600_000_000
+
+
 def span(amount: str, unit: str) -> Span:
     """An interval as it is written: a whole number and a unit."""
     one = _UNITS.get(unit.upper().removesuffix("S"))
@@ -59,7 +62,11 @@ def shifted(term: Term, by: Span, sign: int) -> Term:
         raise Refused("NULL has no type to add an interval to", fix="cast it to date")
     if by.micros:
         base = cast(term, TIMESTAMP) if term.type == DATE else term
-        step = f"to_microseconds(CAST({sign * by.micros} AS BIGINT))"
+        # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
+        days, rest = divmod(abs(by.micros), _DAY_MICROS)
+        sign = sign if by.micros > 0 else -sign
+        step = f"to_days(CAST({sign * days} AS INTEGER)) + " if days else ""
+        step += f"to_microseconds(CAST({sign * rest} AS BIGINT))"
     elif by.months:
         base, step = term, f"to_months(CAST({sign * by.months} AS INTEGER))"
     else:
