@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.dataset_kit import write
 from tests.spark.differential import (
     CONFIGS,
+    START,
     assert_same,
     in_this_process,
     in_zone,
@@ -115,8 +117,15 @@ CASES = [
     Case(SUMS, ["t"], ["at"], ranged("INTERVAL 90 MINUTES PRECEDING AND CURRENT ROW")),
     Case(SUMS, ["t"], ["at"], ranged("INTERVAL '1' DAY PRECEDING AND INTERVAL 1 DAY FOLLOWING")),
     Case(
-        SUMS, ["t"], ["local"], ranged("INTERVAL 2 HOURS PRECEDING AND INTERVAL 5 HOURS FOLLOWING")
+        SUMS, ["t"], ["local"], ranged("INTERVAL 2 HOURS PRECEDING AND INTERVAL 30 HOURS FOLLOWING")
     ),
+    Case(
+        SUMS,
+        ["t"],
+        ["moment"],
+        ranged("INTERVAL 48 HOURS PRECEDING AND INTERVAL 23 HOURS FOLLOWING"),
+    ),
+    Case(SUMS, ["t"], ["moment DESC"], ranged("INTERVAL 1 DAY PRECEDING AND CURRENT ROW")),
 ]
 
 
@@ -128,7 +137,9 @@ def berlin(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
-    return random_table(1, 160, values=9)
+    moments = [START + timedelta(minutes=30 * n - 1440) for n in range(160)]
+    rows = random_table(1, 160, values=9)
+    return rows.append_column("moment", pa.array(moments, pa.timestamp("us", "UTC")))
 
 
 @pytest.fixture(scope="module")

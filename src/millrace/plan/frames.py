@@ -123,6 +123,13 @@ def _interval(by: str, sign: int, kind: SqlType, text: str) -> Bound:
         raise Refused("a frame is counted in positive numbers", found=text, fix=_SHAPE)
     if kind == DATE and length.micros:
         raise Refused("a RANGE over dates is counted in days or months", found=text, fix=_SHAPE)
+    if kind == TIMESTAMP and length.micros > _DAY_MICROS and length.micros % _DAY_MICROS:
+        # 24 hours are a day of the calendar, and Spark adds it before the rest, DuckDB after it.
+        raise Refused(
+            "an interval of more than a day is a whole number of days here",
+            found=text,
+            fix="count in days, in at most 24 hours, or over a timestamp_ntz",
+        )
     micros = (length.months * 30 + length.days) * _DAY_MICROS + length.micros
     return Bound(f"{_interval_sql(length)} {_way(sign)}", sign * float(micros))
 
@@ -130,6 +137,7 @@ def _interval(by: str, sign: int, kind: SqlType, text: str) -> Bound:
 def _interval_sql(length: Span) -> str:
     if length.months:
         return f"to_months(CAST({length.months} AS INTEGER))"
-    if length.days:
-        return f"to_days(CAST({length.days} AS INTEGER))"
-    return f"to_microseconds(CAST({length.micros} AS BIGINT))"
+    # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
+    days, rest = divmod(length.micros, _DAY_MICROS)
+    whole = f"to_days(CAST({length.days + days} AS INTEGER))"
+    return f"({whole} + to_microseconds(CAST({rest} AS BIGINT)))" if rest else whole

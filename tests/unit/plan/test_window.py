@@ -249,6 +249,15 @@ def test_frames_that_mean_nothing_are_refused(
         rows.window(order_by=order, frame=frame, n="sum(v)")
 
 
+def test_a_day_and_some_hours_are_refused_where_days_differ_in_length(rows: Dataset) -> None:
+    times = rows.select("v", "timestamp(day) AS at", "CAST(day AS timestamp_ntz) AS local")
+    frame = "RANGE BETWEEN INTERVAL 30 HOURS PRECEDING AND CURRENT ROW"
+
+    assert times.window(order_by="local", frame=frame, n="count(*)").columns[-1] == "n"
+    with pytest.raises(MillraceError, match="a whole number of days"):
+        times.window(order_by="at", frame=frame, n="count(*)")
+
+
 def test_a_frame_may_be_written_short_and_in_any_case(rows: Dataset) -> None:
     short = rows.window(order_by="v", frame=" rows  1 preceding ", n="sum(v)")
     long = rows.window(order_by="v", frame="ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", n="sum(v)")
