@@ -22,6 +22,9 @@ from millrace.plan.terms import quoted
 from millrace.scan.native import NativeRows
 
 BATCH_ROWS: Final = 131_072
+# How many rows a stream has is not known, so joins run in the order they are written in: an order
+# that is guessed may join two inputs by a part of their keys, and make thousands of rows of each.
+_AS_WRITTEN: Final = "SET disabled_optimizers = 'join_order'"
 
 
 def engine_version() -> str:
@@ -60,6 +63,8 @@ class Engine:
         with tempfile.TemporaryDirectory(dir=self._spill_parent()) as spill:
             connection = self._connect(spill)
             try:
+                if streams:
+                    connection.execute(_AS_WRITTEN)
                 for name, rows in files.items():
                     connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
                 for name, stream in streams.items():

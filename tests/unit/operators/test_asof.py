@@ -218,7 +218,9 @@ def test_a_join_of_a_join_and_a_side_that_is_calculated() -> None:
     once = trades.join_asof(quotes.filter("price > 10"), on="t", by="k").select("k", "t", "price")
     twice = once.join_asof(quotes.select("t + 3 AS t", "price AS p"), on="t", direction="forward")
 
-    assert found(twice.limit(2), "k", "p") == found(twice, "k", "p")[:2]
+    some = found(twice.limit(2), "k", "p")
+    assert len(some) == 2
+    assert set(some) <= set(found(twice, "k", "p"))
     assert found(twice, "k", "price", "p") == [(1, 20, 20), (2, 30, 20), (3, None, 20)]
 
 

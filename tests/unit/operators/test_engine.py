@@ -34,3 +34,16 @@ def test_a_query_that_fails_says_which(tmp_path: Path) -> None:
 
     with pytest.raises(TaskFailed, match="query: SELECT error"):
         list(engine.run("SELECT error('no') AS k", {}, SCHEMA))
+
+
+def test_joins_of_streams_run_in_the_order_they_are_written_in(tmp_path: Path) -> None:
+    engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
+    setting = pa.schema([("setting", pa.string())])
+    asked = "SELECT current_setting('disabled_optimizers') AS setting"
+    stream = Input(lambda: pa.RecordBatchReader.from_batches(SCHEMA, iter([])))
+
+    (streamed,) = engine.run(asked, {"input_0": stream}, setting)
+    (alone,) = engine.run(asked, {}, setting)
+
+    assert streamed["setting"].to_pylist() == ["join_order"]
+    assert alone["setting"].to_pylist() == [""]
