@@ -45,8 +45,9 @@ def test_the_larger_sides_work_moves_into_the_joins_stage(
         "stage 2 -> the result",
         "  project nation",
         "    inner join on cust = cust",
-        "      filter amount > 3",
-        "        scan parquet, 1 file, columns cust, amount",
+        "      project cust",
+        "        filter amount > 3",
+        "          scan parquet, 1 file, columns cust, amount",
         "      read all of stage 1",
     ]
 

@@ -327,3 +327,16 @@ def test_what_cannot_be_is_refused_at_the_call(
 ) -> None:
     with pytest.raises(UserError, match=says):
         call(orders, customers)
+
+
+def test_what_only_a_filter_looks_at_is_not_exchanged(orders: Dataset, customers: Dataset) -> None:
+    few = orders.filter("amount > 10").join(customers, on="cust")
+
+    assert stages(few.select("cust", "nation"))[:4] == [
+        "stage 0 -> hash(cust) into 4: rows with equal keys must meet",
+        "  project cust",
+        "    filter amount > 10",
+        "      scan parquet, 1 file, columns cust, amount",
+    ]
+    wanted = few.select("cust", "amount", "nation")
+    assert stages(wanted)[1].startswith("  filter")
