@@ -57,7 +57,7 @@ class Config:
     """Most Spark tasks of one round."""
 
     # Datasets.
-    one_task_bytes_max: int = 128 * MIB
+    one_task_bytes_max: int = 256 * MIB
     """A query whose inputs are at most this large runs as one task, with no exchange."""
     rows_per_group_min: int = 3
     """With fewer rows of a task to a group, about, groups are not begun before the exchange."""
