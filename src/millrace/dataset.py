@@ -272,7 +272,7 @@ class Dataset:
         return self._with(only(Sort(rows, keys), self.columns))
 
     def limit(self, rows: int) -> Dataset:
-        """The first rows; behind a sort the first of the order."""
+        """At most so many rows: behind a sort the first of the order, else any of them."""
         check_rows(rows, f"limit({rows!r})")
         return self._with(limited(self.plan, rows))
 
