@@ -152,6 +152,40 @@ class Config:
     ledger_busy_ms_max: int = 5_000
     """How long the ledger waits for another reader or writer before that is an error."""
 
+    # Pipelines.
+    job_batch_rows: int = 1024
+    """Rows that a step takes at a time, unless it says otherwise."""
+    job_batch_bytes: int = 1 * MIB
+    """About how many bytes of rows a step takes at a time, unless it says otherwise."""
+    job_publish_ms: int = 100
+    """How long a cheap step gathers rows before it publishes them."""
+    job_publish_bytes: int = 1 * MIB
+    """How many bytes of rows a cheap step gathers before it publishes them."""
+    job_read_ahead_bytes: int = 8 * MIB
+    """How much a worker reads ahead of the function."""
+    job_turn_ms: int = 2_000
+    """How long a worker works on one lease before it asks for another."""
+    job_worker_ms: int = 60_000
+    """How long a worker lives before Spark starts the next."""
+    job_idle_ms: int = 50
+    """How long a worker waits before it asks again when there was nothing to do."""
+    job_run_lease_ms: int = 10_000
+    """How long workers go on when nothing is heard of the process that runs the job."""
+    job_backlog_rows_max: int = 100_000
+    """With this many rows waiting for a step, those before it are not given out."""
+    job_partitions: int = 4
+    """Over how many journals a source is spread, unless it says otherwise."""
+    job_sink_bytes: int = 64 * MIB
+    """About how many bytes of rows go into one file of a sink."""
+    job_sink_ms: int = 30_000
+    """How long rows wait for a file of a sink to fill."""
+    job_retry_ms: int = 200
+    """The wait before a call that raised is made again; it doubles with each."""
+    job_retry_ms_max: int = 30_000
+    """The longest such wait."""
+    job_stuck_calls_max: int = 2
+    """How many calls that ran into their time limit a worker leaves behind before it ends."""
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):
