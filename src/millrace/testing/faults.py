@@ -50,6 +50,18 @@ POINTS: Final = (
     "journal.tidy.before_clear",
     "journal.open.before_cut",
     "journal.open.after_cut",
+    "sink.file.before_write",
+    "sink.file.after_write",
+    "sink.file.after_sync",
+    "sink.file.before_rename",
+    "sink.file.after_rename",
+    "sink.file.before_mark",
+    "sink.file.after_mark",
+    "sink.recover.before_remove",
+    "large.put.after_fill",
+    "large.put.before_rename",
+    "large.put.after_rename",
+    "large.remove.after_move",
 )
 
 

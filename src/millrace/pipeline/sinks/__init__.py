@@ -1,0 +1,62 @@
+"""Where the rows of a job end up: files in a folder, or a journal of the user's.
+
+The runner calls `check_sink` before any data is touched. A worker that took the lease of a unit
+opens the sink, lets it `recover`, and then, for each range of offsets:
+
+    prepared = writer.prepare(journal_id, batches, first, next)
+    with broker.transaction(lease) as t:
+        prepared.add_to(t)
+        t.commit(hop.group, journal, next, expected=committed)
+    prepared.finish()
+
+Whatever dies in between, each row of a committed range is in the sink once, and no other row is.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from millrace.journal.contract import Broker
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.model import FunctionSink, JournalSink, ParquetSink
+from millrace.pipeline.sinks.contract import Prepared, Settings, SinkWriter
+from millrace.pipeline.sinks.journal import JournalWriter, make_journal
+from millrace.pipeline.sinks.parquet import ParquetWriter, check_parquet_sink, clear_parquet_sink
+
+__all__ = ["Prepared", "Settings", "SinkWriter", "check_sink", "clear_sink", "open_sink"]
+
+
+def open_sink(hop: Hop, broker: Broker, settings: Settings) -> SinkWriter:
+    """The sink of a hop, to be written to by one worker; `check_sink` was called before."""
+    match hop.sink:
+        case ParquetSink():
+            return ParquetWriter(hop, broker, settings)
+        case JournalSink():
+            return JournalWriter(hop.sink.journal)
+        case FunctionSink() | None:
+            raise AssertionError(f"hop {hop.name} has no sink that rows are written to")
+        case _:
+            assert_never(hop.sink)
+
+
+def check_sink(hop: Hop, broker: Broker) -> None:
+    """Refuse a sink that cannot take the rows, and make what it needs; asking again is fine."""
+    match hop.sink:
+        case ParquetSink():
+            check_parquet_sink(hop, broker)
+        case JournalSink():
+            make_journal(hop, hop.sink.journal, broker)
+        case FunctionSink() | None:
+            return
+        case _:
+            assert_never(hop.sink)
+
+
+def clear_sink(hop: Hop, broker: Broker) -> None:
+    """Remove the files that a sink has recorded, when it is set back to its beginning.
+
+    For whoever has fenced the leases of the sink's units. Rows that were appended to a journal of
+    the user's, or handed to a function, cannot be taken back and are left alone.
+    """
+    if isinstance(hop.sink, ParquetSink):
+        clear_parquet_sink(hop, broker)
