@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from millrace.journal.names import under
 from millrace.pipeline.model import (
     Calling,
     Filter,
@@ -50,6 +51,14 @@ class Hop:
     """How far it is from the sources."""
     feeds: tuple[str, ...]
     """Names of the hops that read its output."""
+    single: tuple[str, ...] = ()
+    """Those of its inputs that name one journal of the user's, and none below it."""
+
+    def reads(self, journal: str) -> bool:
+        """Whether a journal is one of its inputs."""
+        if journal in self.single:
+            return True
+        return any(under(given, journal) for given in self.inputs if given not in self.single)
 
     @property
     def expensive(self) -> Map | FunctionSink | None:

@@ -32,7 +32,11 @@ class Calling:
     takes_context: bool = False
     """Whether it has a parameter `context`, and wants a `Context`."""
     identity: str = ""
-    """What tells its code from any other's."""
+    """What tells its code from any other's; empty where that cannot be told."""
+    as_table: bool = False
+    """Whether a batch is handed to it as a table."""
+    unrecognised: str = ""
+    """Why its code cannot be told from any other's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,7 @@ class JournalSource(Node):
     """Rows of journals that exist and may go on growing."""
 
     journals: tuple[str, ...]
+    """Names, or prefixes, which end with a slash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
