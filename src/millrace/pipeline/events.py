@@ -25,6 +25,8 @@ class Happened(StrEnum):
     """A step has used its budget up."""
     RESET = "reset"
     """A step, and what depends on it, was set back to its beginning."""
+    TRUNCATED = "truncated"
+    """Rows that everybody has read are about to be removed; the text says how many there were."""
     ENDED = "ended"
     """A run ended; the text holds its report."""
 
