@@ -7,7 +7,8 @@ MillraceError
 │   ├── JournalUnknown       there is no journal of this name
 │   ├── SchemaMismatch       rows do not have the columns they were said to have
 │   ├── OffsetOutOfRange     the journal has no such offset, or no longer
-│   └── StillNeeded          a truncation would take rows that somebody has yet to read
+│   ├── StillNeeded          a truncation would take rows that somebody has yet to read
+│   └── JobChanged           a job is not what it was when it last ran; say what to do about it
 ├── FormatError              a file is not what its name says: wrong magic, version or length
 ├── DataLost                 bytes that were promised are gone; run what made them again
 │   ├── MapOutputMissing     the attempt asked for has no output
@@ -21,7 +22,8 @@ MillraceError
 └── Retriable                passing trouble; the caller may try again
     ├── AgentUnreachable     a host's agent does not answer
     ├── LeaseHeld            another worker holds the lease
-    └── AlreadyOwned         another process has the journals open
+    ├── AlreadyOwned         another process has the journals open
+    └── OwnerUnreachable     the owner of the journals does not answer
 
 Each takes one string, so that it survives pickling between Spark's processes. The string says
 what happened, what was found and what to do.
@@ -62,6 +64,10 @@ class OffsetOutOfRange(UserError):
 
 class StillNeeded(UserError):
     """A truncation would take rows that somebody has yet to read."""
+
+
+class JobChanged(UserError):
+    """A job is not what it was when it last ran."""
 
 
 class FormatError(MillraceError):
@@ -125,3 +131,7 @@ class LeaseHeld(Retriable):
 
 class AlreadyOwned(Retriable):
     """Another process has the journals open."""
+
+
+class OwnerUnreachable(Retriable):
+    """The owner of the journals does not answer."""

@@ -14,6 +14,7 @@ from millrace.errors import UserError
 from millrace.journal.names import check_name, under
 from millrace.keys import check_partitions
 from millrace.pipeline import model
+from millrace.pipeline.changes import Description, describe
 from millrace.pipeline.files import Files
 from millrace.pipeline.graph import hops_of
 from millrace.pipeline.hops import ROOT, Hop
@@ -87,6 +88,10 @@ class Job:
     def hops(self) -> tuple[Hop, ...]:
         """The pieces of work it consists of."""
         return hops_of(self.name, self._nodes, partitions=self.partitions)
+
+    def description(self) -> Description:
+        """The job as it is recorded when a run starts: what decides its results."""
+        return describe(self.name, self._nodes, self.hops)
 
     def source(
         self,

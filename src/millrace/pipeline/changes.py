@@ -1,0 +1,335 @@
+"""Whether a job is still the one that ran before, and what follows if it is not. Pure.
+
+A job's description is recorded when a run starts. The next run compares its own with those: what
+decides results counts (code of functions, columns, expressions, keys, what a source is told by),
+for a step and for all before it; how a step is run does not (workers, batches, retries,
+partitions). A step that was left out for some runs is compared with what it was when it last ran.
+
+Invariant: what is done is never mixed with what would come out otherwise, unless the user says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.errors import JobChanged
+from millrace.pipeline import given, model
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.model import OnChange
+from millrace.text import counted
+
+RECORDED: Final = "description"
+"""Where the event of a start holds a job's description."""
+SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
+_FIXED: Final = ("columns", "reads", "kind", "large")
+"""What cannot differ between rows that are done and rows to come."""
+_WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
+_SHOWN_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A source, step or sink, as far as it decides results."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    """Names of what feeds it."""
+    told_by: Mapping[str, str]
+    """What tells it from others, each under a word for the user."""
+    kept: bool
+    """Whether its rows are kept, or it is a sink."""
+    reads: tuple[str, ...] = ()
+    """Where it is kept: the journals its hop reads."""
+    lineage: str = ""
+    """A digest of what tells it, and all before it, from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A job, as it is recorded; what feeds others comes first."""
+
+    job: str
+    parts: tuple[Described, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a document."""
+        return {"job": self.job, "parts": [asdict(part) for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Description:
+        """From a document."""
+        return cls(
+            document["job"],
+            tuple(
+                Described(
+                    name=part["name"],
+                    kind=part["kind"],
+                    inputs=tuple(part["inputs"]),
+                    told_by=dict(part["told_by"]),
+                    kept=part["kept"],
+                    reads=tuple(part["reads"]),
+                    lineage=part["lineage"],
+                )
+                for part in document["parts"]
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Something that is not what it was."""
+
+    name: str
+    kind: str
+    what: Mapping[str, tuple[str, str]]
+    """For each word, what it was and what it is."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a source."""
+        return self.kind in SOURCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How a job differs from what it was. True if that concerns something that ran before."""
+
+    job: str
+    changed: tuple[Change, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    affected: tuple[str, ...] = ()
+    """Sources and kept steps that ran before and would not do the same now, in order."""
+    stuck: tuple[str, ...] = ()
+    """Those of them for which rows to come cannot join those that are done."""
+
+    def __bool__(self) -> bool:
+        return bool(self.affected)
+
+
+def describe(job: str, nodes: Sequence[model.Anything], hops: Sequence[Hop]) -> Description:
+    """A job as it is recorded."""
+    by_name = {hop.name: hop for hop in hops}
+    parts: dict[str, Described] = {}
+    for node in nodes:
+        before = [parts[given.name].lineage for given in node.inputs]
+        parts[node.name] = _described(node, by_name.get(node.name), before)
+    return Description(job, tuple(parts.values()))
+
+
+def descriptions(happened: Iterable[Event]) -> list[Description]:
+    """What a job was when its runs started, oldest first."""
+    return [
+        Description.from_json(event.detail[RECORDED])
+        for event in happened
+        if event.happened is Happened.STARTED and RECORDED in event.detail
+    ]
+
+
+def compare(before: Sequence[Description], after: Description) -> Changes:
+    """What differs from the runs before, which are given oldest first."""
+    if not before:
+        return Changes(job=after.job)
+    last = {part.name: part for part in before[-1].parts}
+    new = {part.name: part for part in after.parts}
+    ran = {part.name: part for earlier in before for part in earlier.parts if part.kept}
+    met = {name: ran.get(name) or last.get(name) for name in new}
+    found = [_change(old, new[name]) for name, old in met.items() if old is not None]
+    affected = _affected(after, ran)
+    changed = _that_matter(after, [change for change in found if change is not None], affected)
+    return Changes(
+        job=after.job,
+        changed=changed,
+        added=tuple(name for name in new if name not in last),
+        removed=tuple(name for name in last if name not in new),
+        affected=affected,
+        stuck=tuple(name for name in affected if _is_stuck(ran[name], new[name])),
+    )
+
+
+def decide(
+    changes: Changes,
+    on_change: OnChange,
+    *,
+    rows: Mapping[str, int],
+    calls: Mapping[str, int] | None = None,
+) -> tuple[str, ...]:
+    """The sources and steps to be set back, in order; raises `JobChanged` if the user must choose.
+
+    Args:
+        changes: what differs.
+        on_change: what the user chose.
+        rows: for each source and step, how many rows it has done.
+        calls: for each step whose calls are recorded, how many it made.
+    """
+    made = calls or {}
+    done = [name for name in changes.affected if rows.get(name) or made.get(name)]
+    if not done:
+        return changes.affected
+    stuck = [name for name in changes.stuck if name in done]
+    if on_change == "fail" or (on_change == "continue" and stuck):
+        raise JobChanged(told(changes, rows=rows, calls=made, stuck=stuck))
+    return changes.affected if on_change == "restart" else ()
+
+
+def told(
+    changes: Changes, *, rows: Mapping[str, int], calls: Mapping[str, int], stuck: Sequence[str]
+) -> str:
+    """The text for a user who must choose."""
+    lines = [f"job {changes.job!r} is not what it was when it last ran"]
+    for change in changes.changed:
+        lines += [
+            f"  {_named(change)} changed: {_worded(word, *pair)}"
+            for word, pair in change.what.items()
+        ]
+    if not changes.changed:
+        lines.append("  what feeds its steps changed while they were left out")
+    lines += [f"  added: {', '.join(changes.added)}"] if changes.added else []
+    lines += [f"  removed: {', '.join(changes.removed)}"] if changes.removed else []
+    lines += [f"  would be done again: {_done(name, rows, calls)}" for name in changes.affected]
+    lines += ["  to fix: write it as it was; or choose:"]
+    lines += ["    job.run(on_change='restart') to do all this again"]
+    if stuck:
+        names = ", ".join(stuck)
+        lines.append(f"    on_change='continue' cannot be: {names} cannot add to what is done")
+    else:
+        lines.append("    job.run(on_change='continue') to keep what is done and go on as written")
+    return "\n".join(lines)
+
+
+def _described(node: model.Anything, hop: Hop | None, before: Sequence[str]) -> Described:
+    told_by = {"columns": _columns(node.schema), **_told_by(node)}
+    source = isinstance(node, model.Source | model.JournalSource)
+    names = [given.name for given in node.inputs]
+    order = sorted(before) if isinstance(node, model.Union) else before
+    lineage = json.dumps([_kind(node), sorted(told_by.items()), list(order)])
+    return Described(
+        name=node.name,
+        kind=_kind(node),
+        inputs=tuple(sorted(names) if isinstance(node, model.Union) else names),
+        told_by=told_by,
+        kept=source or hop is not None,
+        reads=() if hop is None else tuple(sorted(hop.inputs)),
+        lineage=hashlib.blake2b(lineage.encode(), digest_size=16).hexdigest(),
+    )
+
+
+def _kind(node: model.Anything) -> str:
+    match node:
+        case model.Source():
+            return given.kind_of(node.given)
+        case model.JournalSource():
+            return "journals"
+        case model.ParquetSink():
+            return "sink_parquet"
+        case model.JournalSink():
+            return "sink_journal"
+        case model.FunctionSink():
+            return "sink"
+        case model.KeyBy():
+            return "key_by"
+        case _:
+            return type(node).__name__.lower()
+
+
+def _told_by(node: model.Anything) -> dict[str, str]:
+    match node:
+        case model.Source():
+            return given.told_by(node.given) | {"version": node.version or ""}
+        case model.JournalSource():
+            return {"journals": ", ".join(node.journals)}
+        case model.Map():
+            large = {"large": ", ".join(node.options.large)} if node.options.large else {}
+            return {"function": node.calling.identity, "called for": node.calling.rows, **large}
+        case model.FunctionSink():
+            return {"function": node.calling.identity, "called for": node.calling.rows}
+        case model.Filter():
+            return {"condition": node.condition}
+        case model.Select():
+            return {"expressions": ", ".join(node.columns)}
+        case model.KeyBy():
+            return {"keys": ", ".join(node.keys)}
+        case model.ParquetSink():
+            return {"path": node.path}
+        case model.JournalSink():
+            return {"journal": node.journal}
+        case model.Union():
+            return {}
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
+
+
+def _change(old: Described, new: Described) -> Change | None:
+    what: dict[str, tuple[str, str]] = {}
+    if old.kind != new.kind:
+        what["kind"] = (old.kind, new.kind)
+    else:
+        for word in dict.fromkeys([*new.told_by, *old.told_by]):
+            pair = (old.told_by.get(word, ""), new.told_by.get(word, ""))
+            if pair[0] != pair[1]:
+                what[word] = pair
+    if old.inputs != new.inputs:
+        what["inputs"] = (", ".join(old.inputs), ", ".join(new.inputs))
+    if _moved(old, new):
+        what["reads"] = (", ".join(old.reads), ", ".join(new.reads))
+    return Change(name=new.name, kind=new.kind, what=what) if what else None
+
+
+def _moved(old: Described, new: Described) -> bool:
+    """Whether rows that it has done would come to it again, from other journals."""
+    fewer, more = set(old.reads) - set(new.reads), set(new.reads) - set(old.reads)
+    return old.kept and new.kept and bool(fewer) and bool(more)
+
+
+def _affected(after: Description, ran: Mapping[str, Described]) -> tuple[str, ...]:
+    reached: set[str] = set()
+    for part in after.parts:
+        old = ran.get(part.name)
+        own = part.kept and old is not None and old.lineage != part.lineage
+        if own or (old is not None and _moved(old, part)) or reached & set(part.inputs):
+            reached.add(part.name)
+    return tuple(p.name for p in after.parts if p.kept and p.name in reached and p.name in ran)
+
+
+def _that_matter(
+    after: Description, changes: Sequence[Change], affected: Sequence[str]
+) -> tuple[Change, ...]:
+    """The changes of what is affected, and of what lies before it."""
+    wanted = set(affected)
+    for part in reversed(after.parts):
+        if part.name in wanted:
+            wanted |= set(part.inputs)
+    return tuple(change for change in changes if change.name in wanted)
+
+
+def _is_stuck(old: Described, new: Described) -> bool:
+    change = _change(old, new)
+    words = set() if change is None else set(change.what) & set(_FIXED)
+    return bool(words - {"columns"} if new.kind == "sink" else words)
+
+
+def _named(change: Change) -> str:
+    return f"source {change.name!r}" if change.is_source else f"step {change.name!r}"
+
+
+def _worded(word: str, was: str, now: str) -> str:
+    if word == "function" or not (was or now):
+        return "its function" if word == "function" else word
+    if max(len(was), len(now)) > _SHOWN_MAX or word in ("query", "files"):
+        return f"its {word}"
+    return f"{_WORDS.get(word, f'its {word}')}, was {was or 'none'}, is {now or 'none'}"
+
+
+def _done(name: str, rows: Mapping[str, int], calls: Mapping[str, int]) -> str:
+    paid = f", {counted(calls[name], 'call')} made" if calls.get(name) else ""
+    return f"{name} ({counted(rows.get(name, 0), 'row')} done{paid})"
