@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,8 +17,9 @@ from millrace.errors import UserError
 from millrace.journal import deciding, publishing, records
 from millrace.journal.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.contract import Transaction
+from millrace.journal.files import write_file
 from millrace.journal.looking import BookReader
-from millrace.journal.names import Offset
+from millrace.journal.names import Offset, under
 from millrace.journal.publishing import Files, Part, Rows
 from millrace.journal.records import PRODUCER_MAX, ProducerId
 from millrace.journal.values import (
@@ -160,6 +163,17 @@ class BookBroker(BookReader):
         parts = tuple(Adopt(journal=name, files=tuple(some)) for name, some in files.items())
         return self.publish(Publish(parts=parts, lease=lease))
 
+    def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
+        """See `Broker.store_file`."""
+        path = os.path.join(self.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
+        kept = records.journal_schema(schema)
+        try:
+            return write_file(path, batches, kept, config=self._config)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+
     # Groups.
     def commit(
         self, group: str, name: str, offset: int, *, expected: int | Anything | None
@@ -208,6 +222,22 @@ class BookBroker(BookReader):
     def fence(self, name: str) -> int:
         """See `Broker.fence`."""
         return self._turns.run(lambda book: deciding.fence(book, name))
+
+    def leases(self, prefix: str = "") -> tuple[Lease, ...]:
+        """See `Broker.leases`."""
+        now = self._now_ms()
+        with self._turns.settled:
+            states = sorted(self._book.leases.all(), key=lambda each: each[0])
+        return tuple(
+            Lease(
+                name=name,
+                epoch=state.epoch,
+                holder=state.holder,
+                expires_at_ms=state.expires_at_ms,
+            )
+            for name, state in states
+            if under(prefix, name) and state.holder is not None and state.expires_at_ms > now
+        )
 
     # Inside.
     def _own_producer(self) -> None:

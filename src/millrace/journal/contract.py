@@ -8,7 +8,7 @@ carried out: asking again is safe with an expected offset, or with a producer an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -27,6 +27,7 @@ from millrace.journal.values import (
     Isolation,
     JournalInfo,
     Lease,
+    Position,
     Publish,
     Published,
     SegmentFile,
@@ -173,6 +174,12 @@ class Broker(Protocol):
     def adoption_folder(self) -> str:
         """Where tasks write files that are to be adopted."""
 
+    def store_file(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> SegmentFile:
+        """Write rows of a journal with this schema to a whole file that can be adopted.
+
+        For tasks that do not share the adoption folder as well as for those that do.
+        """
+
     # Reading.
     def read(
         self,
@@ -219,6 +226,9 @@ class Broker(Protocol):
     def backlog(self, group: str, name: str) -> int:
         """Committed rows that a group has yet to read."""
 
+    def positions(self, wanted: Sequence[tuple[str, str]]) -> tuple[Position, ...]:
+        """Where groups stand, many in one call; each is asked for by group and journal."""
+
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """Remove the rows below an offset; `StillNeeded` above what groups or open rows need."""
 
@@ -237,6 +247,9 @@ class Broker(Protocol):
 
     def fence(self, name: str) -> int:
         """End whatever epoch a lease has; return the new one, which nobody holds."""
+
+    def leases(self, prefix: str = "") -> tuple[Lease, ...]:
+        """The leases under a prefix that are held now, neither run out nor given back, by name."""
 
     # Housekeeping.
     def tidy(self) -> None:

@@ -18,7 +18,7 @@ from millrace.journal.committed import RolledBack
 from millrace.journal.names import Offset, Selector
 from millrace.journal.reading import Stored, Taking
 from millrace.journal.turns import Turns
-from millrace.journal.values import Fetched, Isolation, JournalInfo, Watched
+from millrace.journal.values import Fetched, Isolation, JournalInfo, Position, Watched
 
 Labels = Mapping[str, str | Sequence[str]]
 
@@ -125,14 +125,35 @@ class BookReader(ABC):
 
     def backlog(self, group: str, name: str) -> int:
         """See `Broker.backlog`."""
-        with self._turns.settled:
-            journal = self._book.journal(name)
-            begin = max(self.committed(group, name) or journal.start, journal.start)
-            end = self._book.stable_end(journal)
-            gone = self._book.rolled_back.get(journal.id) or ()
-        return self._rows_between(journal, begin, end, gone)
+        return self._position(group, name).backlog
+
+    def positions(self, wanted: Sequence[tuple[str, str]]) -> tuple[Position, ...]:
+        """See `Broker.positions`."""
+        return tuple(self._position(group, name) for group, name in wanted)
 
     # Inside.
+    def _position(self, group: str, name: str) -> Position:
+        with self._turns.settled:
+            journal = self._book.journal(name)
+            at = (self._book.groups.get(journal.id) or {}).get(group)
+            end = self._book.stable_end(journal)
+            gone = self._book.rolled_back.get(journal.id) or ()
+        begin = journal.start if at is None else max(at, journal.start)
+        try:
+            backlog = self._rows_between(journal, begin, end, gone)
+        except OffsetOutOfRange:
+            if self._book.journal(name).start == journal.start:
+                raise
+            return self._position(group, name)  # Truncated while its rows were counted.
+        return Position(
+            group=group,
+            journal=name,
+            start=journal.start,
+            end=end,
+            committed=at,
+            backlog=backlog,
+        )
+
     def _fetch(
         self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
     ) -> Fetched:

@@ -6,6 +6,7 @@ import bisect
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -37,13 +38,15 @@ class MemoryBroker(BookBroker):
         super().__init__(Book(), config or Config(), times or Times())
         self._rows: dict[JournalId, _Rows] = {}
         self._folder: str | None = None
+        self._making_folder = threading.Lock()
         self._own_producer()
 
     def adoption_folder(self) -> str:
         """See `Broker.adoption_folder`: a temporary folder that goes with the broker."""
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="millrace-")
-        return self._folder
+        with self._making_folder:
+            if self._folder is None:
+                self._folder = tempfile.mkdtemp(prefix="millrace-")
+            return self._folder
 
     def tidy(self) -> None:
         """See `Broker.tidy`: nothing waits here."""

@@ -109,6 +109,22 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a group stands in a journal."""
+
+    group: str
+    journal: str
+    start: Offset
+    """The first offset that is not truncated."""
+    end: Offset
+    """Where committed rows end."""
+    committed: Offset | None
+    """The group's next offset to read; None if it never committed."""
+    backlog: int
+    """Committed rows that the group has yet to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to do something, until it is renewed, given back or taken by a higher epoch."""
 

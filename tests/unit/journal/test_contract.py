@@ -301,6 +301,28 @@ def test_a_commit_is_compare_and_set_and_asking_again_is_safe(broker: Broker) ->
         broker.commit("", J, 1, expected=None)
 
 
+def test_the_positions_of_many_groups_are_told_in_one_call(place: Place) -> None:
+    broker = with_ten(place.open())
+    with_ten(broker, "other")
+    broker.truncate_before("other", 2)
+    broker.commit("g", J, 4, expected=None)
+    broker.append_stamped(J, stamped((10, 5, 1, Flag.CONTINUE)))
+    broker = place.open()
+    wanted = [("g", J), ("h", J), ("g", "other"), ("g", J)]
+    found = broker.positions(wanted)
+
+    assert [(each.group, each.journal) for each in found] == wanted
+    assert [(each.start, each.end, each.committed, each.backlog) for each in found] == [
+        (0, 10, 4, 6),
+        (0, 10, None, 10),
+        (2, 10, None, 8),
+        (0, 10, 4, 6),
+    ]
+    assert broker.positions([]) == ()
+    with pytest.raises(JournalUnknown, match="'no'"):
+        broker.positions([("g", J), ("g", "no")])
+
+
 # Truncation.
 
 
@@ -387,6 +409,32 @@ def test_files_of_another_schema_and_lost_files_are_refused(broker: Broker) -> N
     with pytest.raises(DataLost, match="gone"):
         broker.adopt({J: [gone]})
     assert read_all(broker, J) == [1, 1]
+
+
+def test_a_stored_file_is_adopted_wherever_it_was_written(place: Place) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    big = [column(range(begin, begin + 500)) for begin in range(0, 3000, 500)]
+    files = [
+        broker.store_file(SCHEMA, iter(big)),
+        broker.store_file(SCHEMA, [column([3000])]),
+        broker.store_file(SCHEMA, []),
+    ]
+    assert len({file.path for file in files}) == 3
+    assert [sum(part.rows for part in file.ranges) for file in files] == [3000, 1, 0]
+    assert broker.end_offset(J) == 0
+    broker.adopt({J: files})
+
+    assert read_all(place.open(), J) == list(range(3001))
+
+
+def test_a_file_that_cannot_be_stored_leaves_nothing_behind(broker: Broker) -> None:
+    before = broker.store_file(SCHEMA, [column([1])])
+    folder = Path(before.path).parent
+
+    with pytest.raises(SchemaMismatch, match="field 'x' is string, expected int64"):
+        broker.store_file(SCHEMA, [column([1]), pa.record_batch({"x": ["a"]})])
+    assert list(folder.iterdir()) == [Path(before.path)]
 
 
 # Rows that bring their own stamps.

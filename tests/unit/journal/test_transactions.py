@@ -193,6 +193,25 @@ def test_leases_are_renewed_given_back_and_fenced(two: Broker, place: Place) -> 
         broker.renew(unknown)
 
 
+def test_the_leases_that_are_held_now_are_listed(two: Broker, place: Place) -> None:
+    kept = two.acquire("job/a/0", "w1", lease_ms=10_000)
+    two.release(two.acquire("job/a/1", "w1", lease_ms=10_000))
+    two.acquire("job/a/2", "w1", lease_ms=1000)
+    two.acquire("job/a/3", "w1", lease_ms=10_000)
+    two.fence("job/a/3")
+    other = two.acquire("job/b/0", "w2", lease_ms=10_000)
+    two.acquire("job/ab", "w2", lease_ms=10_000)
+    place.hands.pass_ms(1000)
+    broker = place.open()
+
+    assert broker.leases("job/a") == (kept,)
+    assert broker.leases("job/b") == (other,)
+    assert [each.name for each in broker.leases()] == ["job/a/0", "job/ab", "job/b/0"]
+    kept = broker.renew(kept, lease_ms=20_000)
+    assert broker.leases("job/a/0") == (kept,)
+    assert broker.leases("none") == ()
+
+
 def test_a_jump_of_the_wall_clock_ends_no_lease(two: Broker, place: Place) -> None:
     two.acquire("l", "a", lease_ms=60_000)
     place.hands.wall += 10**15
