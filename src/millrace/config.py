@@ -185,6 +185,15 @@ class Config:
     """The longest such wait."""
     job_stuck_calls_max: int = 2
     """How many calls that ran into their time limit a worker leaves behind before it ends."""
+    job_expensive_rows: int = 16
+    """Rows that an expensive step takes at a time, unless it says otherwise: so many may be in
+    doubt after a crash."""
+    job_lease_ms: int = 10_000
+    """How long a worker that died keeps others from what it worked on."""
+    job_warm_ms: int = 30_000
+    """How long a worker that made a step's callable prefers that step, before others get a turn."""
+    job_query_bytes_max: int = 64 * MIB
+    """What the filters and columns of a step may hold in memory before they spill to disk."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""

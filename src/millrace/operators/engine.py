@@ -7,6 +7,7 @@ thread, as a task has one slot, and gives its results in the same order each tim
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class Engine:
         yield from self._run(sql, streams, files, schema)
         for rows in files.values():
             rows.check_unchanged()
+
+    def keep_open(self, sql: str, schema: pa.Schema) -> KeptOpen:
+        """The query over `input_0`, for one batch after the other on one connection."""
+        spill = tempfile.mkdtemp(dir=self._spill_parent())
+        return KeptOpen(self._connect(spill), spill, sql, schema)
 
     def _run(
         self,
@@ -100,6 +106,35 @@ class Engine:
     def _spill_parent(self) -> str:
         os.makedirs(self.spill_folder, exist_ok=True)
         return self.spill_folder
+
+
+class KeptOpen:
+    """A query on a connection of its own; for one thread at a time."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, spill: str, sql: str, schema: pa.Schema
+    ) -> None:
+        self._connection = connection
+        self._spill = spill
+        self._sql = sql
+        self._schema = schema
+
+    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the query over these."""
+        self._connection.register("input_0", pa.Table.from_batches([batch]))
+        try:
+            found = self._connection.sql(self._sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise TaskFailed(f"a query failed: {error}\n  query: {self._sql}") from error
+        finally:
+            self._connection.unregister("input_0")
+        pieces = found.cast(self._schema).combine_chunks().to_batches()
+        return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
+
+    def close(self) -> None:
+        """Give back its memory and its folder."""
+        self._connection.close()
+        shutil.rmtree(self._spill, ignore_errors=True)
 
 
 def _native(rows: NativeRows) -> str:

@@ -23,6 +23,8 @@ class Happened(StrEnum):
     """Calls are in doubt, and the step asks the user what to do."""
     SPENT = "spent"
     """A step has used its budget up."""
+    STUCK = "stuck"
+    """Calls of a step ran into their time limit and never returned: a worker ended for good."""
     RESET = "reset"
     """A step, and what depends on it, was set back to its beginning."""
     TRUNCATED = "truncated"

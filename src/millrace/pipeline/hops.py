@@ -141,6 +141,11 @@ def unit_lease(job: str, step: str, journal_id: int) -> str:
     return f"{step_root(job, step)}/unit/{journal_id}"
 
 
+def place_lease(job: str, step: str, number: int) -> str:
+    """The lease of one of the places of a step whose workers are limited."""
+    return f"{step_root(job, step)}/place/{number}"
+
+
 def run_lease(job: str) -> str:
     """The lease of whoever runs the job."""
     return f"{ROOT}/{job}/run"

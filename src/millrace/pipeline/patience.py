@@ -1,0 +1,31 @@
+"""Asks the owner again while it cannot be reached, for a limited time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from millrace.config import Config
+from millrace.errors import LeaseHeld, Retriable
+
+T = TypeVar("T")
+
+
+def patiently(ask: Callable[[], T], config: Config, passing: type[Retriable] = Retriable) -> T:
+    """The answer of something that may be asked twice; what does not pass is raised at last.
+
+    After the time of a lease others have what this worker worked on, so it need not go on.
+    """
+    until = time.monotonic() + config.job_lease_ms / 1000
+    wait_ms = config.job_idle_ms
+    while True:
+        try:
+            return ask()
+        except LeaseHeld:
+            raise
+        except passing:
+            if time.monotonic() + wait_ms / 1000 > until:
+                raise
+        time.sleep(wait_ms / 1000)
+        wait_ms *= 2

@@ -1,0 +1,137 @@
+"""What is common to all turns: a unit that a worker holds the lease of, and what became of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from millrace.config import Config
+from millrace.journal.contract import Broker
+from millrace.journal.values import JournalInfo, Lease
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.failing import Failure, Stopped
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.keeping import Keeper
+from millrace.pipeline.letters import Letter
+from millrace.pipeline.rows import Rows
+from millrace.pipeline.rule import row_key
+
+
+class Ended(StrEnum):
+    """Why a turn ended."""
+
+    OVER = "over"
+    """Its time was over, there was nothing more, or the worker is to stop."""
+    LOST = "lost"
+    """Another worker has the unit."""
+    FAILED = "failed"
+    HELD = "held"
+    SPENT = "spent"
+    STUCK = "stuck"
+    """Calls never returned: this process should make no more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a worker did, counted as it goes; all of it in `Outcome`."""
+
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    in_function: dict[str, float] = field(default_factory=dict)
+    row_bytes: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def add(to: dict[str, Any], name: str, count: float) -> None:
+        """Count some more for a step."""
+        if count:
+            to[name] = to.get(name, 0) + count
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A unit in this worker's hands."""
+
+    broker: Broker
+    config: Config
+    hop: Hop
+    journal: JournalInfo
+    lease: Lease
+    run: int
+    keeper: Keeper
+    stopping: threading.Event
+    tally: Tally
+    until: float
+    """When the turn is over, in steady seconds."""
+    end: int | None
+    """Rows from this offset on are left for later."""
+
+    def goes_on(self) -> bool:
+        """Whether to begin more in this turn."""
+        return not self.is_ending() and time.monotonic() < self.until
+
+    def is_ending(self) -> bool:
+        """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
+        return (
+            self.stopping.is_set()
+            or self.keeper.run_is_over.is_set()
+            or self.keeper.has_lost(self.lease)
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in a call's name, or raise `Stopped`."""
+        until = time.monotonic() + seconds
+        while True:
+            if self.is_ending():
+                raise Stopped
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self.stopping.wait(min(left, 0.5))
+
+    def letter(self, step: str, row: Rows, failure: Failure) -> Letter:
+        """A dead letter for the one row given."""
+        offset = int(row.offsets[0])
+        return Letter(
+            at_us=now_us(),
+            run=self.run,
+            journal=self.journal.name,
+            offset=offset,
+            key=row_key(self.hop.job, step, self.journal.id, offset),
+            error=failure.error,
+            traceback=failure.traceback,
+            row=row.batch,
+        )
+
+    def event(self, happened: Happened, step: str, **detail: Any) -> Event:  # noqa: ANN401 - JSON
+        """Something to tell about this unit."""
+        return Event(
+            at_us=now_us(),
+            run=self.run,
+            happened=happened,
+            step=step,
+            detail={"journal": self.journal.name, **detail},
+        )
+
+    def failed(self, step: str, offset: int, failure: Failure) -> Event:
+        """The step gives up at this row."""
+        return self.event(
+            Happened.FAILED,
+            step,
+            offset=offset,
+            key=row_key(self.hop.job, step, self.journal.id, offset),
+            error=failure.error,
+            traceback=failure.traceback,
+            attempts=failure.attempts,
+        )
+
+
+def now_us() -> int:
+    """The time that records carry."""
+    return time.time_ns() // 1000
