@@ -9,9 +9,22 @@ Example:
 
 from millrace.version import __version__
 
-__all__ = ["Config", "Dataset", "Shuffle", "Workspace", "__version__", "open"]
+__all__ = [
+    "Config",
+    "Context",
+    "Dataset",
+    "Job",
+    "Shuffle",
+    "Workspace",
+    "__version__",
+    "files",
+    "open",
+]
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.pipeline.context import Context
+from millrace.pipeline.files import files
+from millrace.pipeline.job import Job
 from millrace.shuffle.handle import Shuffle
 from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

@@ -13,10 +13,14 @@ network, the clock or a random source is outside of this.
 from __future__ import annotations
 
 import builtins
+import collections
+import dataclasses
 import dis
 import hashlib
 import importlib.metadata
+import logging
 import platform
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -42,6 +46,12 @@ _DYNAMIC: Final = frozenset(
 )
 _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes)
 _DEPTH_MAX: Final = 50
+_GENERATORS: Final = (collections.__file__, dataclasses.__file__)
+_GENERATED: Final = re.compile(
+    r"__(dataclass_fields|dataclass_params|init|repr|eq|hash|lt|le|gt|ge|setattr|delattr|getstate|"
+    r"setstate|replace|new|getnewargs)__|_make|_replace|_asdict"
+)
+"""Names of what `dataclass` and `NamedTuple` put into a class."""
 
 
 def function_identity(function: object) -> str:
@@ -112,6 +122,10 @@ class _Walk:
                 self.lines.append(f"set {sorted(map(repr, value))}")
             case pa.DataType() | pa.Schema() | pa.Field():
                 self.lines.append(f"arrow {value!s}")
+            case re.Pattern():
+                self.lines.append(f"pattern {value.pattern!r} {value.flags}")
+            case logging.Logger():
+                self.lines.append("logger")
             case _ if _has_plain_state(value):
                 self._visit_all([type(value), vars(value)], what, depth)
             case _:
@@ -125,8 +139,12 @@ class _Walk:
     def _visit_class(self, value: type, depth: int) -> None:
         self.lines.append(f"class {_name_of(value)}")
         self._visit_all(value.__bases__, f"a base of {value.__name__}", depth)
+        shape = _shape_of(value)
+        self._visit_all(shape or (), f"a field of {value.__name__}", depth)
         for name, member in sorted(vars(value).items()):
             if name in ("__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"):
+                continue
+            if shape is not None and _is_generated(name, member):
                 continue
             inner = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
             if isinstance(inner, (FunctionType, *_PLAIN, tuple, list, dict, frozenset, type)):
@@ -174,6 +192,33 @@ class _Walk:
                 self._visit_code(constant)
             else:
                 self.lines.append(f"constant {_constant(constant)}")
+
+
+def _shape_of(value: type) -> list[Any] | None:
+    """What the code of a dataclass or named tuple is generated from; None for other classes."""
+    if "__dataclass_fields__" in vars(value):
+        params = str(vars(value).get("__dataclass_params__"))
+        return [params, *(_field_shape(field) for field in dataclasses.fields(value))]
+    if issubclass(value, tuple) and "_field_defaults" in vars(value):
+        return [vars(value)["_fields"], vars(value)["_field_defaults"]]
+    return None
+
+
+def _field_shape(field: dataclasses.Field[Any]) -> list[Any]:
+    given = [field.default, field.default_factory]
+    told = ["missing" if one is dataclasses.MISSING else one for one in given]
+    return [field.name, str(field.type), field.init, field.compare, field.kw_only, *told]
+
+
+def _is_generated(name: str, member: object) -> bool:
+    """Whether `dataclass` or `NamedTuple` made a member, which the fields decide."""
+    inner = getattr(member, "__func__", member)
+    if isinstance(inner, FunctionType):
+        made_in = inner.__code__.co_filename
+        generated = made_in in _GENERATORS or made_in.startswith("<")
+        return generated and _GENERATED.fullmatch(name) is not None
+    descriptor = type(inner).__name__ in ("member_descriptor", "_tuplegetter")
+    return descriptor or _GENERATED.fullmatch(name) is not None
 
 
 def _reached(function: FunctionType) -> Iterator[tuple[str, object]]:
