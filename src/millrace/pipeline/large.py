@@ -173,16 +173,22 @@ def with_values(
     return rows
 
 
-def plain_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that a function gave, `Large` values that it passed on as references again."""
+def without_values(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[dict[str, Any]]:
+    """Rows that a function gave, with what `Large` values in them stand for.
+
+    That is the reference where the schema has one, and the value where it has bytes or text.
+    """
+    kept = set(references(schema))
     return [
-        {name: as_reference(v) if isinstance(v, Large) else v for name, v in row.items()}
+        {
+            name: (_reference(v) if name in kept else v.read()) if isinstance(v, Large) else v
+            for name, v in row.items()
+        }
         for row in rows
     ]
 
 
-def as_reference(value: Large) -> dict[str, Any]:
-    """A value as it is stored."""
+def _reference(value: Large) -> dict[str, Any]:
     place = {"path": value.path, "size": value.size, "checksum": value.checksum}
     return place | ({"encoding": value.encoding} if value.encoding else {})
 
