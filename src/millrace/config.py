@@ -152,6 +152,30 @@ class Config:
     ledger_busy_ms_max: int = 5_000
     """How long the ledger waits for another reader or writer before that is an error."""
 
+    # Kafka.
+    kafka_call_ms_max: int = 15_000
+    """How long a call waits for the cluster before that is an error that says so."""
+    kafka_transaction_ms_max: int = 60_000
+    """How long a transaction may take from its first row to its end."""
+    kafka_abort_ms_max: int = 2_000
+    """How long a transaction that failed waits to be aborted; later, a new producer sees to it."""
+    kafka_message_bytes_max: int = 16 * MIB
+    """The largest row, as it travels."""
+    kafka_points_max: int = 4096
+    """How many points of a journal are known at once: which offset lies at which of Kafka's."""
+    kafka_skip_rows_max: int = 1000
+    """How many rows a read passes over to find its first; farther ones are searched for."""
+    kafka_readers_max: int = 8
+    """How many readers of topics are kept for the next read."""
+    kafka_read_ahead_bytes: int = 4 * MIB
+    """How much a reader fetches before it is asked."""
+    kafka_fetch_ms_max: int = 600_000
+    """How long Maven may take to fetch Kafka itself."""
+    kafka_start_ms_max: int = 60_000
+    """How long a broker that was started here may take until it answers."""
+    kafka_stop_ms_max: int = 15_000
+    """How long a broker that was asked to end may take before it is killed."""
+
     # Pipelines.
     job_batch_rows: int = 1024
     """Rows that a step takes at a time, unless it says otherwise."""

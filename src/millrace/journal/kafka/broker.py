@@ -1,0 +1,385 @@
+"""The Kafka broker: decides as the other brokers do, and keeps everything in a Kafka cluster.
+
+What is decided on a draft becomes one Kafka transaction: the rows in their journals' topics, and
+everything else as records of one compacted topic. At opening that topic is read, and the old
+owner's producer is fenced by its transactional id.
+
+Invariant: the book is what the state topic says, as of the last transaction that this broker made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Final, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, MillraceError, Retriable, UserError
+from millrace.faults import fault
+from millrace.journal.base import BookBroker, Times
+from millrace.journal.book import Block, Book, FileContent, Journal
+from millrace.journal.embedded import opening
+from millrace.journal.kafka import adopting, client, messages, rows, state
+from millrace.journal.kafka.cluster import Cluster
+from millrace.journal.kafka.fetching import Fetching, lost
+from millrace.journal.kafka.places import Place, first_guess
+from millrace.journal.kafka.readers import Spot
+from millrace.journal.kafka.recovering import RecoveringTurns
+from millrace.journal.kafka.state import Kept, Record
+from millrace.journal.kafka.topics import TOPIC_LABEL, plain_spot
+from millrace.journal.kafka.writing import Batch
+from millrace.journal.looking import out_of_range
+from millrace.journal.names import Offset
+from millrace.journal.publishing import Part
+from millrace.journal.reading import Stored
+from millrace.journal.values import (
+    Adopt,
+    Append,
+    Appended,
+    Fetched,
+    Isolation,
+    JournalInfo,
+    Position,
+    SegmentFile,
+    Truncated,
+)
+from millrace.shuffle.store import storage_errors
+
+LOCK: Final = "owner.lock"
+ADOPTED: Final = "adopted"
+_LOOK_S: Final = 0.1
+
+
+class KafkaBroker(BookBroker):
+    """Journals in a Kafka cluster, driven by this process."""
+
+    def __init__(
+        self, root: str, lock: int, cluster: Cluster, config: Config, times: Times
+    ) -> None:
+        """Use `KafkaBroker.open`."""
+        super().__init__(Book(), config, times)
+        limit = config.journal_commit_bytes_max
+        self._recovering = RecoveringTurns(self._book, self._save, limit, self._recover)
+        self._turns = self._recovering
+        self._root = root
+        self._lock = lock
+        self._cluster = cluster
+        self._fetching = Fetching(cluster.readers, config, self._missing)
+        self._is_new = False
+        self._removed_files: list[str] = []
+        self._load_book(cluster.take_over())
+        self._own_producer()
+        self._clear()
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        folder: str,
+        config: Config | None = None,
+        *,
+        times: Times | None = None,
+        reading: client.Settings | None = None,
+    ) -> Self:
+        """Open a workspace's journals in a cluster, making them if need be.
+
+        Args:
+            url: `kafka://host:port[,host:port...][/name]`; without a name the workspace keeps one
+                of its own in the folder.
+            folder: a folder of this host: the name, and files that wait to be adopted.
+            config: limits.
+            times: where the time comes from.
+            reading: settings of Kafka's for readers, on top of those made here.
+
+        Raises `AlreadyOwned` while another process of this host has the folder open. On another
+        host, or with another folder, opening takes over: the old owner is fenced.
+        """
+        address, config = client.Address.parse(url), config or Config()
+        root = os.path.abspath(folder)
+        with storage_errors(f"opening {root}"):
+            opening.make_folders(os.path.join(root, ADOPTED))
+            lock = opening.lock(os.path.join(root, LOCK))
+        cluster: Cluster | None = None
+        try:
+            name = address.name or client.name_in(root)
+            cluster = Cluster.at(address.servers, name, config, reading)
+            return cls(root, lock, cluster, config, times or Times())
+        except BaseException:
+            if cluster is not None:
+                cluster.close()
+            os.close(lock)
+            raise
+
+    # Journals.
+    def create(
+        self, name: str, schema: pa.Schema, labels: Mapping[str, str] | None = None
+    ) -> JournalInfo:
+        """See `Broker.create`. With the label `kafka.topic`, a plain topic that others write."""
+        rows.check(schema)
+        spot = plain_spot(labels or {})
+        if spot is not None:
+            self._check_plain(spot)
+        return super().create(name, schema, labels)
+
+    def create_many(
+        self, names: Sequence[str], schema: pa.Schema, labels: Sequence[Mapping[str, str]] = ()
+    ) -> tuple[JournalInfo, ...]:
+        """See `Broker.create_many`."""
+        rows.check(schema)
+        for spot in filter(None, map(plain_spot, labels)):
+            self._check_plain(spot)
+        return super().create_many(names, schema, labels)
+
+    def adoption_folder(self) -> str:
+        """See `Broker.adoption_folder`."""
+        return os.path.join(self._root, ADOPTED)
+
+    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+        """See `Broker.append_stamped`."""
+        _refuse_plain(self._book.journal(name), "written here")
+        return super().append_stamped(name, rows)
+
+    def tidy(self) -> None:
+        """See `Broker.tidy`: delete topics and files that nothing refers to."""
+        self._turns.pause(self._clear)
+        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        adopting.sweep(
+            self.adoption_folder(), oldest, lambda path: bool(self._book.adopted.get(path))
+        )
+
+    def close(self) -> None:
+        """See `Broker.close`."""
+        if self._lock < 0:
+            return
+        with contextlib.suppress(BrokerStopped):
+            self._turns.pause(lambda: self._turns.stop("the broker was closed\n  to fix: open it"))
+        self._cluster.close()
+        os.close(self._lock)
+        self._lock = -1
+
+    # Plain topics: where they end is for others to say.
+    def start_offset(self, name: str) -> Offset:
+        """See `Broker.start_offset`."""
+        self._look([name])
+        return super().start_offset(name)
+
+    def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
+        """See `Broker.end_offset`."""
+        self._look([name])
+        return super().end_offset(name, isolation=isolation)
+
+    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
+        """See `Broker.wait_for_rows`. Plain topics are looked at again and again."""
+        deadline = time.monotonic() + timeout_s
+        is_plain = any(plain_spot(self._book.journal(name).labels) for name in after)
+        if not is_plain:
+            return super().wait_for_rows(after, timeout_s=timeout_s)
+        while True:
+            left = deadline - time.monotonic()
+            if super().wait_for_rows(after, timeout_s=max(0.0, min(_LOOK_S, left))):
+                return True
+            if left <= 0:
+                return False
+
+    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
+        """See `Broker.truncate_before`."""
+        _refuse_plain(self._book.journal(name), "truncated here")
+        return super().truncate_before(name, offset, force=force)
+
+    def truncate_committed(self, name: str) -> Truncated:
+        """See `Broker.truncate_committed`. Plain topics are left to those who write them."""
+        if plain_spot(self._book.journal(name).labels) is not None:
+            return Truncated(removed=0, start_offset=self.start_offset(name))
+        return super().truncate_committed(name)
+
+    def _fetch(
+        self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
+    ) -> Fetched:
+        self._look([name])
+        return super()._fetch(name, offset, rows_max, bytes_max, isolation)
+
+    def _position(self, group: str, name: str) -> Position:
+        self._look([name])
+        return super()._position(group, name)
+
+    def _look(self, names: Iterable[str]) -> None:
+        """See how far plain topics go by now."""
+        for name in names:
+            journal = self._book.journal(name)
+            spot = plain_spot(journal.labels)
+            if spot is None:
+                continue
+            readers = self._cluster.readers
+            with readers.reader(spot, None) as reader:
+                low, high = reader.bounds(spot, readers.deadline())
+            with self._turns.settled:
+                now = self._book.journal(name)
+                seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
+                self._book.journals.put(name, seen)
+
+    def _check_plain(self, spot: Spot) -> None:
+        found = self._cluster.topics.partitions(spot.topic)
+        if spot.partition >= found:
+            raise UserError(
+                f"label {TOPIC_LABEL!r} names partition {spot.partition} of topic {spot.topic}\n"
+                f"  found: {found} partitions\n  to fix: name a topic that is there"
+            )
+
+    # Storing.
+    def _save(self, draft: Book) -> None:
+        topics, writer = self._cluster.topics, self._cluster.writer
+        topics.make([each for each in _made(draft) if plain_spot(each.labels) is None])
+        fault("kafka.create.after_topics")
+        batches = [Batch(topics.of(block.journal), _messages(block)) for block in draft.blocks]
+        removed = list(self._removed_files)
+        try:
+            places = writer.publish(batches, self._records(draft, removed), self._groups(draft))
+        except MillraceError:
+            if writer.is_lost:
+                self._recovering.lose()
+            raise
+        self._is_new = False
+        for block, place in zip(draft.blocks, places, strict=True):
+            self._fetching.places(block.journal.id).learn(block.first, place)
+        for path in removed:
+            self._book.adopted.own.pop(path, None)
+            self._removed_files.remove(path)
+        with contextlib.suppress(MillraceError):
+            self._after(draft)
+
+    def _records(self, draft: Book, removed: Sequence[str]) -> Iterable[Record]:
+        if self._is_new:
+            yield state.format_record()
+        ids = [each.id for each in filter(None, draft.journals.own.values())]
+        known = {each: self._fetching.places(each).last() for each in ids}
+        points = {id_: point for id_, point in known.items() if point is not None}
+        yield from state.changes(draft, points)
+        yield from (state.forgotten_file(path) for path in removed)
+        for journal in self._moved(draft):
+            if plain_spot(journal.labels) is not None:
+                # Where a group stands is where somebody will read on: keep the clock there.
+                lowest = min((draft.groups.get(journal.id) or {}).values())
+                yield state.extent(journal, self._fetching.places(journal.id).below(lowest))
+
+    def _groups(self, draft: Book) -> dict[str, dict[str, Place]]:
+        """Groups that were moved on, as Kafka's tools are to see them: by partition 0's places."""
+        assert draft.groups.below is not None
+        moved: dict[str, dict[str, Place]] = {}
+        for journal in self._moved(draft):
+            spot = self._cluster.topics.spot(journal)
+            before = draft.groups.below.get(journal.id) or {}
+            for group, offset in (draft.groups.own[journal.id] or {}).items():
+                if before.get(group) == offset or spot.partition:
+                    continue
+                place = Place(offset)
+                if plain_spot(journal.labels) is None:
+                    place = first_guess(self._fetching.places(journal.id), offset, Place(0))
+                moved.setdefault(group, {})[spot.topic] = place
+        return moved
+
+    def _moved(self, draft: Book) -> list[Journal]:
+        """The journals in which groups were moved on."""
+        if not draft.groups.own:
+            return []
+        gone = {each.id for each in draft.deleted}
+        wanted = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
+        return [each for _, each in self._book.journals.all() if each.id in wanted]
+
+    def _after(self, draft: Book) -> None:
+        """Remove what the transaction made useless; what fails now is left to `tidy`."""
+        for path in [path for path, is_adopted in draft.adopted.own.items() if is_adopted]:
+            if adopting.remove(path):
+                self._removed_files.append(path)
+        for journal in draft.deleted:
+            self._fetching.forget(journal.id)
+        mine = [each for each in draft.deleted if plain_spot(each.labels) is None]
+        self._cluster.topics.delete([self._cluster.topics.of(each) for each in mine])
+        for journal in draft.truncated:
+            self._cut(journal)
+
+    def _cut(self, journal: Journal) -> None:
+        places = self._fetching.places(journal.id)
+        place = first_guess(places, journal.start, Place(0))
+        self._cluster.topics.cut(self._cluster.topics.spot(journal), place)
+        places.forget_before(journal.start)
+
+    def _clear(self) -> None:
+        """Delete the topics of no journal, and files that were adopted before."""
+        known = {each.id: True for _, each in self._book.journals.all()}
+        with contextlib.suppress(Retriable):
+            self._cluster.topics.delete(self._cluster.topics.leftovers(known))
+        for path, _ in list(self._book.adopted.all()):
+            if path not in self._removed_files and adopting.remove(path):
+                self._removed_files.append(path)
+
+    def _recover(self) -> None:
+        """Find out what became of the last transaction, after the cluster had been lost."""
+        self._cluster.readers.drop()
+        self._load_book(self._cluster.take_over())
+
+    def _load_book(self, kept: Kept) -> None:
+        opening.with_capped_leases(kept.book, self._times)
+        with self._turns.settled:
+            for each in fields(Book):
+                setattr(self._book, each.name, getattr(kept.book, each.name))
+        for id_, point in kept.points.items():
+            self._fetching.places(id_).learn(point.offset, point.place)
+        self._is_new = not kept.book.count("own_producer")
+
+    def _prepare(self, part: Append | Adopt) -> Part:
+        _refuse_plain(self._book.journal(part.journal), "written here")
+        return super()._prepare(part)
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:
+        adopting.check(file, self.adoption_folder())
+        return replace(file, path=os.path.abspath(file.path))
+
+    # Reading.
+    def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:
+        spot = plain_spot(journal.labels)
+        if spot is not None:
+            return self._fetching.plain_ranges(journal, spot, offset)
+        return self._fetching.ranges(journal, Spot(self._cluster.topics.of(journal)), offset)
+
+    def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
+        assert isinstance(stored.place, pa.RecordBatch), journal.name
+        return [stored.place]
+
+    def _missing(self, journal: Journal, offset: Offset) -> MillraceError:
+        """Why rows are not there: truncated or deleted meanwhile, or lost."""
+        now = self._book.journal(journal.name)
+        if now.id == journal.id and offset >= now.start:
+            return lost(journal, offset, self._cluster.topics.of(journal))
+        return out_of_range(now, offset)
+
+
+def _made(draft: Book) -> list[Journal]:
+    """The journals that a draft makes."""
+    below = draft.journals.below
+    assert below is not None
+    there = {name: below.get(name) for name in draft.journals.own}
+    return [
+        each
+        for name, each in draft.journals.own.items()
+        if each is not None and ((before := there[name]) is None or before.id != each.id)
+    ]
+
+
+def _messages(block: Block) -> Iterable[messages.Message]:
+    content = block.content
+    if isinstance(content, FileContent):
+        content = adopting.read(content, block.journal.schema)
+    return messages.outgoing(content, block.rows_before)
+
+
+def _refuse_plain(journal: Journal, doing: str) -> None:
+    if plain_spot(journal.labels) is not None:
+        raise UserError(
+            f"journal {journal.name!r} is topic {journal.labels[TOPIC_LABEL]}, which others "
+            f"write; it cannot be {doing}\n  to fix: create a journal of your own"
+        )

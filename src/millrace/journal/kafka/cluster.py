@@ -1,0 +1,77 @@
+"""The ways in which a broker speaks with its cluster, and how it takes it over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.kafka import client, state
+from millrace.journal.kafka.places import Place
+from millrace.journal.kafka.readers import Readers, Spot
+from millrace.journal.kafka.state import Kept
+from millrace.journal.kafka.topics import Topics
+from millrace.journal.kafka.writing import Writer
+
+_LOAD_RECORDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Topics, the one producer, and readers."""
+
+    servers: str
+    topics: Topics
+    writer: Writer
+    readers: Readers
+
+    @classmethod
+    def at(
+        cls, servers: str, name: str, config: Config, reading: client.Settings | None
+    ) -> Cluster:
+        """Find the cluster, and make the state topic if need be."""
+        topics = Topics(servers, name, config)
+        topics.prepare()
+        return cls(
+            servers=servers,
+            topics=topics,
+            writer=Writer(servers, name, topics.state, config),
+            readers=Readers(servers, f"millrace-{name}", config, reading),
+        )
+
+    def take_over(self) -> Kept:
+        """Fence whoever wrote before, and read what they left.
+
+        Raises `UserError` if the cluster's transactions do not do what they should: a transaction
+        is begun and aborted, and a read of committed records must not return anything of it.
+        """
+        self.writer.open()
+        records = self._records(aborted=self.writer.probe())
+        if state.PROBE in records:
+            raise UserError(
+                f"Kafka at {self.servers} cannot be used for work that is done exactly once\n"
+                "  found: a record of an aborted transaction came back from a read of committed "
+                "ones\n  to fix: use a cluster whose transactions work"
+            )
+        return state.load(records, where=f"topic {self.topics.state}")
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self.writer.close()
+        self.readers.close()
+
+    def _records(self, *, aborted: Place) -> dict[bytes, bytes]:
+        """The last record of each key, read to beyond one that was aborted."""
+        spot = Spot(self.topics.state)
+        records: dict[bytes, bytes] = {}
+        with self.readers.reader(spot, None) as reader:
+            reader.seek(spot, None)
+            while found := reader.take_to_end(_LOAD_RECORDS, aborted, self.readers.deadline()):
+                for message in found:
+                    key, value = message.key() or b"", message.value()
+                    if value is None:
+                        records.pop(key, None)
+                    else:
+                        records[key] = value
+        return records

@@ -1,0 +1,232 @@
+"""How rows of a journal are found in its topic and read, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from confluent_kafka import Message as Received
+
+from millrace.config import Config
+from millrace.errors import DataLost, MillraceError
+from millrace.journal.book import Journal, Kind
+from millrace.journal.clocks import Clock
+from millrace.journal.kafka import messages, plain
+from millrace.journal.kafka.places import Place, Places, first_guess
+from millrace.journal.kafka.readers import (
+    Reader,
+    Readers,
+    Spot,
+    headers_of,
+    place_of,
+    rows_wanted,
+)
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.reading import Stored
+from millrace.journal.records import CLOCK, FLAG, OFFSET, Flag
+
+Missing = Callable[[Journal, Offset], MillraceError]
+"""Why rows from an offset on are not there."""
+
+
+class Fetching:
+    """Reads journals' rows, and knows where in their topics they lie."""
+
+    def __init__(self, readers: Readers, config: Config, missing: Missing) -> None:
+        self._readers = readers
+        self._config = config
+        self._missing = missing
+        self._places: dict[JournalId, Places] = {}
+
+    def places(self, journal: JournalId) -> Places:
+        """The known points of a journal. For a plain topic: offsets, and the clock before them."""
+        found = self._places.get(journal)
+        if found is None:
+            found = self._places[journal] = Places(self._config.kafka_points_max)
+        return found
+
+    def forget(self, journal: JournalId) -> None:
+        """Drop what is known of a deleted journal."""
+        self._places.pop(journal, None)
+
+    # Journals that this broker writes.
+    def ranges(self, journal: Journal, spot: Spot, offset: Offset) -> Iterator[Stored]:
+        """The rows of a journal from an offset on, up to its end."""
+        with self._readers.reader(spot, offset) as reader:
+            at = offset
+            rows = reader.rows
+            if reader.spot == spot and rows is not None and rows.first <= at < rows.next:
+                yield rows
+                at = rows.next
+            if at < journal.end and (reader.spot != spot or reader.next_offset != at):
+                self._find(reader, journal, spot, at)
+            while at < journal.end:
+                wanted = rows_wanted(at - offset, journal.end - at)
+                rows = self._chunk(reader, journal, at, wanted)
+                yield rows
+                at = rows.next
+
+    def _chunk(self, reader: Reader, journal: Journal, at: Offset, count: int) -> Stored:
+        """The next rows, the first of which has this offset."""
+        deadline = self._readers.deadline()
+        while True:
+            found = reader.take(count, deadline)
+            if not found:
+                raise self._missing(journal, at)
+            mine = _from(found, at)
+            if mine:
+                break
+        values = messages.Incoming(
+            values=[each.value() for each in mine],
+            keys=[each.key() for each in mine],
+            headers=[headers_of(each) for each in mine],
+        )
+        decoded = messages.incoming(values, journal.schema, where=f"journal {journal.name!r}")
+        rows = decoded.rows
+        first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
+        if first != at or last - first + 1 != rows.num_rows:
+            raise self._missing(journal, at)
+        self.places(journal.id).learn(Offset(first), place_of(mine[0]))
+        acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
+        is_plain = not rows[FLAG].to_numpy().any()
+        stored = Stored(
+            first=Offset(first),
+            next=Offset(last + 1),
+            rows=rows.num_rows - acks,
+            rows_before=decoded.rows_before,
+            kind=Kind.PLAIN if is_plain else Kind.MIXED,
+            bytes=rows.nbytes,
+            place=rows,
+        )
+        reader.rows, reader.next_offset = stored, stored.next
+        return stored
+
+    def _find(self, reader: Reader, journal: Journal, spot: Spot, at: Offset) -> None:
+        """Bring a reader close to the row of an offset, never behind it."""
+        places, deadline = self.places(journal.id), self._readers.deadline()
+        low = first_guess(places, at, Place(0))
+        above = places.above(at)
+        if above is not None:
+            high = Place(above.place - (above.offset - at))
+        elif places.below(at) is not None and journal.end - at <= self._config.kafka_skip_rows_max:
+            high = low
+        else:
+            first, end = reader.bounds(spot, deadline)
+            low = Place(max(low, first))
+            high = Place(max(low, end - (journal.end - at)))
+        while high - low > self._config.kafka_skip_rows_max:
+            middle = Place((low + high) // 2)
+            reader.seek(spot, middle)
+            found = self._first_own(reader, deadline)
+            if found is not None:
+                places.learn(*found)
+            if found is not None and found[0] <= at:
+                low = Place(max(low, found[1] + (at - found[0])))
+            else:
+                high = middle
+        reader.seek(spot, low)
+
+    def _first_own(self, reader: Reader, deadline: float) -> tuple[Offset, Place] | None:
+        """The next row in a topic; None at its end."""
+        while True:
+            found = reader.take_to_end(1, Place(-1), deadline)
+            if not found:
+                return None
+            offset = messages.offset_of(headers_of(found[0]))
+            if offset is not None:
+                return Offset(offset), place_of(found[0])
+
+    # Topics that others write.
+    def plain_ranges(self, journal: Journal, spot: Spot, offset: Offset) -> Iterator[Stored]:
+        """The messages of a plain topic from an offset on, as rows."""
+        with self._readers.reader(spot, offset) as reader:
+            at = offset
+            rows = reader.rows
+            if reader.spot == spot and rows is not None and rows.first <= at < rows.next:
+                yield rows
+                at = rows.next
+            if reader.spot != spot or reader.next_offset != at:
+                at = self._anchor(reader, journal, spot, at)
+            while at < journal.end:
+                rows = self._plain_chunk(reader, journal, spot, at)
+                if rows is None:
+                    return
+                if rows.next > offset:
+                    yield rows
+                at = rows.next
+
+    def _anchor(self, reader: Reader, journal: Journal, spot: Spot, at: Offset) -> Offset:
+        """Bring a reader to the last offset at or below whose clock is known."""
+        places = self.places(journal.id)
+        point = places.below(at)
+        if point is None or point.offset < journal.start:
+            places.learn(journal.start, Place(plain.FIRST_CLOCK))
+            point = places.below(at)
+            assert point is not None
+        reader.seek(spot, Place(point.offset))
+        reader.next_offset = point.offset
+        return point.offset
+
+    def _plain_chunk(
+        self, reader: Reader, journal: Journal, spot: Spot, at: Offset
+    ) -> Stored | None:
+        """The next messages; None if there are none up to the journal's end."""
+        places = self.places(journal.id)
+        wanted = rows_wanted(1, journal.end - at)
+        found = reader.take_to_end(wanted, Place(journal.end - 1), self._readers.deadline())
+        if not found:
+            return None
+        before = _clock_before(reader, places, at)
+        taken = plain.Taken(
+            offsets=[place_of(each) for each in found],
+            values=[each.value() for each in found],
+            keys=[each.key() for each in found],
+            times_ms=[each.timestamp()[1] for each in found],
+        )
+        producer = plain.producer_of(spot.topic, spot.partition)
+        where = f"topic {spot.topic} (partition {spot.partition})"
+        rows = plain.stored_rows(taken, journal.schema, producer, before, where=where)
+        after = Offset(taken.offsets[-1] + 1)
+        places.learn(after, Place(rows[CLOCK][-1].as_py()))
+        reader.rows = Stored(
+            first=at,
+            next=after,
+            rows=rows.num_rows,
+            rows_before=at,
+            kind=Kind.PLAIN,
+            bytes=rows.nbytes,
+            place=rows,
+        )
+        reader.next_offset = after
+        return reader.rows
+
+
+def _clock_before(reader: Reader, places: Places, at: Offset) -> Clock:
+    """The clock of the row before the one that a reader of a plain topic reads next."""
+    rows = reader.rows
+    if rows is not None and rows.next == at:
+        assert isinstance(rows.place, pa.RecordBatch)
+        return Clock(rows.place[CLOCK][-1].as_py())
+    point = places.below(at)
+    assert point is not None
+    assert point.offset == at, (point, at)
+    return Clock(point.place)
+
+
+def _from(found: list[Received], at: Offset) -> list[Received]:
+    """The messages of rows at or above an offset."""
+    offsets = [messages.offset_of(headers_of(each)) for each in found]
+    return [
+        each
+        for each, offset in zip(found, offsets, strict=True)
+        if offset is not None and offset >= at
+    ]
+
+
+def lost(journal: Journal, offset: Offset, topic: str) -> DataLost:
+    """Word the error for rows that a topic does not have."""
+    return DataLost(
+        f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
+        f"  looked in: topic {topic}, to its end\n"
+        "  likely: somebody deleted the topic, or its retention was changed"
+    )

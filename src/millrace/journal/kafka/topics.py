@@ -1,0 +1,142 @@
+"""Topics of a workspace: their names, and making, cutting and deleting them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from millrace.config import Config
+from millrace.errors import DataLost, UserError
+from millrace.journal.book import Journal
+from millrace.journal.kafka import client
+from millrace.journal.kafka.places import Place
+from millrace.journal.kafka.readers import Spot
+from millrace.journal.names import JournalId
+
+TOPIC_LABEL: Final = "kafka.topic"
+"""A journal with this label is a plain topic that others write: `topic` or `topic:partition`."""
+_SLUG_LENGTH_MAX: Final = 150
+_ODD: Final = re.compile(r"[^A-Za-z0-9-]+")
+_PLAIN: Final = re.compile(r"([A-Za-z0-9._-]{1,249})(?::(\d+))?")
+_FOR_GOOD: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def plain_spot(labels: Mapping[str, str]) -> Spot | None:
+    """The topic of others that a journal with these labels is, if it is one."""
+    given = labels.get(TOPIC_LABEL)
+    if given is None:
+        return None
+    found = _PLAIN.fullmatch(given)
+    if found is None:
+        raise UserError(
+            f"label {TOPIC_LABEL!r} is {given!r}, which names no topic\n"
+            "  to fix: give topic, or topic:partition"
+        )
+    return Spot(found[1], int(found[2] or 0))
+
+
+class Topics:
+    """The topics of the journals under one name."""
+
+    def __init__(self, servers: str, name: str, config: Config) -> None:
+        self._servers = servers
+        self._config = config
+        self._prefix = f"millrace-{name}."
+        self._admin = client.admin(servers, config)
+
+    @property
+    def state(self) -> str:
+        """The topic with everything but the rows."""
+        return f"{self._prefix}state"
+
+    def of(self, journal: Journal) -> str:
+        """The topic of a journal. Its id is in the name, so that no two ever share one."""
+        slug = _ODD.sub("-", journal.name)[:_SLUG_LENGTH_MAX].strip("-")
+        return f"{self._prefix}{journal.id}.{slug}"
+
+    def spot(self, journal: Journal) -> Spot:
+        """Where the rows of a journal are."""
+        return plain_spot(journal.labels) or Spot(self.of(journal))
+
+    def prepare(self) -> None:
+        """Make the state topic if need be; journals without one are lost data."""
+        there = self.there()
+        if self.state in there:
+            return
+        rows = [each for each in there if each.startswith(self._prefix)]
+        if rows:
+            raise DataLost(
+                f"topic {self.state} is gone, and there are topics of journals: {rows[0]}\n"
+                "  to fix: bring it back, or delete these topics to begin anew"
+            )
+        settings = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(16 * 1024 * 1024),
+            "min.cleanable.dirty.ratio": "0.1",
+        }
+        self._make({self.state: settings})
+
+    def there(self) -> list[str]:
+        """All topics that the cluster has."""
+        with client.reported("looking at its topics", self._servers, self._config):
+            return sorted(self._admin.list_topics(timeout=self._call_s()).topics)
+
+    def leftovers(self, known: Mapping[JournalId, object]) -> list[str]:
+        """Topics of journals that were deleted, or whose making came to nothing."""
+        of = re.compile(re.escape(self._prefix) + r"(\d+)\..*")
+        found = [(each, of.fullmatch(each)) for each in self.there()]
+        return [each for each, match in found if match and JournalId(int(match[1])) not in known]
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; none if it is not there."""
+        with client.reported(f"looking at {topic}", self._servers, self._config):
+            found = self._admin.list_topics(topic, timeout=self._call_s()).topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def make(self, journals: Sequence[Journal]) -> None:
+        """Make the topics of journals; one that is there was left by a making that failed."""
+        size = str(self._config.kafka_message_bytes_max)
+        settings = {"cleanup.policy": "delete", "max.message.bytes": size, **_FOR_GOOD}
+        self._make({self.of(each): settings for each in journals})
+
+    def delete(self, topics: Sequence[str]) -> None:
+        """Delete topics; those that are gone are fine."""
+        if topics:
+            done = self._admin.delete_topics(list(topics), operation_timeout=self._call_s())
+            self._settle(done, "deleting topics", KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def cut(self, spot: Spot, place: Place) -> None:
+        """Delete what lies before a place."""
+        wanted = [TopicPartition(spot.topic, spot.partition, place)]
+        done = self._admin.delete_records(wanted, request_timeout=self._call_s())
+        self._settle(done, f"truncating {spot.topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def _make(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
+        if not wanted:
+            return
+        # The cluster's own default says on how many nodes each of them lies.
+        new = [
+            NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(settings))
+            for name, settings in wanted.items()
+        ]
+        done = self._admin.create_topics(new, operation_timeout=self._call_s())
+        self._settle(done, "making topics", KafkaError.TOPIC_ALREADY_EXISTS)
+
+    def _settle(self, futures: Mapping[Any, Future[Any]], doing: str, fine: int) -> None:
+        with client.reported(doing, self._servers, self._config):
+            for future in futures.values():
+                try:
+                    future.result(self._call_s())
+                except KafkaException as error:
+                    if error.args[0].code() != fine:
+                        raise
+                except TimeoutError as error:
+                    raise client.unanswered(doing, self._servers, self._config) from error
+
+    def _call_s(self) -> float:
+        return self._config.kafka_call_ms_max / 1000

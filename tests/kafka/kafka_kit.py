@@ -1,0 +1,49 @@
+"""Kafka to run tests on, and brokers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.unit.journal.journal_kit import Hands
+
+from millrace.config import Config
+from millrace.journal.kafka.broker import KafkaBroker
+from millrace.journal.kafka.server import KafkaServer, fetch_jars, start_kafka
+
+BUILD = Path(__file__).parents[2] / "build"
+# The first compiler alone: a short run never earns the second one's work back.
+QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+QUICK = Config().with_options(kafka_call_ms_max=20_000)
+
+
+def started(
+    folder: Path, port: int | None = None, settings: Mapping[str, str] | None = None
+) -> KafkaServer:
+    libs = fetch_jars(str(BUILD), Config())
+    return start_kafka(
+        libs, str(folder), config=Config(), port=port, settings=settings, jvm=QUICK_JVM
+    )
+
+
+@dataclass(slots=True)
+class KafkaPlace:
+    """Where a broker is opened, again and again: `Place` of the contract, on Kafka."""
+
+    url: str
+    folder: Path
+    config: Config = QUICK
+    hands: Hands = field(default_factory=Hands)
+    opened: list[KafkaBroker] = field(default_factory=list)
+
+    def open(self) -> KafkaBroker:
+        self.close()
+        broker = KafkaBroker.open(self.url, str(self.folder), self.config, times=self.hands.times())
+        self.opened.append(broker)
+        return broker
+
+    def close(self) -> None:
+        for broker in self.opened:
+            broker.close()
+        self.opened.clear()

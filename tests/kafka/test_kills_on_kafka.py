@@ -1,0 +1,209 @@
+"""Owners killed inside a transaction, Kafka itself killed under load, and owners that woke late."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.kafka.kafka_kit import QUICK, KafkaPlace, started
+from tests.unit.journal.journal_kit import SCHEMA, column, publish, read_all
+
+from millrace.errors import BrokerStopped, Conflict, MillraceError, Retriable
+from millrace.faults import VARIABLE
+from millrace.journal.kafka.broker import KafkaBroker
+from millrace.journal.kafka.server import KafkaServer
+from millrace.testing.faults import armed
+
+_SPAWN = multiprocessing.get_context("spawn")
+KILLED = -9
+
+
+def child_publishes(url: str, folder: str, point: str) -> None:
+    """Publish one transaction to the end, and die in the next."""
+    broker = KafkaBroker.open(url, folder, QUICK)
+    for name in ("in", "a", "b"):
+        broker.create(name, SCHEMA)
+    broker.append("in", column(range(10)))
+    producer = broker.producer("w")
+    publish(broker, {"a": column([1]), "b": column([1])}, ("g", "in", 3, None))
+    os.environ[VARIABLE] = armed(point)[VARIABLE]
+    with broker.transaction(producer=producer, sequence=1) as t:
+        t.append("a", column([2]))
+        t.append("b", column([2]))
+        t.commit("g", "in", 7, expected=3)
+
+
+@pytest.mark.parametrize(
+    ("point", "is_there"),
+    [
+        ("kafka.publish.after_produce", False),
+        ("kafka.publish.before_commit", False),
+        ("kafka.publish.after_commit", True),
+    ],
+)
+def test_an_owner_killed_in_a_transaction_leaves_all_of_it_or_nothing(
+    kafka: KafkaServer, tmp_path: Path, point: str, *, is_there: bool
+) -> None:
+    child = _SPAWN.Process(target=child_publishes, args=(kafka.url, str(tmp_path), point))
+    child.start()
+    child.join(120)
+    assert child.exitcode == KILLED
+
+    place = KafkaPlace(kafka.url, tmp_path)
+    broker = place.open()
+    found = [1, 2] if is_there else [1]
+    assert (read_all(broker, "a"), read_all(broker, "b")) == (found, found)
+    assert broker.committed("g", "in") == (7 if is_there else 3)
+    # Whoever never got the answer asks again, and it is carried out once.
+    with broker.transaction(producer=broker.producer("w"), sequence=1) as t:
+        t.append("a", column([2]))
+        t.append("b", column([2]))
+        t.commit("g", "in", 7, expected=3)
+    assert t.result is not None
+    assert t.result.repeated == is_there
+    assert (read_all(broker, "a"), read_all(broker, "b")) == ([1, 2], [1, 2])
+    assert broker.committed("g", "in") == 7
+    place.close()
+
+
+def test_a_journal_whose_making_was_cut_short_can_be_made_again(
+    kafka: KafkaServer, tmp_path: Path
+) -> None:
+    args = (kafka.url, str(tmp_path), "kafka.create.after_topics")
+    child = _SPAWN.Process(target=child_creates, args=args)
+    child.start()
+    child.join(120)
+    assert child.exitcode == KILLED
+
+    place = KafkaPlace(kafka.url, tmp_path)
+    broker = place.open()
+    assert [each.name for each in broker.list()] == ["first"]
+    broker.create("short", SCHEMA)
+    broker.append("short", column([1]))
+    assert read_all(broker, "short") == [1]
+    place.close()
+
+
+def child_creates(url: str, folder: str, point: str) -> None:
+    broker = KafkaBroker.open(url, folder, QUICK)
+    broker.create("first", SCHEMA)
+    os.environ[VARIABLE] = armed(point)[VARIABLE]
+    broker.create("short", SCHEMA)
+
+
+def test_an_owner_that_was_taken_over_can_write_no_more(kafka: KafkaServer, tmp_path: Path) -> None:
+    url = f"{kafka.url}/zombie-{os.getpid()}"
+    old = KafkaBroker.open(url, str(tmp_path / "old"), QUICK)
+    old.create("a", SCHEMA)
+    old.append("a", column([1]))
+    new = KafkaBroker.open(url, str(tmp_path / "new"), QUICK)
+    new.append("a", column([2]))
+
+    for _ in range(2):
+        with pytest.raises(BrokerStopped, match="took these journals over"):
+            old.append("a", column([99]))
+    with pytest.raises(BrokerStopped):
+        old.commit("g", "a", 1, expected=None)
+    assert new.append("a", column([3])).first_offset == 2
+    assert read_all(new, "a") == [1, 2, 3]
+    old.close()
+    new.append("a", column([4]))
+    assert read_all(new, "a") == [1, 2, 3, 4]
+    new.close()
+
+
+class Writing:
+    """Appends until told to stop, and remembers what it was told."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self.broker = broker
+        self.acked: list[int] = []
+        self.unknown: list[int] = []
+        self.kinds: set[type[MillraceError]] = set()
+        self.slowest_s = 0.0
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        value = 0
+        while not self.stopped.is_set():
+            begun = time.monotonic()
+            try:
+                self.broker.append("a", column([value] * 3))
+            except MillraceError as error:
+                self.kinds.add(type(error))
+                self.unknown.append(value)
+                time.sleep(0.05)
+            else:
+                self.acked.append(value)
+            self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
+            value += 1
+
+    def wait(self, rows: int) -> None:
+        deadline = time.monotonic() + 90
+        while len(self.acked) < rows:
+            assert time.monotonic() < deadline, (len(self.acked), rows, self.kinds)
+            time.sleep(0.02)
+
+
+def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on(
+    tmp_path: Path,
+) -> None:
+    config = QUICK.with_options(kafka_call_ms_max=4000, kafka_abort_ms_max=500)
+    server = started(tmp_path / "kafka")
+    port = int(server.address.rpartition(":")[2])
+    broker = KafkaBroker.open(server.url, str(tmp_path / "mill"), config)
+    broker.create("a", SCHEMA)
+    writing = Writing(broker)
+    try:
+        writing.wait(20)
+        server.process.kill()
+        before = len(writing.acked)
+        deadline = time.monotonic() + 60
+        while not writing.kinds:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises((Retriable, Conflict)):
+            broker.read("a", 0)
+        server = started(tmp_path / "kafka", port)
+        writing.wait(before + 20)
+    finally:
+        writing.stopped.set()
+        writing.thread.join()
+    assert writing.kinds == {Retriable}
+
+    found = read_rows(broker)
+    for value in writing.acked:
+        assert found.count(value) == 3, value
+    for value in writing.unknown:
+        assert found.count(value) in (0, 3), value
+    assert found == sorted(found)
+    broker.close()
+    again = KafkaBroker.open(server.url, str(tmp_path / "mill"), config)
+    assert read_rows(again) == found
+    again.close()
+    server.process.stop()
+
+
+def read_rows(broker: KafkaBroker) -> list[int]:
+    found: list[int] = []
+    at = broker.start_offset("a")
+    while (fetched := broker.read("a", at)).num_rows:
+        found += fetched.rows()["x"].to_pylist()
+        at = fetched.next_offset
+    return found
+
+
+def test_a_cluster_that_is_not_there_is_said_within_the_time(tmp_path: Path) -> None:
+    config = QUICK.with_options(kafka_call_ms_max=500)
+
+    with pytest.raises(Retriable, match=r"500 ms \(kafka_call_ms_max\)"):
+        KafkaBroker.open("kafka://127.0.0.1:1", str(tmp_path), config)
+    # The folder was let go.
+    with pytest.raises(Retriable, match="kafka_call_ms_max"):
+        KafkaBroker.open("kafka://127.0.0.1:1", str(tmp_path), config)

@@ -1,0 +1,200 @@
+"""Rows of every type come back from Kafka's messages as they were."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.errors import FormatError, UnsupportedType, UserError
+from millrace.journal.clocks import Clock
+from millrace.journal.kafka import messages, rows
+from millrace.journal.kafka.messages import Incoming
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.records import Flag, ProducerId, Stamp, ack_row, stamp_rows
+
+NAN = float("nan")
+COLUMNS = {
+    "null": pa.nulls(3),
+    "bool": pa.array([True, None, False]),
+    "int8": pa.array([-128, None, 127], pa.int8()),
+    "uint64": pa.array([2**64 - 1, None, 0], pa.uint64()),
+    "int64": pa.array([-(2**63), None, 2**63 - 1], pa.int64()),
+    "float16": pa.array(np.array([1.5, -0.0, 65504.0], np.float16)),
+    "float32": pa.array([0.1, None, -0.0], pa.float32()),
+    "float64": pa.array([float("inf"), float("-inf"), 5e-324]),
+    "finite": pa.array([1e308, None, 0.1]),
+    "decimal": pa.array([Decimal("1.20"), None, Decimal("-99999999.99")], pa.decimal128(10, 2)),
+    "decimal256": pa.array([Decimal(10) ** 60, None, Decimal(-1)], pa.decimal256(70, 3)),
+    "negative scale": pa.array([Decimal(1200), None, Decimal(0)], pa.decimal128(5, -2)),
+    "text": pa.array(['ä "quoted" \\ \n\x00 €𝄞', None, ""]),
+    "large text": pa.array(["a", None, "b"], pa.large_string()),
+    "binary": pa.array([b"\x00\xff", None, b""]),
+    "large binary": pa.array([b"\x00\xff", None, b""], pa.large_binary()),
+    "fixed": pa.array([b"abc", None, b"\x00\x01\x02"], pa.binary(3)),
+    "date32": pa.array([-(2**31), None, 2**31 - 1], pa.int32()).view(pa.date32()),
+    "date64": pa.array([-86_400_000, None, 86_400_000], pa.int64()).view(pa.date64()),
+    "time32": pa.array([0, None, 86_399_999], pa.int32()).view(pa.time32("ms")),
+    "time64": pa.array([0, None, 86_399_999_999_999], pa.int64()).view(pa.time64("ns")),
+    "timestamp": pa.array([-(2**62), None, 2**62], pa.int64()).view(pa.timestamp("ns")),
+    "zoned": pa.array([-1, None, 10**15], pa.int64()).view(pa.timestamp("us", "Europe/Berlin")),
+    "duration": pa.array([timedelta(days=-3), None, timedelta(0)], pa.duration("us")),
+    "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+    "large list": pa.array([["x"], None, []], pa.large_list(pa.string())),
+    "fixed list": pa.array([[b"a", None], None, [b"b", b"c"]], pa.list_(pa.binary(), 2)),
+    "struct": pa.array(
+        [{"a": 1, "b": [b"x"]}, None, {"a": None, "b": None}],
+        pa.struct([("a", pa.int64()), ("b", pa.list_(pa.binary()))]),
+    ),
+    "map": pa.array([[("k", 1), ("l", None)], None, []], pa.map_(pa.string(), pa.int64())),
+    "deep": pa.array(
+        [[[{"t": timedelta(1)}], None, []], None, []],
+        pa.list_(pa.list_(pa.struct([("t", pa.duration("s"))]))),
+    ),
+}
+
+
+def through(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = rows.decode(rows.encode(batch), batch.schema)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_of_this_type_comes_back_as_it_was(name: str) -> None:
+    column = COLUMNS[name]
+    batch = pa.record_batch({name: column, "beside": pa.array([1, 2, 3])})
+    rows.check(batch.schema)
+    found = through(batch)
+    found.validate(full=True)
+
+    assert found.equals(batch)
+    assert through(batch.slice(1)).equals(batch.slice(1))
+    assert through(batch.slice(2, 1).select([0])).equals(batch.slice(2, 1).select([0]))
+    for value in rows.encode(batch):
+        assert value is not None
+        json.loads(value, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def test_not_a_number_stays_one() -> None:
+    found = through(pa.record_batch({"x": pa.array([NAN, 1.0, None])}))
+
+    assert np.isnan(found["x"][0].as_py())
+    assert found["x"].to_pylist()[1:] == [1.0, None]
+
+
+def test_one_binary_column_called_value_travels_as_raw_bytes() -> None:
+    batch = pa.record_batch({"value": pa.array([b"{not json", None, b""])})
+
+    assert rows.encode(batch) == [b"{not json", None, b""]
+    assert through(batch).equals(batch)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.month_day_nano_interval(),
+        pa.list_(pa.month_day_nano_interval()),
+        pa.struct([("a", pa.month_day_nano_interval())]),
+        pa.map_(pa.string(), pa.month_day_nano_interval()),
+        pa.dense_union([pa.field("a", pa.int64())]),
+    ],
+)
+def test_a_type_that_would_not_come_back_is_refused(kind: pa.DataType) -> None:
+    with pytest.raises(UnsupportedType, match="column 'x' of type .* cannot travel"):
+        rows.check(pa.schema([("x", kind)]))
+
+
+def test_a_text_that_is_not_utf8_is_refused() -> None:
+    bad = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
+    )
+    with pytest.raises(UserError, match="not UTF-8"):
+        rows.encode(pa.record_batch({"x": bad}))
+
+
+@given(
+    st.lists(st.none() | st.floats(allow_nan=False), max_size=20),
+    st.text(st.characters(codec="utf-8"), min_size=1),
+)
+def test_any_number_and_any_name_of_a_column_come_back(
+    values: list[float | None], name: str
+) -> None:
+    batch = pa.record_batch({name: pa.array(values, pa.float64())})
+
+    assert through(batch).equals(batch)
+
+
+# Messages.
+
+
+def stored() -> pa.RecordBatch:
+    stamp = Stamp(
+        first_offset=Offset(7),
+        producer=ProducerId(2**48 - 1),
+        first_clock=Clock(2**64 - 9),
+        flag=Flag.CONTINUE,
+    )
+    mine = pa.record_batch({"x": pa.array([1, None], pa.int64()), "value": pa.array([b"a", b"b"])})
+    times = pa.array([-5, None], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    first = stamp_rows(mine, stamp, keys=pa.array([None, b"k"]), timestamps=times)
+    ack = ack_row(
+        mine.schema,
+        offset=Offset(9),
+        producer=ProducerId(1),
+        clock=Clock(2**64 - 1),
+        hints=[JournalId(3), JournalId(4)],
+    )
+    empty = ack_row(
+        mine.schema, offset=Offset(10), producer=ProducerId(1), clock=Clock(5), hints=[]
+    )
+    return pa.concat_batches([first, ack, empty])
+
+
+def received(batch: pa.RecordBatch, before: int) -> Incoming:
+    sent = messages.outgoing(batch, before)
+    return Incoming(
+        values=[each.value for each in sent],
+        keys=[each.key for each in sent],
+        headers=[each.headers for each in sent],
+    )
+
+
+def test_stored_rows_come_back_with_all_system_fields() -> None:
+    batch = stored()
+    schema = pa.schema(list(batch.schema)[7:])
+    found = messages.incoming(received(batch, 100), schema, where="here")
+
+    assert found.rows.equals(batch)
+    assert found.rows_before == 100
+    late = messages.incoming(received(batch.slice(3), 102), schema, where="here")
+    assert late.rows_before == 102
+
+
+def test_the_header_tells_the_offset_and_foreign_messages_have_none() -> None:
+    sent = messages.outgoing(stored(), 0)
+
+    assert [messages.offset_of(each.headers) for each in sent] == [7, 8, 9, 10]
+    assert messages.offset_of(None) is None
+    assert messages.offset_of([("trace", b"1")]) is None
+    assert sent[2].value is None
+
+
+def test_system_fields_of_another_version_or_length_are_refused() -> None:
+    batch = stored()
+    schema = pa.schema(list(batch.schema)[7:])
+    good = received(batch, 0)
+    short = Incoming(values=good.values, keys=good.keys, headers=[[("mr", b"")]] * 4)
+    newer = [[("mr", b"\x02" + header[0][1][1:]), *header[1:]] for header in good.headers]
+
+    with pytest.raises(FormatError, match="another length"):
+        messages.incoming(short, schema, where="here")
+    with pytest.raises(FormatError, match="format version 2\n  read here: 1"):
+        messages.incoming(
+            Incoming(values=good.values, keys=good.keys, headers=newer), schema, where="here"
+        )
