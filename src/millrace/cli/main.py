@@ -7,6 +7,7 @@ import sys
 import click
 
 from millrace.cli.agent import agent
+from millrace.cli.broker import broker
 from millrace.cli.demo import demo
 from millrace.cli.shuffle import shuffle
 from millrace.errors import MillraceError
@@ -24,6 +25,7 @@ def cli() -> None:
 
 
 cli.add_command(agent)
+cli.add_command(broker)
 cli.add_command(demo)
 cli.add_command(shuffle)
 
