@@ -7,6 +7,9 @@ Rows of 1 KB in batches of 100, from 1 to 8 writers, into one journal and into o
 "to fetch" is from the beginning of an append until a reader, who waits for it, has the rows. Then a
 process is killed that has appended a million rows, and the time to open what it left is taken.
 
+"joined" is the embedded broker owned by another process and joined over Arrow Flight, as Spark's
+tasks do it; what a publish and a read cost in CPU there, on both sides, is shown by itself.
+
 `PEERS` is where other brokers stand beside: each makes the same calls in the same run. Kafka is not
 among them yet; a plain file that is written and synced for each batch shows what the disk allows. A
 last line has all of it as JSON.
@@ -29,10 +32,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
+import millrace as mr
 from millrace.config import Config
 from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
+from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.joined import JoinedBroker
 
 BATCH_ROWS = 100
 ROW_BYTES = 1000
@@ -40,8 +47,36 @@ SCHEMA = pa.schema([("v", pa.binary())])
 WRITERS = (1, 2, 4, 8)
 
 Open = Callable[[str], Broker]
+CPU_CALLS = 500
+
+
+def own(folder: str) -> None:
+    """Own the journals of a workspace until killed."""
+    mr.open(folder).journals.list()
+    threading.Event().wait()
+
+
+class Joined(JoinedBroker):
+    """A client of an owner in a process of its own, which ends with it."""
+
+    def __init__(self, folder: str) -> None:
+        ws = mr.open(folder)
+        self.owner = multiprocessing.get_context("spawn").Process(target=own, args=(folder,))
+        self.owner.start()
+        where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
+        limits = Config(owner_retries_max=20, owner_backoff_ms=10)
+        super().__init__(join_journals(where, limits)._caller)  # noqa: SLF001 - to be one itself
+        self.list()
+
+    def close(self) -> None:
+        super().close()
+        self.owner.kill()
+        self.owner.join()
+
+
 PEERS: dict[str, Open] = {
     "embedded": EmbeddedBroker.open,
+    "joined": Joined,
     "memory": lambda _: MemoryBroker(Config()),
 }
 
@@ -130,6 +165,44 @@ def measure(kind: str, writers: int, rows: int, *, many: bool) -> Result:
     )
 
 
+def cpu_s(pid: int) -> float:
+    """CPU that a process has used."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_per_call() -> dict[str, list[float]]:
+    """CPU in ms of a publish with a commit, and of a read: of the client and of the owner."""
+    small = pa.record_batch({"v": pa.array([b"0123456789"] * 16, pa.binary())})
+    found = {}
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        broker = Joined(os.path.join(folder, "mill"))
+        assert broker.owner.pid is not None
+        both = (os.getpid(), broker.owner.pid)
+        for name, rows in (("100 rows of 1 KB", batch(0)), ("16 small rows", small)):
+            broker.create("in", SCHEMA)
+            broker.append("in", pa.concat_batches([small] * CPU_CALLS))
+            broker.create("out", SCHEMA)
+            for what in ("publish", "read"):
+                before = [cpu_s(pid) for pid in both]
+                for i in range(CPU_CALLS):
+                    if what == "publish":
+                        with broker.transaction() as t:
+                            t.append("out", rows)
+                            t.commit("g", "in", i + 1, expected=i or None)
+                    else:
+                        broker.read("out", i * rows.num_rows, rows_max=rows.num_rows)
+                after = [cpu_s(pid) for pid in both]
+                found[f"{what}, {name}"] = [
+                    1000 * (b - a) / CPU_CALLS for a, b in zip(before, after, strict=True)
+                ]
+            broker.delete("in")
+            broker.delete("out")
+        broker.close()
+    return found
+
+
 def plain_file(rows: int) -> float:
     """Rows per second of a file that is synced after each batch: what the disk allows."""
     data = b"x" * (BATCH_ROWS * ROW_BYTES)
@@ -187,6 +260,8 @@ def open_after_crash(rows: int, journals: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--brokers", nargs="+", choices=PEERS, default=[*PEERS])
+    parser.add_argument("--writers", nargs="+", type=int, default=WRITERS)
     parser.add_argument("--open-rows", type=int, default=1_000_000)
     parser.add_argument("--open-journals", type=int, default=100_000)
     asked = parser.parse_args()
@@ -195,9 +270,9 @@ def main() -> None:
     heads = ("broker", "case", "writers", "rows/s", "append ms", "to fetch ms", "read rows/s")
     print("{:9} {:15} {:>7} {:>9} {:>15} {:>15} {:>11}".format(*heads))
     results = []
-    for kind in PEERS:
+    for kind in asked.brokers:
         for many in (False, True):
-            for writers in WRITERS:
+            for writers in asked.writers:
                 if many and writers == 1:
                     continue
                 r = measure(kind, writers, asked.rows, many=many)
@@ -209,12 +284,20 @@ def main() -> None:
                     f"{fetches:>15} {r.read_rows_per_s:11,.0f}",
                     flush=True,
                 )
+    used = cpu_per_call()
+    for what, (client, owner) in used.items():
+        print(f"joined, CPU of a {what}: client {client:.2f} ms, owner {owner:.2f} ms")
     opened = open_after_crash(asked.open_rows, asked.open_journals)
     print(
         f"open after a crash, {asked.open_rows:,} rows, {asked.open_journals:,} journals: "
         f"{opened:.2f} s"
     )
-    found = {"plain_file": ceiling, "open_s": opened, "results": [asdict(r) for r in results]}
+    found = {
+        "plain_file": ceiling,
+        "open_s": opened,
+        "joined_cpu_ms": used,
+        "results": [asdict(r) for r in results],
+    }
     print(json.dumps(found))
 
 

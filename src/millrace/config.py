@@ -219,6 +219,32 @@ class Config:
     job_query_bytes_max: int = 64 * MIB
     """What the filters and columns of a step may hold in memory before they spill to disk."""
 
+    # Owner.
+    owner_call_ms_max: int = 30_000
+    """How long a call to the owner of journals may take, over all its tries, before it is lost."""
+    owner_ping_ms_max: int = 5_000
+    """How long somebody who joins waits for the owner to say who it is."""
+    owner_retries_max: int = 6
+    """How often a call that was cut is tried again, where that is safe."""
+    owner_backoff_ms: int = 100
+    """The wait before the first retry; it doubles with each."""
+    owner_wait_ms_max: int = 10_000
+    """How long one call waits at the owner for rows or journals; who waits longer asks again."""
+    owner_waits_max: int = 256
+    """Most calls that wait at the owner at once; others are answered and ask again."""
+    owner_start_ms_max: int = 30_000
+    """How long an opener waits for an owner that holds the lock and does not answer yet."""
+    owner_stop_ms_max: int = 5_000
+    """How long an ending owner waits for calls that are on their way."""
+    owner_request_bytes_max: int = 320 * MIB
+    """Longest call that the owner reads; above the largest append."""
+    owner_file_bytes_max: int = 16 * GIB
+    """Largest file that is sent to the owner to be adopted."""
+    owner_idle_ms: int = 2_000
+    """The owner tidies when nothing was written for this long."""
+    owner_tidy_ms_max: int = 300_000
+    """The owner tidies at least this often, also when it is never idle."""
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):

@@ -5,9 +5,8 @@ Invariant: opening touches no Spark and no data; Spark is started, or asked, whe
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset, Written
-from millrace.errors import FormatError, UserError
+from millrace.errors import UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
 from millrace.plan.nodes import Node, Scan
@@ -28,7 +27,12 @@ from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
+from millrace.transport import identity
 from millrace.transport.addresses import agent_address
+from millrace.transport.journals import kinds
+from millrace.transport.journals.electing import own_or_join
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.joined import JoinedBroker
 from millrace.transport.keep_alive import KeepAlive
 
 if TYPE_CHECKING:
@@ -37,16 +41,12 @@ if TYPE_CHECKING:
     from millrace.spark.map_task import Reuse
     from millrace.spark.stage_job import Place
 
-WORKSPACE_FILE = "workspace.json"
-TOKEN_FILE = "token"  # noqa: S105 - a file's name
-TOKEN_VARIABLE = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
-_VERSION = 1
-
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
     path: str | os.PathLike[str],
     spark: SparkSession | None = None,
     *,
+    broker: str = kinds.EMBEDDED,
     config: Config | None = None,
 ) -> Workspace:
     """Open a workspace, making its folder if there is none.
@@ -55,6 +55,8 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         path: a folder on a local disk, or on one that all hosts share.
         spark: the session that runs tasks, classic or Connect. Without one, a local session is
             started when it is first needed.
+        broker: what serves journals: "embedded" (in this folder), "memory" (kept nowhere) or
+            "kafka://host:port". Nothing of it is opened before `Workspace.journals` is used.
         config: limits to use instead of the defaults.
 
     Example:
@@ -67,23 +69,32 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     if "://" in text:
         raise UserError(f"workspace {text} is not a folder\n  to fix: give a local or shared path")
     store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    return Workspace(store, spark, config or Config())
+    return Workspace(store, spark, config or Config(), kinds.check_kind(broker))
 
 
 class Workspace:
     """Everything durable in one place. Made by `millrace.open`."""
 
-    def __init__(self, store: LocalStore, spark: SparkSession | None, config: Config) -> None:
+    def __init__(
+        self,
+        store: LocalStore,
+        spark: SparkSession | None,
+        config: Config,
+        broker: str = kinds.EMBEDDED,
+    ) -> None:
         self.store = store
+        self.broker = broker
         self.config = config
-        self.id = _identify(store)
-        self.token = _token(store)
+        self.id = identity.identify(store)
+        self.token = identity.token_of(store)
         self._agents = Folders(
             path=store.root, workspace_id=self.id, token=self.token, loopback=True
         ).agents(config, lambda folder: agent_address(store, folder))
         self._keep_alive = KeepAlive(self._agents)
         self._spark = spark
         self._started_spark = False
+        self._journals: JoinedBroker | None = None
+        self._opening = threading.Lock()
 
     @property
     def path(self) -> str:
@@ -99,6 +110,38 @@ class Workspace:
             self._spark = start_session()
             self._started_spark = True
         return self._spark
+
+    @property
+    def journals(self) -> JoinedBroker:
+        """The journals of this workspace: `millrace.journal.contract.Broker` lists the calls.
+
+        At the first call this process becomes their owner and serves them to others, or joins the
+        owner that is there; if that one dies, the next call takes over.
+        """
+        with self._opening:
+            if self._journals is None:
+                place = kinds.place_of(
+                    self.path,
+                    workspace_id=self.id,
+                    token=self.token,
+                    kind=self.broker,
+                    config=self.config,
+                    loopback=self._spark is None or self._folders().loopback,
+                )
+                self._journals = own_or_join(place)
+            return self._journals
+
+    def journal_address(self) -> JournalAddress:
+        """What `millrace.transport.journals.electing.join_journals` needs, to be sent to tasks.
+
+        The journals are owned or joined now, so that there is somebody to reach.
+        """
+        return JournalAddress(
+            path=self.path,
+            address=self.journals.address,
+            token=self.token,
+            workspace_id=self.id,
+        )
 
     def shuffle(
         self,
@@ -229,6 +272,10 @@ class Workspace:
 
     def close(self) -> None:
         """Let go of what was opened; stop Spark if it was started here."""
+        with self._opening:
+            journals, self._journals = self._journals, None
+        if journals is not None:
+            journals.close()
         self._keep_alive.close()
         self._agents.close()
         if self._started_spark and self._spark is not None:
@@ -336,34 +383,3 @@ class _Runner:
         from millrace.spark.frames import of_table  # noqa: PLC0415 - as above
 
         of_table(self._workspace.spark, rows).show(count, truncate)
-
-
-def _identify(store: LocalStore) -> str:
-    """The workspace's id, made with its folder."""
-    store.make_folder(".")
-    mine = json.dumps({"version": _VERSION, "id": secrets.token_hex(8)}).encode()
-    store.create(WORKSPACE_FILE, mine)
-    data = store.read(WORKSPACE_FILE)
-    try:
-        document = json.loads(data or b"")
-        if document["version"] != _VERSION:
-            raise FormatError(
-                f"{store.path(WORKSPACE_FILE)} has version {document['version']}, this Millrace "
-                f"reads version {_VERSION}\n  to fix: open it with a newer Millrace"
-            )
-        return str(document["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"{store.path(WORKSPACE_FILE)} cannot be read: {error}\n"
-            "  to fix: restore it, or choose another folder"
-        ) from error
-
-
-def _token(store: LocalStore) -> str:
-    """What agents ask for: given by the environment, else in a file only its user can read."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        return given.strip()
-    if not store.exists(TOKEN_FILE):
-        store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=0o600)
-    return (store.read(TOKEN_FILE) or b"").decode().strip()

@@ -7,8 +7,9 @@ import sys
 import click
 
 from millrace.cli.agent import agent
-from millrace.cli.broker import broker
 from millrace.cli.demo import demo
+from millrace.cli.journal import journal
+from millrace.cli.serve import serve
 from millrace.cli.shuffle import shuffle
 from millrace.errors import MillraceError
 from millrace.version import __version__
@@ -25,8 +26,9 @@ def cli() -> None:
 
 
 cli.add_command(agent)
-cli.add_command(broker)
 cli.add_command(demo)
+cli.add_command(journal)
+cli.add_command(serve)
 cli.add_command(shuffle)
 
 

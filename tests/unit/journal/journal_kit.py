@@ -16,14 +16,20 @@ from millrace.journal.files import write_file
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.records import Flag, stamped_schema
 from millrace.journal.values import Fetched, Lease, Published, SegmentFile
+from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.owner import Owner
+from millrace.transport.journals.owner import Place as OwnedPlace
 
 SCHEMA = pa.schema([("x", pa.int64())])
-KINDS = ("memory", "embedded", "embedded files")
-"""The last one keeps next to nothing inside its ledger and has small segments."""
+KINDS = ("memory", "embedded", "embedded files", "joined")
+""""embedded files" keeps next to nothing inside its ledger and has small segments; "joined" is a
+client of an owner in this process, over Flight."""
 FILES = Config().with_options(
     journal_small_bytes_max=1, journal_segment_bytes_target=4096, journal_range_bytes_target=512
 )
 HINTS = stamped_schema(SCHEMA).field(3).type
+TOKEN = "a-token-for-tests"  # noqa: S105
 START_NS = 1_700_000_000_000_000_000
 
 
@@ -51,6 +57,7 @@ class Place:
     config: Config = field(default_factory=Config)
     hands: Hands = field(default_factory=Hands)
     opened: list[Broker] = field(default_factory=list)
+    owner: Owner | None = None
 
     def open(self) -> Broker:
         """The first one, or a new one on what the last one left."""
@@ -59,6 +66,9 @@ class Place:
                 self.opened.append(MemoryBroker(self.config, self.hands.times()))
             return self.opened[0]
         self.close()
+        if self.kind == "joined":
+            self.opened.append(self._join())
+            return self.opened[-1]
         config = FILES if self.kind == "embedded files" else self.config
         self.opened.append(EmbeddedBroker.open(str(self.folder), config, times=self.hands.times()))
         return self.opened[-1]
@@ -67,6 +77,27 @@ class Place:
         for broker in self.opened:
             broker.close()
         self.opened.clear()
+        if self.owner is not None:
+            self.owner.close()
+            self.owner = None
+
+    def _join(self) -> Broker:
+        """A new owner, and a client of it that knows no folder it could share with it."""
+        folder = str(self.folder / "journals")
+        self.owner = Owner.open(
+            OwnedPlace(
+                path=str(self.folder),
+                workspace_id="test",
+                token=TOKEN,
+                kind="embedded",
+                open_broker=lambda: EmbeddedBroker.open(
+                    folder, self.config, times=self.hands.times()
+                ),
+                config=self.config,
+            )
+        )
+        where = JournalAddress(address=self.owner.said.address, workspace_id="test", token=TOKEN)
+        return join_journals(where, self.config)
 
 
 def column(values: Iterable[int | None]) -> pa.RecordBatch:

@@ -185,7 +185,8 @@ def test_keys_and_timestamps_lie_beside_the_rows(place: Place) -> None:
     times = pa.array([5, None], pa.timestamp("ms", tz="UTC"))
     broker.append(J, column([1, 2]), keys=pa.array(["a", "b"]), timestamps=times)
 
-    stored = place.open().read(J, 0).stored()
+    broker = place.open()
+    stored = broker.read(J, 0).stored()
     assert stored["_mr_key"].to_pylist() == [b"a", b"b"]
     assert stored["_mr_timestamp"].cast(pa.int64()).to_pylist() == [5000, None]
     with pytest.raises(UserError, match="1 keys for 2 rows"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from tests.unit.test_docs import DEFAULTS, blocks, default_in_words
 
 PAGE = Path(__file__).parents[3] / "docs" / "journals.md"
 
 
-def test_the_example_runs() -> None:
-    (example,) = blocks(PAGE)
+@pytest.mark.parametrize("example", blocks(PAGE))
+def test_the_examples_run(example: str) -> None:
     exec(example, {})  # noqa: S102 - our own page
 
 
@@ -22,5 +23,5 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert {name: default_in_words(text) for name, text in shown} == {
         name: value
         for name, value in DEFAULTS.items()
-        if name.startswith(("journal_", "ledger_")) and name != "journal_move_out_max"
+        if name.startswith(("journal_", "ledger_", "owner_")) and name != "journal_move_out_max"
     }

@@ -1,0 +1,91 @@
+"""`millrace serve`: an owner of journals that does nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from millrace.errors import AlreadyOwned, UserError
+from millrace.transport.agent import leave, stop_on_signals
+from millrace.transport.journals import endpoint, kinds
+from millrace.transport.journals.owner import Owner, Place
+from millrace.workspace import open as open_workspace
+
+_TICK_S = 0.2
+
+
+@click.command()
+@click.argument("workspace", type=click.Path(file_okay=False))
+@click.option(
+    "--host",
+    help="Address to listen on: one of this host that the others reach, or 0.0.0.0. "
+    "Default: this host only.",
+)
+@click.option(
+    "--port",
+    default=0,
+    show_default="any free one",
+    help="Port to listen on; clients that do not see the folder find a fixed one again.",
+)
+@click.option(
+    "--broker",
+    default=kinds.EMBEDDED,
+    show_default=True,
+    help="What serves the journals: embedded, memory, or kafka://host:port.",
+)
+def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
+    """Serve the journals of WORKSPACE to everyone who opens it, until ended.
+
+    Without this the first process that uses the journals of a workspace owns them, and serves
+    others for as long as it runs. Run this to have an owner that stays: beside several
+    applications, or where Spark Connect is used, whose executors cannot reach its clients.
+
+    \b
+        host$    millrace serve /data/mill --host 10.0.0.5
+        driver$  python job.py      # millrace.open("/data/mill"): joins
+
+    The journals must lie on a local disk of this host. Others find the owner by the file
+    owner.json in the workspace, and show the workspace's token: its file `token`, which only its
+    user can read, or MILLRACE_TOKEN. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY make it answer over
+    TLS.
+
+    Nothing is lost when it is killed: start it again, and clients go on. Ctrl-C or SIGTERM ends
+    it.
+    """  # noqa: D301 - the backslash is click's
+    ws = open_workspace(workspace, broker=broker)
+    place = kinds.place_of(
+        ws.path,
+        workspace_id=ws.id,
+        token=ws.token,
+        kind=broker,
+        config=ws.config,
+        host=host,
+        port=port,
+    )
+    stop = stop_on_signals()
+    owner = _own(place)
+    said = owner.said
+    click.echo(
+        f"serving the journals of {place.path} at {said.address} (process {said.pid}, epoch "
+        f"{said.epoch}); Ctrl-C ends it"
+    )
+    sys.stdout.flush()
+    while not stop.wait(_TICK_S):
+        if owner.ended.is_set():
+            click.echo("error: the broker stopped writing; start again to recover", err=True)
+            sys.exit(1)
+    owner.close()
+    leave()
+
+
+def _own(place: Place) -> Owner:
+    try:
+        return Owner.open(place)
+    except AlreadyOwned as error:
+        found = endpoint.read(endpoint.store_of(place.path))
+        raise UserError(
+            f"the journals of {place.path} have an owner already\n"
+            f"  found: {found or 'its lock; it is beginning, or ending'}\n"
+            "  to fix: use that one, or end it first"
+        ) from error

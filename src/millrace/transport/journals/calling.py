@@ -1,0 +1,156 @@
+"""Calls to whoever owns the journals now: tried again when cut, as far as that is safe.
+
+Invariant: no call hangs, each has a deadline over all its tries. A call that may have been carried
+out, and would do more when asked twice, is not asked again: it is an `OwnerUnreachable` that says
+so. Once an owner has answered, one with a lower epoch is never gone back to.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, OwnerUnreachable
+from millrace.journal.values import SegmentFile
+from millrace.transport.journals.calls import CALLS
+from millrace.transport.journals.links import Cut, Link
+
+Answer = TypeVar("Answer")
+Connect = Callable[[float, int], Link]
+"""Finds the owner, before a deadline, with at least this epoch; or raises `OwnerUnreachable`."""
+
+
+class Caller:
+    """Makes calls through a link that it keeps until it breaks. May be used by many threads."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        config: Config,
+        *,
+        close: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self._connect = connect
+        self._close = close
+        self._sleep = sleep
+        self._now = now
+        self._epoch = 0
+        self._closed = False
+        self._kept: Link | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def call(self, name: str, args: Mapping[str, Any], *, wait_ms: int = 0) -> Any:  # noqa: ANN401
+        """Make a call; `wait_ms` is how long the owner is meant to wait with the answer."""
+        return self._try(
+            lambda link, left_ms: link.call(name, args, timeout_ms=left_ms + wait_ms),
+            again=CALLS[name].again(args),
+            doing=name,
+            extra_ms=wait_ms,
+        )
+
+    def store(self, path: str, file: SegmentFile) -> SegmentFile:
+        """Hand a file over. A copy that was not heard of is swept away by the owner some day."""
+        return self._try(
+            lambda link, left_ms: link.store(path, file, timeout_ms=left_ms),
+            again=True,
+            doing="store_file",
+        )
+
+    def shared_folder(self) -> str | None:
+        """The adoption folder, if the owner sees files that are written there from here."""
+        return self._try(
+            lambda link, _left_ms: link.shared_folder(), again=True, doing="adoption_folder"
+        )
+
+    def link(self) -> Link:
+        """The link in use; made now if there is none."""
+        return self._linked(self._now() + self.config.owner_call_ms_max / 1000)
+
+    def close(self) -> None:
+        """Make no more calls."""
+        with self._lock:
+            self._closed = True
+            link, self._kept = self._kept, None
+        if link is not None:
+            link.close()
+        self._close()
+
+    def _try(
+        self,
+        ask: Callable[[Link, int], Answer],
+        *,
+        again: bool,
+        doing: str,
+        extra_ms: int = 0,
+    ) -> Answer:
+        """Ask, and ask again when cut, waiting twice as long each time."""
+        deadline = self._now() + (self.config.owner_call_ms_max + extra_ms) / 1000
+        reason, may_be_done, tries = "", False, 0
+        for number in range(self.config.owner_retries_max + 1):
+            pause = self.config.owner_backoff_ms * 2 ** (number - 1) / 1000 if number else 0
+            if self._now() + pause >= deadline:
+                break
+            if number:
+                self._sleep(pause)
+            tries += 1
+            try:
+                link = self._linked(deadline)
+            except OwnerUnreachable as error:
+                reason = str(error)
+                continue
+            try:
+                return ask(link, int((deadline - self._now()) * 1000) - extra_ms)
+            except Cut as cut:
+                self._drop(link)
+                reason, may_be_done = str(cut), may_be_done or cut.may_be_done
+                if may_be_done and not again:
+                    break
+            except BrokerStopped as stopped:
+                self._drop(link)
+                reason, may_be_done = str(stopped), True
+                if not again or not link.is_superseded():
+                    raise
+        raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not again)
+
+    def _linked(self, deadline: float) -> Link:
+        if self._pid != os.getpid():
+            # Locks and connections do not survive a fork.
+            self._pid, self._lock, self._kept = os.getpid(), threading.Lock(), None
+        with self._lock:
+            if self._closed:
+                raise BrokerStopped("the journals were closed\n  to fix: open the workspace again")
+            if self._kept is None:
+                self._kept = self._connect(deadline, self._epoch)
+                self._epoch = max(self._epoch, self._kept.epoch)
+            return self._kept
+
+    def _drop(self, link: Link) -> None:
+        with self._lock:
+            if self._kept is not link:
+                return
+            self._kept = None
+        link.close()
+
+
+def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> OwnerUnreachable:
+    found = "\n    ".join(reason.splitlines()) or "no time was left"
+    doubt = (
+        "  the call may have been carried out: its answer is lost\n"
+        "  to fix: look what is there before you ask again; with a producer and a sequence a\n"
+        "  publish can be asked again by itself"
+        if may_be_done
+        else "  to fix: see that the owner runs and can be reached, or open the workspace where\n"
+        "  its journals lie; `millrace serve` is an owner that stays"
+    )
+    return OwnerUnreachable(
+        f"the owner of the journals does not answer: {doing}\n"
+        f"  found, after {tries} tries: {found}\n{doubt}"
+    )

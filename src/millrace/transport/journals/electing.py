@@ -1,0 +1,133 @@
+"""Who owns a workspace's journals: whoever opens them first, and after its death who comes next.
+
+Invariant: an owner is dead when its lock is free, and only then. Clients made by `join_journals`
+never become owners.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import AlreadyOwned, OwnerUnreachable, UserError
+from millrace.shuffle.store import LocalStore
+from millrace.transport.journals import endpoint
+from millrace.transport.journals.calling import Caller
+from millrace.transport.journals.endpoint import JournalAddress, OwnerEndpoint
+from millrace.transport.journals.joined import JoinedBroker
+from millrace.transport.journals.links import Cut, Flight, FlightLink, Link, Refused
+from millrace.transport.journals.owner import LocalLink, Owner, Place
+from millrace.transport.tls import trusted_roots
+
+_POLL_S: Final = 0.02
+
+
+class Joining:
+    """Finds the owner that others are."""
+
+    def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
+        self.flight = Flight(where, config, roots)
+        self._where = where
+        self._config = config
+
+    def connect(self, deadline: float, epoch_min: int) -> Link:
+        """The owner that answers now; `OwnerUnreachable` if none does."""
+        said = self._where.owner()
+        if said is not None and said.epoch >= epoch_min:
+            return self._reach(said.address, said, deadline, epoch_min)
+        if self._where.address is not None:
+            return self._reach(self._where.address, None, deadline, epoch_min)
+        found = "no owner" if said is None else f"only {said}, which was taken over"
+        raise OwnerUnreachable(f"{found} in {self._where.path}")
+
+    def _reach(
+        self, address: str, said: OwnerEndpoint | None, deadline: float, epoch_min: int
+    ) -> Link:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        timeout_ms = max(1, min(left_ms, self._config.owner_ping_ms_max))
+        try:
+            pong = self.flight.ping(address, timeout_ms=timeout_ms)
+        except Cut as cut:
+            raise OwnerUnreachable(f"{said or address}: {cut}") from cut
+        except Refused as refused:
+            raise UserError(
+                f"the owner at {address} refuses this workspace's token\n"
+                "  to fix: open the workspace as the user who owns it, or put its token into\n"
+                "  MILLRACE_TOKEN"
+            ) from refused
+        if said is not None and pong.instance != said.instance:
+            raise OwnerUnreachable(f"another owner than {said} answers there")
+        if pong.epoch < epoch_min:
+            raise OwnerUnreachable(
+                f"the owner at {address} has epoch {pong.epoch} and was taken over"
+            )
+        return FlightLink(self.flight, address, pong)
+
+
+class Election:
+    """Owns a workspace's journals if nobody does, else joins who does."""
+
+    def __init__(self, place: Place, roots: bytes | None = None) -> None:
+        self._place = place
+        self._store = LocalStore(place.path)
+        where = JournalAddress(path=place.path, token=place.token, workspace_id=place.workspace_id)
+        self.joining = Joining(where, place.config, roots)
+
+    def connect(self, deadline: float, epoch_min: int) -> Link:
+        """Own or join; wait for an owner that is just beginning, or ending."""
+        until = min(deadline, time.monotonic() + self._place.config.owner_start_ms_max / 1000)
+        while True:
+            try:
+                return LocalLink(Owner.open(self._place))
+            except AlreadyOwned:
+                try:
+                    link = self.joining.connect(until, epoch_min)
+                except OwnerUnreachable as error:
+                    if time.monotonic() >= until:
+                        raise self._hangs(str(error)) from error
+                else:
+                    self._check_kind(endpoint.read(self._store))
+                    return link
+            time.sleep(_POLL_S)
+
+    def _check_kind(self, said: OwnerEndpoint | None) -> None:
+        if said is not None and said.broker != self._place.kind:
+            raise UserError(
+                f"the journals of {self._place.path} are served by {said.broker}, not by "
+                f"{self._place.kind}\n  found: {said}\n"
+                f"  to fix: open it with broker={said.broker!r}, or end that process"
+            )
+
+    def _hangs(self, reason: str) -> OwnerUnreachable:
+        return OwnerUnreachable(
+            f"another process holds the journals of {self._place.path} and does not answer\n"
+            f"  found: {reason}\n  to fix: wait for it, or end it; the next one takes over"
+        )
+
+
+def own_or_join(place: Place) -> JoinedBroker:
+    """The journals of a workspace, to be owned or joined at the first call."""
+    election = Election(place, trusted_roots(os.environ))
+    flight = election.joining.flight
+    return JoinedBroker(Caller(election.connect, place.config, close=flight.close))
+
+
+def join_journals(
+    where: JournalAddress,
+    config: Config | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JoinedBroker:
+    """Join the owner of a workspace's journals, from wherever this runs; never become it.
+
+    Args:
+        where: made by `Workspace.journal_address()`; small, and can be pickled.
+        config: limits to use instead of the defaults.
+        sleep: how to wait between tries.
+    """
+    limits = config or Config()
+    joining = Joining(where, limits, trusted_roots(os.environ))
+    return JoinedBroker(Caller(joining.connect, limits, close=joining.flight.close, sleep=sleep))

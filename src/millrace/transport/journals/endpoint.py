@@ -1,0 +1,107 @@
+"""Where the owner of a workspace's journals answers: the file it leaves, and what tasks carry.
+
+Invariant: the file is only a hint. An owner proves by its answer that it is the one; that it is
+dead is known by its lock, and never by its process number, which may be another's by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from millrace.errors import MillraceError
+from millrace.shuffle.store import LocalStore
+from millrace.transport.identity import WORKSPACE_FILE
+
+OWNER_FILE: Final = "owner.json"
+LOCK_FILE: Final = "owner.lock"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerEndpoint:
+    """Where an owner answers; `instance` is its own and no other's, a higher epoch is younger."""
+
+    address: str
+    epoch: int
+    instance: str
+    pid: int
+    host: str
+    broker: str
+    """What serves the journals: "embedded", "memory" or where a Kafka is."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, at {self.address}"
+
+
+def store_of(workspace: str) -> LocalStore:
+    """The folder of a workspace, as users name it."""
+    return LocalStore(os.path.abspath(os.path.expanduser(workspace)))
+
+
+def write(store: LocalStore, said: OwnerEndpoint) -> None:
+    """Say where the owner answers, in place of whatever an earlier one said."""
+    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(said)}).encode())
+
+
+def read(store: LocalStore) -> OwnerEndpoint | None:
+    """Where an owner said it answers; None if none did, or in a way not understood here."""
+    data = store.read(OWNER_FILE)
+    try:
+        document = json.loads(data or b"")
+        if document["version"] != VERSION:
+            return None
+        return OwnerEndpoint(
+            address=str(document["address"]),
+            epoch=int(document["epoch"]),
+            instance=str(document["instance"]),
+            pid=int(document["pid"]),
+            host=str(document["host"]),
+            broker=str(document["broker"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def remove(store: LocalStore, instance: str) -> None:
+    """Take back what this instance said; called while it still holds the lock."""
+    found = read(store)
+    if found is not None and found.instance == instance:
+        store.remove_file(OWNER_FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalAddress:
+    """How to reach the journals of a workspace from anywhere; small, and can be pickled.
+
+    Where the workspace's folder can be seen, its owner's file says where to go, also after another
+    process took over. Elsewhere the address that was known when this was made has to do.
+    """
+
+    token: str = field(repr=False)
+    path: str | None = None
+    """The workspace's folder."""
+    address: str | None = None
+    """Where the owner answered."""
+    workspace_id: str | None = None
+
+    def owner(self) -> OwnerEndpoint | None:
+        """What the owner's file says, if the folder can be seen here."""
+        if self.path is None:
+            return None
+        store = LocalStore(self.path)
+        try:
+            if self.workspace_id not in (None, _id(store)):
+                return None
+            return read(store)
+        except MillraceError:
+            return None
+
+
+def _id(store: LocalStore) -> str | None:
+    try:
+        return str(json.loads(store.read(WORKSPACE_FILE) or b"")["id"])
+    except (ValueError, KeyError, TypeError):
+        return None

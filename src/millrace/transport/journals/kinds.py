@@ -1,0 +1,87 @@
+"""What can serve a workspace's journals, by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.contract import Broker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.memory import MemoryBroker
+from millrace.transport.journals.owner import Place
+from millrace.transport.launch import own_host
+from millrace.transport.tls import own_certificate
+
+EMBEDDED: Final = "embedded"
+MEMORY: Final = "memory"
+KAFKA: Final = "kafka://"
+FOLDER: Final = "journals"
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
+
+
+def check_kind(kind: str) -> str:
+    """Refuse what names no broker."""
+    if kind in (EMBEDDED, MEMORY) or (kind.startswith(KAFKA) and len(kind) > len(KAFKA)):
+        return kind
+    raise UserError(
+        f"unknown broker {kind!r}\n"
+        f"  to fix: give {EMBEDDED!r} (in the workspace's folder), {MEMORY!r} (kept nowhere) or "
+        f"'{KAFKA}host:port'"
+    )
+
+
+def opener(kind: str, path: str, config: Config) -> Callable[[], Broker]:
+    """How to open the broker of a workspace."""
+    folder = os.path.join(path, FOLDER)
+    if check_kind(kind) == EMBEDDED:
+        return lambda: EmbeddedBroker.open(folder, config)
+    if kind == MEMORY:
+        return lambda: MemoryBroker(config)
+
+    def open_kafka() -> Broker:
+        try:
+            kafka = importlib.import_module("millrace.journal.kafka.broker")
+        except ImportError as error:
+            raise UserError(
+                f"broker {kind!r} needs a Kafka client: {error}\n"
+                "  to fix: install confluent-kafka, or use another broker"
+            ) from error
+        broker: Broker = kafka.KafkaBroker.open(kind, folder, config)
+        return broker
+
+    return open_kafka
+
+
+def place_of(
+    path: str,
+    *,
+    workspace_id: str,
+    token: str,
+    kind: str,
+    config: Config,
+    loopback: bool = True,
+    host: str | None = None,
+    port: int = 0,
+) -> Place:
+    """A workspace whose journals are to be owned.
+
+    `host` is listened on; by default this host's own address, or loopback. Others are told an
+    address of this host also where all of them are listened on.
+    """
+    told = host if host and host not in _EVERYWHERE else None
+    return Place(
+        path=path,
+        workspace_id=workspace_id,
+        token=token,
+        kind=check_kind(kind),
+        open_broker=opener(kind, path, config),
+        config=config,
+        host=told or own_host(os.environ, loopback=loopback and host is None),
+        listen=host,
+        port=port,
+        certificate=own_certificate(os.environ),
+    )

@@ -1,0 +1,239 @@
+"""Single calls to an owner of journals over Arrow Flight, with token and deadline, tried once.
+
+Invariant: an error that the owner sent is raised as the same kind of `MillraceError`; whatever else
+goes wrong is a `Cut`, which knows whether the call may have been carried out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import xxhash
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, UserError
+from millrace.journal.values import SegmentFile
+from millrace.transport import wire
+from millrace.transport.journals.calls import CALLS, FILE, UPLOAD
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.server import CHUNKS, ENDING, PING, PROTOCOL, WORKSPACE_HEADER
+from millrace.transport.journals.shapes import Parts, seal, unseal
+from millrace.transport.pool import Pool
+
+# What gRPC says when it could not even connect: nothing was sent then.
+_NOT_CONNECTED: Final = "failed to connect"
+
+
+class Cut(Exception):
+    """The owner did not answer, or stopped in the middle."""
+
+    def __init__(self, reason: str, *, may_be_done: bool) -> None:
+        super().__init__(reason)
+        self.may_be_done = may_be_done
+
+
+class Refused(Exception):
+    """Whoever answers there does not serve this workspace for this token."""
+
+
+class Link(Protocol):
+    """A way to one owner."""
+
+    epoch: int
+    address: str
+
+    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+        """Make a call and return its answer."""
+
+    def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
+        """Hand a file of this process's over, to be adopted; return it as the owner has it."""
+
+    def shared_folder(self) -> str | None:
+        """The adoption folder, if files that are written here are there for the owner, too."""
+
+    def is_superseded(self) -> bool:
+        """Whether another owner with a higher epoch is known."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    """Who answered."""
+
+    workspace_id: str
+    epoch: int
+    instance: str
+
+
+class Flight:
+    """Connections to owners on behalf of whoever holds a token."""
+
+    def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
+        self.where = where
+        self.config = config
+        self.pool = Pool(config.connections_max, roots)
+        self._headers = [(wire.TOKEN_HEADER.encode(), f"Bearer {where.token}".encode())]
+        if where.workspace_id is not None:
+            self._headers.append((WORKSPACE_HEADER.encode(), where.workspace_id.encode()))
+
+    def ping(self, address: str, *, timeout_ms: int) -> Pong:
+        """Ask who answers there."""
+        answer = self.ask(address, PING, b"", timeout_ms=timeout_ms).to_pybytes()
+        try:
+            found = json.loads(answer)
+            if found["protocol"] != PROTOCOL:
+                raise UserError(
+                    f"the owner at {address} speaks protocol {found['protocol']}, this Millrace "
+                    f"{PROTOCOL}\n  found: Millrace {found['version']}\n"
+                    "  to fix: run the same version of Millrace everywhere"
+                )
+            return Pong(
+                workspace_id=str(found["workspace"]),
+                epoch=int(found["epoch"]),
+                instance=str(found["instance"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise Cut(f"{address} answers in a way not understood", may_be_done=False) from error
+
+    def ask(self, address: str, action: str, body: bytes, *, timeout_ms: int) -> pa.Buffer:
+        """Put one question and return the answer."""
+        with self._connection(address) as client:
+            (answer,) = client.do_action(fl.Action(action, body), self._options(timeout_ms))
+            return answer.body
+
+    def send(
+        self, address: str, command: bytes, chunks: Iterator[pa.RecordBatch], *, timeout_ms: int
+    ) -> pa.Buffer:
+        """Send a stream and return the answer."""
+        descriptor = fl.FlightDescriptor.for_command(command)
+        with self._connection(address) as client:
+            writer, answers = client.do_put(descriptor, CHUNKS, self._options(timeout_ms))
+            with writer:
+                for chunk in chunks:
+                    writer.write_batch(chunk)
+                writer.done_writing()
+                answer = answers.read()
+            if answer is None:
+                raise Cut("the stream ended early", may_be_done=True)
+            return answer
+
+    def close(self) -> None:
+        """Close connections."""
+        self.pool.close()
+
+    def _options(self, timeout_ms: int) -> fl.FlightCallOptions:
+        return fl.FlightCallOptions(timeout=max(1, timeout_ms) / 1000, headers=self._headers)
+
+    @contextmanager
+    def _connection(self, address: str) -> Iterator[fl.FlightClient]:
+        try:
+            with self.pool.connection(address) as client:
+                yield client
+        except fl.FlightUnauthenticatedError as error:
+            raise Refused(f"{address} does not serve this workspace for this token") from error
+        except (pa.ArrowException, OSError) as error:
+            self.pool.drop(address)
+            text = str(error)
+            unsent = isinstance(error, fl.FlightUnavailableError) and (
+                _NOT_CONNECTED in text or ENDING in text
+            )
+            raise Cut(_short(text), may_be_done=not unsent) from error
+
+
+class FlightLink:
+    """The way to an owner in another process, or in this one."""
+
+    def __init__(self, flight: Flight, address: str, pong: Pong) -> None:
+        self.epoch = pong.epoch
+        self.instance = pong.instance
+        self._flight = flight
+        self.address = address
+        self._folder: tuple[str | None] | None = None
+
+    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+        """See `Link.call`."""
+        call, parts = CALLS[name], Parts()
+        given = {key: shape.put(args[key], parts) for key, shape in call.takes.items()}
+        body = seal(given, parts)
+        most = self._flight.config.owner_request_bytes_max
+        if len(body) > most:
+            raise UserError(
+                f"a call of {len(body)} bytes is too large\n"
+                f"  limit: {most} (owner_request_bytes_max)\n"
+                "  to fix: send it in pieces, or store files and adopt them"
+            )
+        slowest_ms = len(body) * 1000 // self._flight.config.fetch_bytes_per_s_min
+        answer = self._flight.ask(self.address, name, body, timeout_ms=timeout_ms + slowest_ms)
+        found, parts = _opened(answer)
+        return call.answers.take(found, parts)
+
+    def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
+        """See `Link.store`."""
+        with pa.memory_map(path) as source:
+            data = source.read_buffer()
+            parts = Parts()
+            checksum = xxhash.xxh3_64_hexdigest(data)
+            command = seal(UPLOAD.put((file, checksum), parts), parts)
+            slowest_ms = data.size * 1000 // self._flight.config.fetch_bytes_per_s_min
+            chunks = _chunks(data, self._flight.config.fetch_chunk_bytes)
+            answer = self._flight.send(
+                self.address, command, chunks, timeout_ms=timeout_ms + slowest_ms
+            )
+        found, parts = _opened(answer)
+        stored: SegmentFile = FILE.take(found, parts)
+        return stored
+
+    def shared_folder(self) -> str | None:
+        """See `Link.shared_folder`."""
+        if self._folder is None:
+            self._folder = (self._find_shared_folder(),)
+        return self._folder[0]
+
+    def is_superseded(self) -> bool:
+        """See `Link.is_superseded`."""
+        said = self._flight.where.owner()
+        return said is not None and said.epoch > self.epoch
+
+    def close(self) -> None:
+        """See `Link.close`: the connection is the flight's."""
+
+    def _find_shared_folder(self) -> str | None:
+        """Only a folder below the one in which this very owner left its file is surely the same."""
+        said, path = self._flight.where.owner(), self._flight.where.path
+        if said is None or path is None or said.instance != self.instance:
+            return None
+        timeout_ms = self._flight.config.owner_call_ms_max
+        folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
+        below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
+        return folder if below and os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def _opened(answer: pa.Buffer) -> tuple[Any, Parts]:
+    """What was found; an error that was sent is raised."""
+    document, parts = unseal(answer)
+    if "error" in document:
+        raise wire.decode_error(document["error"].encode()) or BrokerStopped(document["error"])
+    return document["found"], parts
+
+
+def _chunks(data: pa.Buffer, size: int) -> Iterator[pa.RecordBatch]:
+    for at in range(0, data.size, size):
+        piece = data.slice(at, min(size, data.size - at))
+        offsets = pa.py_buffer(array("q", [0, piece.size]))
+        column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, piece])
+        yield pa.RecordBatch.from_arrays([column], schema=CHUNKS)
+
+
+def _short(text: str) -> str:
+    """What an error says, without Flight's account of its own insides."""
+    return text.split(". Detail:", 1)[0].split(" gRPC client debug", 1)[0][:300]

@@ -1,0 +1,298 @@
+"""The owner of a workspace's journals: it holds them, serves them, and says where.
+
+Invariant: one process at a time is the owner, which a lock decides that dies with its process. It
+says where it answers only once it does, and takes that back before it lets go.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, MillraceError, UserError
+from millrace.faults import fault
+from millrace.journal.contract import Broker
+from millrace.journal.embedded import opening
+from millrace.journal.values import SegmentFile
+from millrace.shuffle.store import LocalStore, storage_errors, sync_file
+from millrace.transport.journals import endpoint
+from millrace.transport.journals.calls import CALLS
+from millrace.transport.journals.endpoint import OwnerEndpoint
+from millrace.transport.journals.links import Cut
+from millrace.transport.journals.server import Identity, OwnerServer
+from millrace.transport.launch import LOOPBACK
+from millrace.transport.tls import Certificate
+
+_TICKS_PER_IDLE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A workspace whose journals are to be owned, and how to serve them."""
+
+    path: str
+    workspace_id: str
+    token: str = field(repr=False)
+    kind: str
+    """What serves the journals, as it is told to others."""
+    open_broker: Callable[[], Broker]
+    config: Config
+    host: str = LOOPBACK
+    """The address that others are told, and that is listened on unless `listen` says otherwise."""
+    listen: str | None = None
+    port: int = 0
+    certificate: Certificate | None = None
+
+
+class Owner:
+    """Holds and serves the journals of a workspace. Made by `Owner.open`."""
+
+    def __init__(self, place: Place, broker: Broker, lock: int) -> None:
+        """Use `Owner.open`."""
+        self.place = place
+        self.broker = broker
+        self.epoch = int(getattr(broker, "epoch", None) or time.time_ns() // 1_000_000)
+        self.pid = os.getpid()
+        self.ended = threading.Event()
+        """Set when it no longer owns: closed, or its broker writes no more."""
+        self._lock = lock
+        self._ending = threading.Lock()
+        self._stop = threading.Event()
+        identity = Identity(
+            workspace_id=place.workspace_id,
+            epoch=self.epoch,
+            instance=secrets.token_hex(16),
+            token=place.token,
+        )
+        self.server = _listen(place, broker, identity, self._stop.set)
+        self.said = OwnerEndpoint(
+            address=_address(place, place.host, self.server.port),
+            epoch=self.epoch,
+            instance=identity.instance,
+            pid=self.pid,
+            host=socket.gethostname(),
+            broker=place.kind,
+        )
+
+    @classmethod
+    def open(cls, place: Place) -> Self:
+        """Become the owner; `AlreadyOwned` while another process, or this one, is."""
+        store = LocalStore(place.path)
+        with storage_errors(f"locking {store.path(endpoint.LOCK_FILE)}"):
+            lock = opening.lock(store.path(endpoint.LOCK_FILE))
+        broker: Broker | None = None
+        try:
+            broker = place.open_broker()
+            owner = cls(place, broker, lock)
+        except BaseException:
+            if broker is not None:
+                broker.close()
+            os.close(lock)
+            raise
+        try:
+            fault("owner.open.before_endpoint")
+            endpoint.write(store, owner.said)
+            fault("owner.open.after_endpoint")
+            _owners.add(owner)
+            keeper = threading.Thread(target=owner._keep, name="millrace-owner", daemon=True)
+            keeper.start()
+        except BaseException:
+            owner.close()
+            raise
+        return owner
+
+    def close(self) -> None:
+        """Let calls that are on their way finish, then let go."""
+        if self.pid != os.getpid():
+            return
+        with self._ending:
+            if self.ended.is_set():
+                return
+            self._stop.set()
+            wait_ms = self.place.config.owner_stop_ms_max
+            try:
+                self.server.end_calls(wait_ms)
+                with contextlib.suppress(MillraceError):
+                    endpoint.remove(LocalStore(self.place.path), self.said.instance)
+                # Wakes those who wait for rows.
+                self.broker.close()
+                _shut(self.server, wait_ms)
+            finally:
+                os.close(self._lock)
+                self.ended.set()
+                _owners.discard(self)
+
+    def on_stopped(self) -> None:
+        """The broker writes no more: let go, so that the journals can be opened again."""
+        self._stop.set()
+
+    def forget(self) -> None:
+        """In a forked process: hold the locks no longer than the owner itself does."""
+        os.close(self._lock)
+        let_go = getattr(self.broker, "let_go", None)
+        if let_go is not None:
+            let_go()
+
+    def _keep(self) -> None:
+        """Tidy in idle moments, and end when the broker has stopped."""
+        idle_s = self.place.config.owner_idle_ms / 1000
+        most_s = self.place.config.owner_tidy_ms_max / 1000
+        tidied_at = time.monotonic()
+        while not self._stop.wait(idle_s / _TICKS_PER_IDLE):
+            now, written_at = time.monotonic(), self.server.written_at
+            is_idle = now - written_at >= idle_s
+            if written_at > tidied_at and (is_idle or now - tidied_at >= most_s):
+                tidied_at = now
+                self._tidy()
+        self.close()
+
+    def _tidy(self) -> None:
+        try:
+            self.broker.tidy()
+        except BrokerStopped:
+            self._stop.set()
+        except MillraceError:
+            return  # A full disk, say: what could not be done now is done another time.
+
+
+class LocalLink:
+    """The way to an owner in this process: calls go straight to its broker.
+
+    What is written is written by other threads than the main one: Ctrl-C there would else reach
+    into a commit and stop the broker for everyone.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self.epoch = owner.epoch
+        self.address = owner.said.address
+        self.owner = owner
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
+
+    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
+        """See `Link.call`."""
+        self._check()
+        ask = getattr(self.owner.broker, name)
+        try:
+            if not CALLS[name].writes:
+                return ask(**args)
+            self.owner.server.written_at = time.monotonic()
+            if threading.current_thread() is not threading.main_thread():
+                return ask(**args)
+            return self._writer.submit(ask, **args).result()
+        except BrokerStopped:
+            self.owner.on_stopped()
+            raise
+
+    def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:  # noqa: ARG002
+        """See `Link.store`: for a file that was written when the owner was another process."""
+        self._check()
+        there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
+        with storage_errors(f"writing {there}"):
+            shutil.copyfile(path, there)
+            sync_file(there)
+        return replace(file, path=there)
+
+    def shared_folder(self) -> str | None:
+        """See `Link.shared_folder`."""
+        self._check()
+        return self.owner.broker.adoption_folder()
+
+    def is_superseded(self) -> bool:
+        """See `Link.is_superseded`."""
+        said = endpoint.read(LocalStore(self.owner.place.path))
+        return said is not None and said.epoch > self.epoch
+
+    def close(self) -> None:
+        """See `Link.close`: ends the owner."""
+        self._writer.shutdown(wait=False)
+        self.owner.close()
+
+    def _check(self) -> None:
+        if self.owner.ended.is_set() or self.owner.pid != os.getpid():
+            raise Cut("the owner in this process has ended", may_be_done=False)
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for owner in list(_owners):
+        owner.close()
+
+
+def _forget_all() -> None:
+    for owner in list(_owners):
+        owner.forget()
+    _owners.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _listen(
+    place: Place, broker: Broker, identity: Identity, stopped: Callable[[], None]
+) -> OwnerServer:
+    where = place.listen or place.host
+    _check_port_is_free(where, place.port)
+    try:
+        return OwnerServer(
+            _address(place, where, place.port),
+            broker,
+            identity=identity,
+            config=place.config,
+            certificate=place.certificate,
+            stopped=stopped,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"the owner cannot listen on {where}:{place.port}: {error}\n"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host) and a free port"
+        ) from error
+
+
+def _check_port_is_free(host: str, port: int) -> None:
+    """Flight would share a taken port with whoever has it, and calls would go to either."""
+    if port == 0:
+        return
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # A port that an owner left a moment ago counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UserError(
+                f"the owner cannot listen on {host}:{port}: {error}\n"
+                "  to fix: choose another port, or none for any free one"
+            ) from error
+
+
+def _address(place: Place, host: str, port: int) -> str:
+    scheme = "grpc" if place.certificate is None else "grpc+tls"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _shut(server: OwnerServer, wait_ms: int) -> None:
+    """Let calls on their way end, for a while."""
+    ending = threading.Thread(target=server.shutdown, name="millrace-owner-end", daemon=True)
+    try:
+        ending.start()
+    except RuntimeError:  # The interpreter is ending and starts no more threads.
+        server.shutdown()
+        return
+    ending.join(wait_ms / 1000)
