@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from millrace.pipeline.hops import Hop
 from millrace.pipeline.model import OnChange
 from millrace.text import counted
 
-RECORDED: Final = "description"
+RECORDED: Final = "described"
 """Where the event of a start holds a job's description."""
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
 _FIXED: Final = ("columns", "reads", "kind", "large")
@@ -147,7 +147,7 @@ def compare(before: Sequence[Description], after: Description) -> Changes:
     changed = _that_matter(after, [change for change in found if change is not None], affected)
     return Changes(
         job=after.job,
-        changed=changed,
+        changed=(*changed, *_unexplained(after, changed, affected)),
         added=tuple(name for name in new if name not in last),
         removed=tuple(name for name in last if name not in new),
         affected=affected,
@@ -190,8 +190,6 @@ def told(
             f"  {_named(change)} changed: {_worded(word, *pair)}"
             for word, pair in change.what.items()
         ]
-    if not changes.changed:
-        lines.append("  what feeds its steps changed while they were left out")
     lines += [f"  added: {', '.join(changes.added)}"] if changes.added else []
     lines += [f"  removed: {', '.join(changes.removed)}"] if changes.removed else []
     lines += [f"  would be done again: {_done(name, rows, calls)}" for name in changes.affected]
@@ -312,6 +310,19 @@ def _that_matter(
     return tuple(change for change in changes if change.name in wanted)
 
 
+def _unexplained(
+    after: Description, changes: Sequence[Change], affected: Sequence[str]
+) -> Iterator[Change]:
+    """What is affected only because something before it changed while it was left out."""
+    reached = {change.name for change in changes}
+    for part in after.parts:
+        if part.name in reached or reached & set(part.inputs):
+            reached.add(part.name)
+        elif part.name in affected:
+            reached.add(part.name)
+            yield Change(name=part.name, kind=part.kind, what={"left out": ("", "")})
+
+
 def _is_stuck(old: Described, new: Described) -> bool:
     change = _change(old, new)
     words = set() if change is None else set(change.what) & set(_FIXED)
@@ -323,8 +334,10 @@ def _named(change: Change) -> str:
 
 
 def _worded(word: str, was: str, now: str) -> str:
-    if word == "function" or not (was or now):
-        return "its function" if word == "function" else word
+    if word == "left out":
+        return "what feeds it, while it was left out"
+    if word == "function":
+        return "its function"
     if max(len(was), len(now)) > _SHOWN_MAX or word in ("query", "files"):
         return f"its {word}"
     return f"{_WORDS.get(word, f'its {word}')}, was {was or 'none'}, is {now or 'none'}"

@@ -149,6 +149,10 @@ def test_a_step_that_comes_back_is_compared_with_what_it_was_when_it_last_ran() 
     assert not compare(runs[:2], written())
     found = compare(runs, written(function=other))
     assert found.affected == ("bad",)
+    with pytest.raises(
+        JobChanged, match="step 'bad' changed: what feeds it, while it was left out"
+    ):
+        decide(found, "fail", rows=ROWS)
     assert compare([*runs, written(function=other)], written(function=other)) == Changes(
         job="captions"
     )
@@ -271,7 +275,7 @@ def test_a_description_survives_its_journal() -> None:
 
 
 def _recorded(description: Description) -> dict[str, Any]:
-    found = json.loads(json.dumps({"description": description.to_json(), "who": "somebody"}))
+    found = json.loads(json.dumps({"described": description.to_json(), "who": "somebody"}))
     assert isinstance(found, dict)
     return found
 

@@ -1,0 +1,68 @@
+"""What a job asks of its workspace: columns of DataFrames and journals, a run, its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millrace.pipeline.changes import compare, descriptions
+from millrace.pipeline.explain import Done, explain
+from millrace.pipeline.history import History
+from millrace.pipeline.hops import runs_journal
+from millrace.pipeline.job import Job, Until
+from millrace.pipeline.model import OnChange
+from millrace.pipeline.report import JobReport
+from millrace.pipeline.resetting import reset_step
+from millrace.pipeline.status import JobStatus, job_status
+from millrace.spark.taken_in import frame_scan
+from millrace.transport.journals.endpoint import JournalAddress
+
+if TYPE_CHECKING:
+    from millrace.spark.job_run import HasJournals
+
+
+class JobPlace:
+    """A workspace as its jobs see it."""
+
+    def __init__(self, workspace: HasJournals) -> None:
+        self.workspace = workspace
+        self.config = workspace.config
+
+    def frame_schema(self, given: object) -> pa.Schema | None:
+        """Columns of a Spark DataFrame; None if it is none."""
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - only for what is no file or dataset
+
+        return frame_scan(given, None).whole if isinstance(given, DataFrame) else None
+
+    def journals(self, prefix: str) -> Mapping[str, pa.Schema]:
+        """The journals under a prefix, and their columns."""
+        return {info.name: info.schema for info in self.workspace.journals.list(prefix)}
+
+    def explain(self, job: Job) -> str:
+        """What a job would do, and what of it is done."""
+        broker = self.workspace.journals
+        done = changes = None
+        if broker.list(runs_journal(job.name)):
+            history = History.open(broker, job.name)
+            changes = compare(descriptions(history.events), job.description())
+            done = {
+                step.name: Done(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
+                for step in job_status(broker, job.name).steps
+            }
+        return explain(job.name, job.nodes, job.hops, done=done, changes=changes)
+
+    def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
+        """Run a job on Spark."""
+        from millrace.spark.job_run import run_job  # noqa: PLC0415 - describing needs no runner
+
+        return run_job(self.workspace, job, until=until, on_change=on_change)
+
+    def status(self, job: Job) -> JobStatus:
+        """How far a job is."""
+        return job_status(self.workspace.journals, job.name)
+
+    def reset(self, job: Job, step: str) -> tuple[str, ...]:
+        """Set a step back, and what depends on it."""
+        return reset_step(self.workspace.journals, job.name, step)
