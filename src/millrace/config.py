@@ -209,6 +209,20 @@ class Config:
     """The longest such wait."""
     job_stuck_calls_max: int = 2
     """How many calls that ran into their time limit a worker leaves behind before it ends."""
+    job_watch_ms: int = 200
+    """How often a run looks how far it is."""
+    job_sample_ms: int = 1_000
+    """How often a run notes how far it is, for its report."""
+    job_samples_max: int = 1_200
+    """How many such notes are kept; of more, every other one goes."""
+    job_stop_ms_max: int = 30_000
+    """How long an ending run waits for its workers before it has Spark end them."""
+    job_waves_max: int = 8
+    """Workers of one kind are started by at most this many Spark jobs at a time."""
+    job_failures_max: int = 4
+    """How often in a row Spark may fail to run the same workers to their end."""
+    job_truncate_ms: int = 10_000
+    """How often a run removes rows of cheap steps that everybody has read."""
     job_expensive_rows: int = 16
     """Rows that an expensive step takes at a time, unless it says otherwise: so many may be in
     doubt after a crash."""

@@ -15,7 +15,8 @@ MillraceError
 │   └── Corrupt              bytes are there, and they are not the ones that were written
 ├── StorageError             the disk said no: full, not permitted, vanished
 ├── TaskFailed               a Spark task raised; the text carries where and what
-│   └── FunctionFailed       a function of yours raised; the text carries its traceback
+│   ├── FunctionFailed       a function of yours raised; the text carries its traceback
+│   └── StepFailed           a step of a job gave up; the text says why and what to do
 ├── Conflict                 somebody else was first: what was expected is not what was found
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
@@ -103,6 +104,10 @@ class TaskFailed(MillraceError):
 
 class FunctionFailed(TaskFailed):
     """A function of the user's raised."""
+
+
+class StepFailed(TaskFailed):
+    """A step of a job gave up."""
 
 
 class Conflict(MillraceError):

@@ -29,6 +29,8 @@ class Counts:
     calls: Totals | None = None
     dead_letters: int = 0
     units: int = 0
+    waiting: int = 0
+    """Of the backlog, the rows that a run wants to be done: all but those that came later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Counting:
     outline: Outline
     removed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """For each journal's id, up to where it was truncated, and how many rows lay below."""
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """Where a run that does not wait for more rows ends, in journals that go on growing."""
     _files: dict[str, _Read] = field(default_factory=dict)
 
     def note(self, events: Sequence[Event]) -> None:
@@ -103,11 +107,13 @@ class Counting:
     ) -> Counts:
         job = self.outline.job
         units = units_of(part, journals)
-        done = backlog = 0
+        done = backlog = waiting = 0
         for info in units:
-            waiting = at[group_of(self.outline, part), info.name].backlog
-            done += max(0, self._rows(at[self._nobody, info.name], info) - waiting)
-            backlog += waiting
+            position = at[group_of(self.outline, part), info.name]
+            done += max(0, self._rows(at[self._nobody, info.name], info) - position.backlog)
+            backlog += position.backlog
+            if (position.committed or 0) < self.ends.get(info.name, position.end):
+                waiting += position.backlog
         prefix = output_of(self.outline, part)
         if prefix is None:
             out = self._rows_in_files(part, journals)
@@ -130,6 +136,7 @@ class Counting:
             calls=_sum(totals) if part.expensive else None,
             dead_letters=sum(found.backlog for found in letters if found is not None),
             units=len(units),
+            waiting=waiting,
         )
 
     def _rows(self, position: Position, info: JournalInfo) -> int:

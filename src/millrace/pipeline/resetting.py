@@ -111,6 +111,8 @@ def _remove(broker: Broker, outline: Outline, part: Part) -> None:
     """Remove everything of a part but its inputs, and let its group begin again."""
     journals = journals_of(broker, outline)
     for info in units_of(part, journals):
+        # A worker that wakes up late publishes nothing from now on.
+        broker.fence(hops.unit_lease(outline.job, part.name, info.id))
         start = broker.start_offset(info.name)
         group = group_of(outline, part)
         if broker.committed(group, info.name) is not None:

@@ -47,6 +47,8 @@ class Settings:
     scratch: str
     until_end: Mapping[str, int] | None = None
     """Journals that are read no further than to these offsets."""
+    only: frozenset[str] | None = None
+    """The hops it may work on; all by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +181,14 @@ class Worker:
                 out |= {unit for unit in self._units if unit.hop == event.step}
         return out
 
-    def _ranked(self) -> list[Unit]:
+    def _ranked(self, keeper: Keeper) -> list[Unit]:
         units = list(self._units)
         wanted = [(self._steps.hops[unit.hop].group, unit.journal) for unit in units]
         positions = patiently(lambda: self._broker.positions(wanted), self._config)
         leases = patiently(lambda: self._broker.leases(f"{hops.ROOT}/{self._job}"), self._config)
         held = {lease.name for lease in leases}
+        if hops.run_lease(self._job) not in held:
+            keeper.look()  # Who has nothing to do is told at once that the run is over.
         places = []
         for unit, position in zip(units, positions, strict=True):
             rows, end = position.backlog, (self._settings.until_end or {}).get(unit.journal)
@@ -198,7 +202,7 @@ class Worker:
                     waited_ms=self._waited_ms(unit, position.committed, rows),
                 )
             )
-        return choosing.rank(
+        ranked = choosing.rank(
             self._steps,
             places,
             self._limits,
@@ -206,6 +210,8 @@ class Worker:
             warm=self._warm_hop(),
             row_bytes=self._tally.row_bytes,
         )
+        only = self._settings.only
+        return ranked if only is None else [unit for unit in ranked if unit.hop in only]
 
     def _waited_ms(self, unit: Unit, committed: int | None, rows: int) -> int:
         """How long rows have been seen to wait at this offset."""
@@ -227,7 +233,9 @@ class Worker:
     # Working.
     def _one_turn(self, keeper: Keeper) -> Ended | None:
         """Work on the best unit that can be had; None if there was none."""
-        for unit in self._ranked():
+        for unit in self._ranked(keeper):
+            if keeper.run_is_over.is_set():
+                return None
             with contextlib.ExitStack() as stack:
                 lease = self._acquire(unit, keeper, stack)
                 if lease is None:

@@ -1,0 +1,99 @@
+"""The right to run a job: one process at a time has it, and shows again and again that it lives.
+
+Invariant: who lost the right knows it within the time that the lease lasts, and stops.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import LeaseHeld, LeaseLost, MillraceError
+from millrace.journal.contract import Broker
+from millrace.journal.values import Lease
+from millrace.pipeline import hops
+from millrace.pipeline.status import running
+
+_POLL_S: Final = 0.1
+
+
+def who_am_i() -> str:
+    """This process, for people."""
+    return f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+
+
+class RunLease:
+    """The lease of a run; its epoch is the run's number."""
+
+    def __init__(self, broker: Broker, job: str, config: Config, stop: threading.Event) -> None:
+        self._broker, self._job, self._config = broker, job, config
+        self._ended = threading.Event()
+        self.lost: MillraceError | None = None
+        """Why the right to run is gone."""
+        self.lease = self._take(stop)
+        self._thread = threading.Thread(target=self._keep, name="millrace-run-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def run(self) -> int:
+        """The run's number."""
+        return self.lease.epoch
+
+    def check(self) -> None:
+        """Raise if the right to run is gone."""
+        if self.lost is not None:
+            raise self.lost
+
+    def release(self) -> None:
+        """Give it back, which tells all workers that the run is over."""
+        self.let_go()
+        self._broker.release(self.lease)
+
+    def let_go(self) -> None:
+        """Renew it no more: it runs out by itself."""
+        self._ended.set()
+
+    def _take(self, stop: threading.Event) -> Lease:
+        """Take the lease; that of a process that was killed runs out, and is waited for."""
+        name, ms = hops.run_lease(self._job), self._config.job_run_lease_ms
+        until = time.monotonic() + 2 * ms / 1000
+        seen: int | None = None
+        while True:
+            try:
+                return self._broker.acquire(name, who_am_i(), lease_ms=ms)
+            except LeaseHeld as error:
+                held = running(self._broker, self._job)
+                is_alive = held is not None and seen not in (None, held.expires_at_ms)
+                if is_alive or stop.is_set() or time.monotonic() > until:
+                    raise LeaseHeld(
+                        f"job {self._job!r} is being run already\n"
+                        f"  run by: {held.holder if held else 'somebody'}\n"
+                        "  to fix: wait for its end, or stop it there"
+                    ) from error
+                seen = None if held is None else held.expires_at_ms
+                stop.wait(_POLL_S)
+
+    def _keep(self) -> None:
+        ms = self._config.job_run_lease_ms
+        renewed = time.monotonic()
+        while not self._ended.wait(ms / 3000):
+            try:
+                self._broker.renew(self.lease, lease_ms=ms)
+                renewed = time.monotonic()
+            except LeaseLost as error:
+                if not self._ended.is_set():
+                    self.lost = LeaseLost(
+                        f"job {self._job!r}: run {self.run} was ended by somebody else\n"
+                        f"  found: {error}\n  to fix: run it again to go on where it stopped"
+                    )
+                return
+            except MillraceError as error:
+                # Workers stop when it has run out, so there is no use in going on longer.
+                if time.monotonic() - renewed > ms / 1000:
+                    self.lost = error
+                    return

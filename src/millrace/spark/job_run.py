@@ -1,0 +1,263 @@
+"""Runs a job on Spark: one process leads, workers are tasks, the broker decides who does what.
+
+The work of the run is done by a thread of its own. The thread that called only waits: so Ctrl-C is
+a request that is seen to in order, and never reaches into the middle of a commit.
+Invariant: however a run ends, all that is published stays, nothing else counts, and the next run
+goes on from there. No wait is without a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable
+from millrace.faults import fault
+from millrace.journal.contract import Broker
+from millrace.pipeline import hops as names
+from millrace.pipeline.counting import Counted, Counting
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.history import History, state_of
+from millrace.pipeline.job import Job, Until
+from millrace.pipeline.model import OnChange
+from millrace.pipeline.progress import JobProgress
+from millrace.pipeline.report import HINTS, JobReport, State
+from millrace.pipeline.status import step_reports
+from millrace.spark.ingest import Taking
+from millrace.spark.interrupts import Interrupts
+from millrace.spark.job_failure import step_failed
+from millrace.spark.job_lease import RunLease
+from millrace.spark.job_place import HasJournals
+from millrace.spark.job_start import begin
+from millrace.spark.job_task import Work, shippable
+from millrace.spark.job_watch import Watch
+from millrace.spark.job_workers import Crew, posts_of
+from millrace.spark.session import slots
+from millrace.spark.versions import versions
+from millrace.transport.journals.endpoint import JournalAddress
+
+_JOIN_S: Final = 0.05
+_LOST: Final = (OwnerUnreachable, BrokerStopped)
+
+
+class _Stopped(Exception):
+    """Ends what a run is about to do, because it was asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How a run ends, and what is raised then."""
+
+    state: State
+    note: str = ""
+    error: MillraceError | None = None
+
+
+def run_job(
+    workspace: HasJournals, job: Job, *, until: Until = "caught_up", on_change: OnChange = "fail"
+) -> JobReport:
+    """Run a job, from where it stopped if it ran before.
+
+    Raises:
+        StepFailed: a step gave up, or calls are in doubt and the step is told to hold.
+        JobChanged: it is not what it was, and `on_change` does not say what to do.
+        LeaseHeld: somebody else runs it.
+        OwnerUnreachable: the journals were lost on the way.
+    """
+    run = _Run(workspace, job, until, on_change)
+    say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
+    thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
+    with Interrupts(run.ask_to_stop, say) as interrupts:
+        thread.start()
+        while thread.is_alive() and not interrupts.is_forced:
+            thread.join(_JOIN_S)
+        if interrupts.is_forced:
+            run.abandon()
+    if run.report is None or run.report.state == "interrupted":
+        interrupts.raise_again(f"job {job.name!r} was stopped; {HINTS['interrupted']}")
+    if run.error is not None:
+        raise run.error
+    assert run.report is not None, "a run ends with a report or an error"
+    return run.report
+
+
+class _Run:
+    """One run. `lead` does all of it, in a thread of its own."""
+
+    def __init__(self, workspace: HasJournals, job: Job, until: Until, on_change: OnChange) -> None:
+        self._workspace, self._job, self._until, self._on_change = workspace, job, until, on_change
+        self._config = workspace.config
+        self._hops = job.hops
+        self._spark = workspace.spark
+        self._stop = threading.Event()
+        self._crew: Crew | None = None
+        self._lease: RunLease | None = None
+        self._began = time.monotonic()
+        self.report: JobReport | None = None
+        self.error: BaseException | None = None
+
+    def ask_to_stop(self) -> None:
+        """Let it end in order."""
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """Let everything go at once. The lease runs out by itself, and workers with it."""
+        self._stop.set()
+        if self._lease is not None:
+            self._lease.let_go()
+        if self._crew is not None:
+            self._crew.cancel()
+
+    def lead(self) -> None:
+        """Run to the end; what it comes to is in `report` and `error`."""
+        try:
+            self._lead()
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            self.error = error
+
+    def _lead(self) -> None:
+        broker = self._workspace.journals
+        try:
+            history = History.begin(broker, self._job.name)
+            lease = self._lease = RunLease(broker, self._job.name, self._config, self._stop)
+            try:
+                self._with_lease(broker, history, lease)
+            finally:
+                with contextlib.suppress(MillraceError):
+                    lease.release()
+        except _LOST as error:
+            raise self._lost(error) from error
+
+    def _with_lease(self, broker: Broker, history: History, lease: RunLease) -> None:
+        def check() -> None:
+            lease.check()
+            if self._stop.is_set():
+                raise _Stopped
+
+        taking = Taking(
+            broker=broker,
+            where=self._workspace.journal_address(),
+            history=history,
+            lease=lease.lease,
+            config=self._config,
+            check=check,
+        )
+        try:
+            begun = begin(self._job, self._hops, taking, self._on_change)
+        except _Stopped:
+            return
+        ends = begun.ends if self._until == "caught_up" else {}
+        counting = Counting(broker, begun.outline, ends=ends)
+        watch = Watch(self._config, counting, history, lease, begun, self._hops)
+        counting.note(history.events)
+        self._end(watch, self._work(watch, taking.where))
+
+    def _work(self, watch: Watch, where: JournalAddress) -> _Ending:
+        """Keep workers going until there is nothing left to do, or no use."""
+        counted, _ = watch.count()
+        if self._until == "caught_up" and watch.is_done(counted):
+            return _Ending("finished")
+        crew = self._crew = self._start(watch, counted, where)
+        try:
+            with JobProgress() as progress:
+                while (ending := self._look(watch, crew, progress)) is None:
+                    self._stop.wait(watch.pause_s)
+        except BaseException:
+            # The lease was lost, or the journals: workers end by themselves, or with Spark's help.
+            watch.lease.let_go()
+            crew.stop(self._config.job_run_lease_ms)
+            raise
+        fault("job.run.before_release")
+        watch.lease.release()
+        crew.stop(self._config.job_stop_ms_max)
+        return ending
+
+    def _look(self, watch: Watch, crew: Crew, progress: JobProgress) -> _Ending | None:
+        """One look at how far it is; how it ends, if it does."""
+        watch.lease.check()
+        if self._stop.is_set():
+            return _Ending("interrupted")
+        event = watch.look()
+        if event is not None:
+            error = step_failed(self._job.name, event)
+            return _Ending(state_of(event), str(error), error)
+        if crew.error is not None:
+            return _Ending("failed", str(crew.error), crew.error)
+        counted, steps = watch.count()
+        progress.show(steps)
+        if self._until == "caught_up" and watch.is_done(counted):
+            # What a worker said just before is not missed.
+            event = watch.look()
+            if event is None and not watch.spent:
+                return _Ending("finished")
+            if event is None and watch.is_done(counted):
+                spent = ", ".join(sorted(watch.spent))
+                return _Ending("spent", f"the budget of {spent} is used up")
+        watch.housekeeping()
+        return None
+
+    def _start(self, watch: Watch, counted: Counted, where: JournalAddress) -> Crew:
+        units = {name: counts.units for name, counts in counted.parts.items()}
+        most = slots(self._spark)
+        if self._until == "forever":
+            units = {name: max(count, most) for name, count in units.items()}
+        work = Work(
+            where=where,
+            hops=tuple(shippable(hop) for hop in self._hops),
+            config=self._config,
+            run=watch.lease.run,
+            time_zone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
+            workspace=self._workspace.path,
+            until_end=watch.begun.ends if self._until == "caught_up" else None,
+            only=None,
+            versions=versions(),
+        )
+        return Crew(self._spark, work, posts_of(self._hops, units, most), self._config)
+
+    def _end(self, watch: Watch, ending: _Ending) -> None:
+        """Put the report together, record that the run ended, and write the page."""
+        if ending.state == "finished":
+            watch.truncate()
+        counted, steps = watch.count()
+        watch.sample(steps)
+        spent = {} if self._crew is None else self._crew.spent()
+        seconds = time.monotonic() - self._began
+        before, outline = watch.begun.before, watch.begun.outline
+        folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
+        report = JobReport(
+            job=self._job.name,
+            run=watch.lease.run,
+            state=ending.state,
+            seconds=seconds,
+            outline=outline,
+            steps=step_reports(outline, counted, before, seconds=seconds, spent=spent),
+            runs=(),
+            note=ending.note,
+            samples=tuple(watch.samples),
+            html=os.path.join(folder, f"report-{watch.lease.run}.html"),
+        )
+        event = Event(
+            at_us=time.time_ns() // 1000,
+            run=report.run,
+            happened=Happened.ENDED,
+            detail={"state": ending.state, "report": report.document()},
+        )
+        fault("job.run.before_ended")
+        watch.history.add(event)
+        fault("job.run.after_ended")
+        watch.history.look()
+        report = replace(report, runs=watch.history.runs())
+        assert report.html is not None
+        report.write_html(report.html)
+        self.report, self.error = report, ending.error
+
+    def _lost(self, error: MillraceError) -> MillraceError:
+        found = "\n    ".join(str(error).splitlines())
+        return type(error)(
+            f"job {self._job.name!r} lost its journals on the way\n  found: {found}\n"
+            f"  to go on: {HINTS['lost']}; it goes on where it stopped"
+        )

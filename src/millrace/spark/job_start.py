@@ -1,0 +1,151 @@
+"""Begins a run of a job: compares it with the runs before, and takes its sources in.
+
+Invariant: the run is recorded before anything is taken in or worked on, and nothing is recorded if
+the job is not what it was and the user has yet to say what becomes of that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.errors import JobChanged
+from millrace.faults import fault
+from millrace.journal.values import Lease
+from millrace.pipeline import changes
+from millrace.pipeline.changes import Changes, Description
+from millrace.pipeline.counting import Counted, Counting, journals_of
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.history import History
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.job import Job
+from millrace.pipeline.layout import ensure_journals
+from millrace.pipeline.model import OnChange, Source
+from millrace.pipeline.outline import Outline, outline_of
+from millrace.pipeline.resetting import finish_reset, reset_parts
+from millrace.pipeline.sinks import check_sink
+from millrace.pipeline.status import baseline
+from millrace.spark.ingest import Changed, SourceReader, Taking, refusal
+from millrace.spark.job_lease import who_am_i
+
+_OF_SOURCES: Final = frozenset({"files", "query", "version"})
+"""What changes of a source do not matter where its rows are found to be the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A run that has begun."""
+
+    outline: Outline
+    before: Counted
+    """What was done by then."""
+    ends: dict[str, int]
+    """Where the journals of the user's that it reads ended by then."""
+
+
+def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) -> Begun:
+    """Settle what changed, record that the run begins, take sources in, make journals."""
+    history, broker, lease = taking.history, taking.broker, taking.lease
+    for hop in hops:
+        check_sink(hop, broker)
+    finish_reset(history, lease)
+    sources = [node for node in job.nodes if isinstance(node, Source)]
+    readers = [SourceReader(taking, source) for source in sources]
+    described = changes.describe(job.name, job.nodes, hops)
+    _settle(history, readers, described, lease, on_change)
+    outline = outline_of(job.name, hops, [source.name for source in sources])
+    before = _count(history, outline)
+    history.add(_started(history, outline, described, before, lease), lease=lease)
+    history.look()
+    fault("job.run.after_started")
+    for reader in readers:
+        taking.check()
+        reader.bring_in()
+    ensure_journals(broker, hops)
+    fault("job.run.after_sources")
+    return Begun(outline=outline, before=before, ends=_ends(history, outline))
+
+
+def _settle(
+    history: History,
+    readers: Sequence[SourceReader],
+    described: Description,
+    lease: Lease,
+    on_change: OnChange,
+) -> None:
+    """Set back what the user wants to be done again, or raise if that was not said."""
+    last = history.outline()
+    if last is None:
+        return
+    rows, calls = _done(_count(history, last))
+    found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
+    other_rows = [change for change in found.values() if change is not None]
+    before = [
+        Description.from_json(event.detail["described"])
+        for event in history.events
+        if event.happened is Happened.STARTED
+    ]
+    differs = changes.compare(before, described)
+    again: list[str] = []
+    if _matters(differs, found):
+        again += changes.decide(differs, on_change, rows=rows, calls=calls)
+    if other_rows and on_change == "fail":
+        raise JobChanged(refusal(history.job, other_rows))
+    if on_change == "restart":
+        again += [change.source for change in other_rows]
+    known = [name for name in dict.fromkeys(again) if last.part(name) is not None]
+    if known:
+        reset_parts(history, last, known, lease)
+
+
+def _matters(differs: Changes, found: dict[str, Changed | None]) -> bool:
+    """Whether more changed than how sources are told, of which the rows are the same."""
+    same = {name for name, change in found.items() if change is None}
+    return bool(differs) and any(
+        change.name not in same or not set(change.what) <= _OF_SOURCES for change in differs.changed
+    )
+
+
+def _count(history: History, outline: Outline) -> Counted:
+    counting = Counting(history.broker, outline)
+    counting.note(history.events)
+    return counting.count()
+
+
+def _done(counted: Counted) -> tuple[dict[str, int], dict[str, int]]:
+    rows = {name: counts.rows_in or counts.rows_out or 0 for name, counts in counted.parts.items()}
+    calls = {name: c.calls.calls for name, c in counted.parts.items() if c.calls is not None}
+    return rows, calls
+
+
+def _started(
+    history: History, outline: Outline, described: Description, before: Counted, lease: Lease
+) -> Event:
+    starts = {
+        name: int(history.broker.start_offset(name))
+        for name in _journals_of_others(history, outline)
+    }
+    return Event(
+        at_us=time.time_ns() // 1000,
+        run=lease.epoch,
+        happened=Happened.STARTED,
+        detail={
+            "who": who_am_i(),
+            "outline": outline.to_json(),
+            "described": described.to_json(),
+            "before": baseline(before),
+            "starts": starts,
+        },
+    )
+
+
+def _ends(history: History, outline: Outline) -> dict[str, int]:
+    names = _journals_of_others(history, outline)
+    return {name: int(history.broker.end_offset(name)) for name in names}
+
+
+def _journals_of_others(history: History, outline: Outline) -> list[str]:
+    own = f"jobs/{outline.job}/"
+    return [name for name in journals_of(history.broker, outline) if not name.startswith(own)]

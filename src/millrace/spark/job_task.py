@@ -1,0 +1,89 @@
+"""What a Spark task does for a job: it is a worker, until its time is up or the run is over.
+
+Invariant: each attempt of a task is a worker under a name of its own. A second copy of a task is
+one worker more, which takes other units or waits; leases keep it from doing anything twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.faults import fault
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.worker import Outcome, Settings, Worker
+from millrace.spark.versions import check_versions
+from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals.endpoint import JournalAddress
+
+Batches = Iterator[pa.RecordBatch]
+RESULT_SCHEMA: Final = "outcome string"
+_RESULT: Final = pa.schema([("outcome", pa.string())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What every worker of a run needs to know."""
+
+    where: JournalAddress
+    hops: tuple[Hop, ...]
+    config: Config
+    run: int
+    time_zone: str
+    workspace: str
+    until_end: Mapping[str, int] | None
+    """Journals that are read no further than to these offsets."""
+    only: tuple[str, ...] | None
+    """The hops these workers may take; None for all."""
+    versions: Mapping[str, str]
+
+
+def worker_task(work: Work) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` over numbers: each is a worker."""
+
+    def run(numbers: Batches) -> Batches:
+        check_versions(work.versions)
+        for batch in numbers:
+            for _ in range(batch.num_rows):
+                told = json.dumps(_run(work).as_dict())
+                yield pa.RecordBatch.from_pylist([{"outcome": told}], schema=_RESULT)
+
+    return run
+
+
+def shippable(hop: Hop) -> Hop:
+    """A hop without what feeds its steps: that is what Spark has, and stays in the driver."""
+    steps = tuple(replace(step, inputs=()) for step in hop.steps)
+    sink = None if hop.sink is None else replace(hop.sink, inputs=())
+    return replace(hop, steps=steps, sink=sink)
+
+
+def _run(work: Work) -> Outcome:
+    fault("job.worker.start")
+    scratch = tempfile.mkdtemp(prefix="millrace-worker-")
+    broker = join_journals(work.where, work.config)
+    try:
+        settings = Settings(
+            config=work.config,
+            holder=f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}",
+            run_epoch=work.run,
+            time_zone=work.time_zone,
+            workspace=work.workspace,
+            scratch=scratch,
+            until_end=work.until_end,
+            only=None if work.only is None else frozenset(work.only),
+        )
+        return Worker(broker, work.hops, settings).run()
+    finally:
+        broker.close()
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""Looks again and again how far a run is, and whether it has come to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from millrace.config import Config
+from millrace.pipeline.counting import Counted, Counting
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.history import STOPPING, History
+from millrace.pipeline.hops import Hop, step_root
+from millrace.pipeline.layout import ensure_journals
+from millrace.pipeline.report import Sample, StepReport, thinned
+from millrace.pipeline.retention import free_read_rows
+from millrace.pipeline.status import step_reports
+from millrace.spark.job_lease import RunLease
+from millrace.spark.job_start import Begun
+
+_SHARE = 4
+"""Looking takes at most one part in so many of the time, and one more."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is known of a run on its way."""
+
+    config: Config
+    counting: Counting
+    history: History
+    lease: RunLease
+    begun: Begun
+    hops: Sequence[Hop]
+    samples: list[Sample] = field(default_factory=list)
+    spent: set[str] = field(default_factory=set)
+    """Steps whose budget is used up."""
+    pause_s: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    _housekept: float = field(default_factory=time.monotonic)
+    _events_seen: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """Since work began."""
+        return time.monotonic() - self.began
+
+    def look(self) -> Event | None:
+        """Take account of what happened; the first event that ends the run, if there is one."""
+        self.counting.note(self.history.look())
+        fresh = self.history.events[self._events_seen :]
+        self._events_seen = len(self.history.events)
+        for event in fresh:
+            if event.run != self.lease.run or event.happened not in STOPPING:
+                continue
+            if event.happened is not Happened.SPENT:
+                return event
+            self.spent.add(event.step)
+        return None
+
+    def count(self) -> tuple[Counted, tuple[StepReport, ...]]:
+        """How far each step is; noted for the report, if it is time for that."""
+        started = time.monotonic()
+        counted = self.counting.count()
+        took = time.monotonic() - started
+        self.pause_s = max(self.config.job_watch_ms / 1000, _SHARE * took)
+        steps = step_reports(self.begun.outline, counted, self.begun.before, seconds=self.seconds)
+        last = self.samples[-1].at_s if self.samples else None
+        if last is None or self.seconds - last >= self.config.job_sample_ms / 1000:
+            self.sample(steps)
+        return counted, steps
+
+    def sample(self, steps: Sequence[StepReport]) -> None:
+        """Note how far each step is."""
+        self.samples.append(Sample(self.seconds, tuple(step.rows_in for step in steps)))
+        self.samples = thinned(self.samples, self.config.job_samples_max)
+
+    def is_done(self, counted: Counted) -> bool:
+        """Whether nothing is left to do; where a budget is used up, nothing behind it."""
+        outline = self.begun.outline
+        if not self.spent:
+            return all(counts.waiting == 0 for counts in counted.parts.values())
+        stuck = {
+            part.name
+            for part in outline.parts
+            if any(other.name in self.spent for other in outline.downstream(part.name))
+        }
+        left = sum(c.waiting for name, c in counted.parts.items() if name not in stuck)
+        return left == 0 and not self._is_held(self.spent)
+
+    def housekeeping(self) -> None:
+        """Now and then: remove what everybody has read, and see to journals that are new."""
+        if time.monotonic() - self._housekept < self.config.job_truncate_ms / 1000:
+            return
+        self._housekept = time.monotonic()
+        ensure_journals(self.history.broker, self.hops)
+        self.truncate()
+
+    def truncate(self) -> None:
+        """Remove rows of cheap steps that everybody has read; harmless whoever runs the job."""
+        free_read_rows(
+            self.history, self.begun.outline, run=self.lease.run, lease=None, everything=False
+        )
+        self.counting.note(self.history.look())
+
+    def _is_held(self, steps: set[str]) -> bool:
+        """Whether somebody still works on one of these."""
+        broker, job = self.history.broker, self.begun.outline.job
+        return any(broker.leases(f"{step_root(job, step)}/unit") for step in steps)

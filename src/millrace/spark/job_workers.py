@@ -1,0 +1,175 @@
+"""Keeps a job's workers running as Spark tasks: when one's time is up, the next is started.
+
+Each seat is a Spark job of one or a few tasks, run again and again by a thread of the driver. So a
+worker that is long in a call keeps no other from being replaced.
+Invariant: when `stop` has returned, no thread of the crew starts anything any more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
+from pyspark.sql import SparkSession
+
+from millrace.config import Config
+from millrace.errors import MillraceError, TaskFailed, UserError
+from millrace.pipeline.hops import Hop
+from millrace.spark import job_task
+from millrace.spark.job_task import Work
+from millrace.spark.session import is_local
+from millrace.spark.tasks import collect, is_connect
+
+Resources = tuple[tuple[str, float], ...]
+
+
+class _Cancelled(Exception):
+    """Ends a Spark job that is no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Workers of one kind: what they may take, what a task needs for it, and how many."""
+
+    hops: tuple[str, ...] | None
+    resources: Resources
+    workers: int
+
+
+def posts_of(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[Post]:
+    """The kinds of workers that a job needs: one for each set of resources that steps ask for."""
+    kinds: dict[Resources, list[Hop]] = {}
+    for hop in hops:
+        kinds.setdefault(tuple(sorted(hop.options.resources.items())), []).append(hop)
+    posts = []
+    for resources, mine in sorted(kinds.items()):
+        wanted = sum(min(units[hop.name], hop.options.workers or units[hop.name]) for hop in mine)
+        names = tuple(hop.name for hop in mine) if len(kinds) > 1 else None
+        posts.append(Post(names, resources, max(1, min(slots, wanted))))
+    return posts
+
+
+class Crew:
+    """All workers of a run."""
+
+    def __init__(
+        self, spark: SparkSession, work: Work, posts: Sequence[Post], config: Config
+    ) -> None:
+        self._config = config
+        self._ending = threading.Event()
+        self._cancelled = threading.Event()
+        self._lock = threading.Lock()
+        self.outcomes: list[dict[str, Any]] = []
+        self.error: MillraceError | None = None
+        """Why workers cannot be run."""
+        self._threads = [
+            threading.Thread(
+                target=self._sit,
+                args=(spark, replace(work, only=post.hops), size, _profile(spark, post)),
+                name="millrace-seat",
+                daemon=True,
+            )
+            for post in posts
+            for size in waves(post.workers, config.job_waves_max)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody works any more."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def spent(self) -> dict[str, tuple[float, float]]:
+        """For each step the seconds that workers took for it, and those in the user's function."""
+        sums: dict[str, tuple[float, float]] = {}
+        with self._lock:
+            for outcome in self.outcomes:
+                inside = outcome["seconds_in_function"]
+                for name, taken_s in outcome["seconds_per_hop"].items():
+                    before = sums.get(name, (0.0, 0.0))
+                    sums[name] = (before[0] + taken_s, before[1] + inside.get(name, 0.0))
+        return sums
+
+    def stop(self, wait_ms: int) -> bool:
+        """Start nobody any more and wait for those who work, who were told to end.
+
+        Those who do not end in time are ended by Spark; says whether that was not needed.
+        """
+        self._ending.set()
+        until = time.monotonic() + wait_ms / 1000
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        clean = self.is_over
+        self.cancel()
+        for thread in self._threads:
+            thread.join(self._config.job_stop_ms_max / 1000)
+        return clean
+
+    def cancel(self) -> None:
+        """Have Spark end everything, without waiting."""
+        self._ending.set()
+        self._cancelled.set()
+
+    def _sit(
+        self, spark: SparkSession, work: Work, size: int, profile: ResourceProfile | None
+    ) -> None:
+        # A classic session of its own can be interrupted without ending anybody else's work.
+        own = spark if is_connect(spark) else spark.newSession()
+        failures = 0
+        while not self._ending.is_set():
+            function = job_task.worker_task(work)
+            numbers = own.range(0, size, 1, size)
+            frame = numbers.mapInArrow(function, job_task.RESULT_SCHEMA, profile=profile)
+            try:
+                table = collect(frame, own, watch=self._watch)
+            except _Cancelled:
+                return
+            except Exception as error:  # noqa: BLE001 - whatever Spark raises is counted
+                failures += 1
+                self._failed(error, failures)
+            else:
+                failures = 0
+                with self._lock:
+                    self.outcomes += [json.loads(text) for text in table["outcome"].to_pylist()]
+
+    def _failed(self, error: Exception, failures: int) -> None:
+        """Try again, unless it is no use."""
+        hopeless = isinstance(error, UserError) or failures >= self._config.job_failures_max
+        if hopeless and self.error is None:
+            known = isinstance(error, MillraceError)
+            self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]
+        if hopeless:
+            self._ending.set()
+
+    def _watch(self) -> None:
+        if self._cancelled.is_set():
+            raise _Cancelled
+
+
+def waves(workers: int, waves_max: int) -> list[int]:
+    """How many tasks each of at most so many Spark jobs has."""
+    count = min(workers, waves_max)
+    return [workers // count + (number < workers % count) for number in range(count)]
+
+
+def _profile(spark: SparkSession, post: Post) -> ResourceProfile | None:
+    """What each task of a post needs; Spark puts it where that is."""
+    if not post.resources:
+        return None
+    if is_local(spark) and not is_connect(spark) and _master(spark).startswith("local["):
+        # All tasks share what this machine has; a local Spark knows no profiles.
+        return None
+    asked = TaskResourceRequests()
+    for name, amount in post.resources:
+        asked = asked.cpus(int(amount)) if name == "cpus" else asked.resource(name, amount)
+    return ResourceProfileBuilder().require(asked).build
+
+
+def _master(spark: SparkSession) -> str:
+    return spark.conf.get("spark.master", "") or ""

@@ -1,0 +1,131 @@
+"""A job of a source, an expensive step, a cheap one and a sink, played by hand on a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from millrace.journal.contract import Broker
+from millrace.pipeline import calls, events, hops, letters
+from millrace.pipeline.calls import CallRecord, Kind, Totals
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.history import History
+from millrace.pipeline.outline import Outline, Part
+
+ROWS = pa.schema([("n", pa.int64())])
+JOB = "captions"
+
+
+def outline(target: str = "") -> Outline:
+    def reads(name: str) -> tuple[str, ...]:
+        return (hops.output_prefix(JOB, name),)
+
+    return Outline(
+        JOB,
+        (
+            Part(name="videos", kind="source"),
+            Part(
+                name="caption",
+                kind="map",
+                inputs=("videos",),
+                prefixes=reads("videos"),
+                expensive=True,
+                depth=1,
+            ),
+            Part(
+                name="by_user",
+                kind="key_by",
+                inputs=("caption",),
+                prefixes=reads("caption"),
+                fused=("good",),
+                depth=2,
+            ),
+            Part(
+                name="out",
+                kind="append",
+                inputs=("by_user",),
+                prefixes=reads("by_user"),
+                depth=3,
+                target=target or "acme/captions",
+            ),
+        ),
+    )
+
+
+def table(*values: int) -> pa.Table:
+    return pa.table({"n": list(values)}, schema=ROWS)
+
+
+@dataclass(slots=True)
+class Played:
+    """The job, its broker, and moves that workers would make."""
+
+    broker: Broker
+    outline: Outline
+    history: History
+
+    @classmethod
+    def started(cls, broker: Broker, *, rows: int = 10) -> Played:
+        """A first run has begun and taken its source in, over two journals."""
+        history = History.begin(broker, JOB)
+        played = cls(broker, outline(), history)
+        for step in ("videos", "caption", "by_user"):
+            for partition in range(2):
+                broker.create(hops.output_journal(JOB, step, partition), ROWS)
+        played.start(1)
+        for partition in range(2):
+            mine = table(*range(partition, rows, 2))
+            broker.append(hops.output_journal(JOB, "videos", partition), mine)
+        played.tell(Happened.TAKEN_IN, 1, "videos", rows=rows)
+        return played
+
+    def start(self, run: int, **detail: object) -> None:
+        self.tell(Happened.STARTED, run, "", outline=self.outline.to_json(), **detail)
+
+    def tell(self, happened: Happened, run: int, step: str = "", **detail: object) -> None:
+        event = Event(at_us=run * 1_000_000, run=run, happened=happened, step=step, detail=detail)
+        self.history.add(event)
+        self.history.look()
+
+    def do(self, step: str, given: str, partition: int, rows: int, *, out: bool = True) -> None:
+        """A worker takes so many rows of an input and passes them on."""
+        journal = hops.output_journal(JOB, given, partition)
+        group = hops.step_root(JOB, step)
+        before = self.broker.committed(group, journal)
+        found = self.broker.read(journal, before or 0, rows_max=rows)
+        with self.broker.transaction() as t:
+            if out:
+                t.append(hops.output_journal(JOB, step, partition), found.rows())
+            t.commit(group, journal, found.next_offset, expected=before)
+
+    def record_calls(self, partition: int, totals: Totals) -> None:
+        info = self.broker.get(hops.output_journal(JOB, "videos", partition))
+        name = hops.calls_journal(JOB, "caption", info.id)
+        self.broker.create(name, calls.SCHEMA)
+        first = CallRecord(
+            at_us=1, epoch=1, kind=Kind.INTENT, first=0, next=1, calls=1, totals=Totals(calls=1)
+        )
+        self.broker.append(name, calls.to_rows([first, replace(first, totals=totals)]))
+
+    def dead_letter(self, step: str) -> None:
+        name = hops.dead_letters(JOB, step)
+        self.broker.create(name, letters.SCHEMA)
+        row = table(1).to_batches()[0]
+        letter = letters.Letter(
+            at_us=1, run=1, journal="j", offset=0, key="k", error="e", traceback="t", row=row
+        )
+        self.broker.append(name, letters.to_rows([letter]))
+
+    def rows_of(self, step: str) -> list[int]:
+        return sorted(
+            value
+            for info in self.broker.list(hops.output_prefix(JOB, step))
+            for value in self.broker.read(info.name, self.broker.start_offset(info.name))
+            .rows()["n"]
+            .to_pylist()
+        )
+
+
+def events_of(broker: Broker) -> list[Event]:
+    return events.from_rows(broker.read(hops.runs_journal(JOB), 0).rows())
