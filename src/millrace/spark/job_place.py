@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from millrace.config import Config
+from millrace.journal.contract import Broker
 from millrace.pipeline.changes import compare, descriptions
 from millrace.pipeline.explain import Done, explain
 from millrace.pipeline.history import History
@@ -20,7 +22,28 @@ from millrace.spark.taken_in import frame_scan
 from millrace.transport.journals.endpoint import JournalAddress
 
 if TYPE_CHECKING:
-    from millrace.spark.job_run import HasJournals
+    from pyspark.sql import SparkSession
+
+
+class HasJournals(Protocol):
+    """A workspace, as far as jobs need it."""
+
+    config: Config
+
+    @property
+    def path(self) -> str:
+        """Its folder."""
+
+    @property
+    def journals(self) -> Broker:
+        """Its journals."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs tasks."""
+
+    def journal_address(self) -> JournalAddress:
+        """How tasks reach its journals."""
 
 
 class JobPlace:
