@@ -19,6 +19,7 @@ from millrace.dataset import Dataset, Written
 from millrace.errors import UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
+from millrace.pipeline.job import Job
 from millrace.plan.nodes import Node, Scan
 from millrace.scan.files import Paths
 from millrace.scan.source import Listing, open_source
@@ -236,6 +237,15 @@ class Workspace:
         from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return Dataset(frame_scan(frame, version), _Runner(self))
+
+    def job(self, name: str) -> Job:
+        """A pipeline, to be written down with `source`, `map` and the like, and run.
+
+        What it has done is kept under its name; the next run goes on from there.
+        """
+        from millrace.spark.job_place import JobPlace  # noqa: PLC0415 - reading needs no Spark
+
+        return Job(name, JobPlace(self))
 
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
