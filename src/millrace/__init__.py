@@ -14,11 +14,13 @@ __all__ = [
     "Context",
     "Dataset",
     "Job",
+    "Large",
     "Shuffle",
     "Workspace",
     "__version__",
     "files",
     "open",
+    "read_large",
 ]
 
 from millrace.config import Config
@@ -26,5 +28,6 @@ from millrace.dataset import Dataset
 from millrace.pipeline.context import Context
 from millrace.pipeline.files import files
 from millrace.pipeline.job import Job
+from millrace.pipeline.large import Large, read_large
 from millrace.shuffle.handle import Shuffle
 from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

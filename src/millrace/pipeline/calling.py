@@ -24,6 +24,7 @@ from millrace.pipeline.hands import CallTimedOut, Hands, stuck_calls
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.instances import Instance, instance_of
 from millrace.pipeline.model import FunctionSink, Map
+from millrace.pipeline.passing import Passing
 from millrace.pipeline.rows import Rows, nothing
 from millrace.pipeline.rule import halves, row_key
 
@@ -72,23 +73,24 @@ class Caller:
     """Calls one step's function; for one thread."""
 
     def __init__(
-        self, hop: Hop, step: Map | FunctionSink, instance: Instance, config: Config
+        self, hop: Hop, step: Map | FunctionSink, made: Instance, config: Config, workspace: str
     ) -> None:
-        self.hop, self.step, self.config, self.instance = hop, step, config, instance
+        self.hop, self.step, self.config, self.instance = hop, step, config, made
         self.options = step.options
-        self.function: Function = instance.function
+        self.function: Function = made.function
         self.schema: pa.Schema | None = self.function.schema
         self._hands = Hands() if self.options.timeout_s is not None else None
         self.is_careful = hop.expensive is step
+        self.passing = Passing(hop, step, workspace)
 
     @classmethod
-    def of(cls, hop: Hop, step: Map | FunctionSink, config: Config) -> Caller:
+    def of(cls, hop: Hop, step: Map | FunctionSink, config: Config, workspace: str) -> Caller:
         """Make what is called, if need be; `MakingFailed` if that raises."""
         try:
             instance = instance_of(hop, step)
         except Exception as error:
             raise MakingFailed(step.name, failure_of(0, error, 1)) from error
-        return cls(hop, step, instance, config)
+        return cls(hop, step, instance, config, workspace)
 
     def close(self) -> None:
         """End what was only for these calls."""
@@ -99,7 +101,11 @@ class Caller:
 
     def run(self, rows: Rows, journal_id: int, hooks: Hooks, *, in_doubt: bool = False) -> Called:
         """Call the function for all rows, or until it fails."""
-        batch = Batch(self, rows, journal_id, hooks, in_doubt=in_doubt)
+        called = self._run(Batch(self, rows, journal_id, hooks, in_doubt=in_doubt))
+        called.out = self.passing.put_away(called.out)
+        return called
+
+    def _run(self, batch: Batch) -> Called:
         if self.step.calling.rows == "batch":
             return batch.as_whole()
         if self.step.calling.is_async:
@@ -130,7 +136,7 @@ class Caller:
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Rows that were made, in the step's schema."""
         assert self.schema is not None, "a sink makes no rows"
-        made = self.function.to_batch(rows)
+        made = self.function.to_batch(self.passing.taken_out(rows, self.schema))
         check_nulls(made, self.schema)
         return made
 
@@ -172,7 +178,7 @@ class Batch:
     # One row at a time.
     def row_by_row(self) -> Called:
         """Call for each row in turn."""
-        dicts = self.rows.batch.to_pylist()
+        dicts = self.caller.passing.dicts(self.rows.batch)
         at = self._quickly(dicts) if self._is_plain() else 0
         while at < len(dicts):
             try:

@@ -28,7 +28,7 @@ def run_async(batch: Batch) -> Called:
 class _Several:
     def __init__(self, batch: Batch) -> None:
         self.batch, self.caller, self.called = batch, batch.caller, batch.called
-        self.dicts: list[Row] = batch.rows.batch.to_pylist()
+        self.dicts: list[Row] = batch.caller.passing.dicts(batch.rows.batch)
         self.places: Iterator[int] = iter(range(len(self.dicts)))
         self.found: dict[int, list[Row] | Failure] = {}
         self.is_ending = False

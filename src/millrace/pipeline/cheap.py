@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millrace.pipeline.ahead import Piece, ReadAhead
 from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.large import loaded_bytes
 from millrace.pipeline.letters import Letter
 from millrace.pipeline.line import Line, Through
 from millrace.pipeline.model import ParquetSink
@@ -100,7 +101,8 @@ class CheapTurn:
         gathered.next = next_
         if through.out is not None and len(through.out):
             gathered.outputs.append(through.out.batch)
-            gathered.bytes += int(through.out.batch.nbytes)
+            batch = through.out.batch
+            gathered.bytes += loaded_bytes(batch) if self.is_parquet else int(batch.nbytes)
         for step, some in through.letters.items():
             gathered.letters.setdefault(step, []).extend(some)
 

@@ -66,7 +66,7 @@ def instance_of(hop: Hop, step: Map | FunctionSink) -> Instance:
 
 
 def _instance(step: Map | FunctionSink) -> Instance:
-    schema = None if isinstance(step, FunctionSink) else step.schema
+    schema = None if isinstance(step, FunctionSink) else step.returned or step.schema
     runner = asyncio.Runner() if step.calling.is_async else None
     return Instance(Function(step.calling, schema), runner)
 

@@ -14,7 +14,6 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -145,16 +144,26 @@ def pieces(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
         begin = end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
-    """A value in a file of the workspace, as functions of rows get it."""
+    """A value in a file of the workspace, as functions of rows get it. No dataclass: it is no row.
 
-    workspace: str
-    path: str
-    """Within the workspace."""
-    size: int
-    checksum: str
-    encoding: str | None = None
+    Attributes:
+        path: within the workspace.
+        size: in bytes.
+        checksum: XXH3-128 of the bytes, 32 hexadecimal digits.
+        encoding: of text; None for bytes.
+    """
+
+    __slots__ = ("checksum", "encoding", "path", "size", "workspace")
+
+    def __init__(
+        self, *, workspace: str, path: str, size: int, checksum: str, encoding: str | None = None
+    ) -> None:
+        self.workspace, self.path, self.size = workspace, path, size
+        self.checksum, self.encoding = checksum, encoding
+
+    def __repr__(self) -> str:
+        return f"Large(path={self.path!r}, size={self.size})"
 
     def read(self) -> Any:  # noqa: ANN401 - bytes, or str where the column was one of strings
         """The value: bytes, or text if the column was one of text."""

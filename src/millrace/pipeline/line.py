@@ -37,7 +37,9 @@ class Through:
 class Line:
     """Filters, columns and functions of a hop. For one thread."""
 
-    def __init__(self, hop: Hop, config: Config, *, time_zone: str, scratch: str) -> None:
+    def __init__(
+        self, hop: Hop, config: Config, *, time_zone: str, workspace: str, scratch: str
+    ) -> None:
         """Makes what is called; whatever that raises comes out as it is."""
         self.parts: list[Query | Caller] = []
         schema, waiting = hop.schema, list[Filter | Select]()
@@ -50,13 +52,13 @@ class Line:
                     waiting = []
                     if hop.expensive is step:
                         break
-                    self.parts.append(Caller.of(hop, step, config))
+                    self.parts.append(Caller.of(hop, step, config, workspace))
                     schema = step.schema
                 case KeyBy() | Union():
                     pass  # Rows go on as they are; where to is decided when they are published.
         self._add_query(waiting, schema, config, time_zone, scratch)
         last = self.parts[-1] if self.parts else None
-        self.schema: pa.Schema = schema if last is None else last.schema
+        self.schema: pa.Schema = last.schema if isinstance(last, Query) else schema
         """Of the rows that come out, or go to the expensive step behind them."""
 
     def _add_query(

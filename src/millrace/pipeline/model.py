@@ -105,6 +105,8 @@ class Map(Node):
 
     calling: Calling
     options: Options
+    returned: pa.Schema | None = None
+    """Of the rows that the function gives, where large values in them are stored otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

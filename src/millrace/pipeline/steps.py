@@ -19,6 +19,7 @@ from millrace.keys import check_partitions
 from millrace.pipeline import model
 from millrace.pipeline.functions import calling_of, output_schema
 from millrace.pipeline.hops import ROOT
+from millrace.pipeline.large import stored_schema
 from millrace.pipeline.model import OnDoubt, OnError
 from millrace.pipeline.options import options_of
 from millrace.pipeline.returns import checked
@@ -131,9 +132,10 @@ class Step:
             model.Map(
                 name=self.job.take_name(name, call),
                 inputs=(self.node,),
-                schema=output,
+                schema=stored_schema(output, options.large),
                 calling=calling,
                 options=options,
+                returned=output if options.large else None,
             )
         )
 

@@ -99,7 +99,13 @@ class Shop:
         line = self._lines.get(hop.name)
         if line is None:
             settings = self._settings
-            line = Line(hop, held.config, time_zone=settings.time_zone, scratch=settings.scratch)
+            line = Line(
+                hop,
+                held.config,
+                time_zone=settings.time_zone,
+                workspace=settings.workspace,
+                scratch=settings.scratch,
+            )
             if has_model(hop):
                 stack.callback(line.close)
             else:
@@ -141,7 +147,7 @@ class Shop:
         if has_budget(step.options):
             journal = hops.budget_journal(held.hop.job, held.hop.name)
             publisher.budget = Budget(self._broker, journal, step.options)
-        caller = Caller.of(held.hop, step, config)
+        caller = Caller.of(held.hop, step, config, self._settings.workspace)
         stack.callback(caller.close)
         rows_max = step.options.batch_rows or config.job_expensive_rows
         ahead = ReadAhead(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import difflib
 
-from millrace.plan.terms import Refused, Term, as_type, quoted
-from millrace.plan.types import SqlType
+import pyarrow.types as pt
+
+from millrace.plan.terms import Refused, Term, as_type, made, quoted, text
+from millrace.plan.types import SqlType, from_arrow
 
 
 class Columns:
@@ -37,6 +39,27 @@ class Columns:
         sql = quoted(actual)
         sql = as_type(sql, kind) if actual in self._cast_first else sql
         return Term(sql=sql, type=kind, columns=frozenset(found), label=name)
+
+    def find_field(self, name: str, field: str) -> Term:
+        """A plain field of a column that has fields."""
+        column = self.find(name)
+        kind = column.type.arrow
+        if kind is None or not pt.is_struct(kind):
+            raise Refused(
+                "a field of a column cannot be named",
+                found=f"{name}.{field}, and {name} has no fields",
+                fix="take it out of its column with map_batches",
+            )
+        names = [each.name for each in kind]
+        found = [field] if field in names else [n for n in names if n.lower() == field.lower()]
+        if len(found) != 1 or from_arrow(kind.field(found[0]).type).arrow is not None:
+            raise Refused(
+                f"{name} has no plain field {field}",
+                found=f"fields {', '.join(names)}",
+                fix="name one of these, or use map_batches",
+            )
+        sql = f"struct_extract({column.sql}, {text(found[0])})"
+        return made(sql, from_arrow(kind.field(found[0]).type), [column], label=field)
 
     def _like(self, name: str) -> list[str]:
         return [known for known in self._kinds if known.lower() == name.lower()]

@@ -118,6 +118,9 @@ def with_names(sql: str, names: Mapping[str, str]) -> str:
         return sql
 
     def renamed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and node.table:
+            owner = exp.to_identifier(names.get(node.table, node.table))
+            return exp.column(node.this.copy(), table=owner)
         if isinstance(node, exp.Column) and node.name in names:
             return exp.column(exp.to_identifier(names[node.name]))
         return node

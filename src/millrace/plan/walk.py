@@ -117,6 +117,8 @@ class Walker:
 
 def _column(walker: Walker, node: exp.Expression) -> Term:
     assert isinstance(node, exp.Column)
+    if node.table and not node.db and not isinstance(node.this, exp.Star):
+        return walker.columns.find_field(node.table, node.name)
     if node.table or isinstance(node.this, exp.Star):
         raise Refused(
             "a field of a column cannot be named",

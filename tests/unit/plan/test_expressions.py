@@ -22,6 +22,9 @@ SCHEMA = pa.schema(
         "at": pa.timestamp("us", "UTC"),
         "ok": pa.bool_(),
         "tags": pa.list_(pa.string()),
+        "image": pa.struct(
+            {"path": pa.string(), "size": pa.int64(), "tags": pa.list_(pa.string())}
+        ),
         'we"ird': pa.int32(),
     }
 )
@@ -56,6 +59,8 @@ def refused(text: str) -> str:
         ("day + interval 1 hour", "timestamp"),
         ("if(ok, a, null)", "int"),
         ("null", "void"),
+        ("image.size + a", "bigint"),
+        ("IMAGE.path", "string"),
     ],
 )
 def test_an_expression_has_the_type_spark_gives_it(text: str, kind: str) -> None:
@@ -82,6 +87,13 @@ def test_the_text_is_canonical(text: str, canonical: str) -> None:
     assert parse(text, SCHEMA, call="select").text == canonical
 
 
+def test_a_field_of_a_column_is_read_from_the_column_whatever_that_is_named() -> None:
+    found = parse("image.size > a", SCHEMA, call="filter")
+    assert (set(found.columns), found.text) == ({"image", "a"}, "image.size > a")
+    renamed = found.renamed({"image": "picture", "size": "wrong", "a": "b"})
+    assert (set(renamed.columns), renamed.text) == ({"picture", "b"}, "picture.size > b")
+
+
 def test_a_literal_with_a_suffix_and_a_cast_are_told_apart() -> None:
     schema = pa.schema({"d": pa.decimal128(10, 2)})
     assert str(parse("d + 1L", schema, call="select").type) == "decimal(11,2)"
@@ -99,6 +111,8 @@ def test_a_literal_with_a_suffix_and_a_cast_are_told_apart() -> None:
         ("a <> 1", "(NOT (a = 1))"),
         ("upper(name)", "upper(name)"),
         ("tags", "tags"),
+        ("image.size", "size"),
+        ("image.Path", "Path"),
     ],
 )
 def test_an_expression_has_a_name(text: str, name: str) -> None:
@@ -134,6 +148,9 @@ def test_an_expression_without_a_certain_name_asks_for_one() -> None:
         ("a AS c", "a name has no place here", "leave out AS"),
         ("tags = tags", "cannot calculate with a column of type list", "passed on"),
         ("name.first", "a field of a column cannot be named", "map_batches"),
+        ("image.sise > 1", "image has no plain field sise", "name one of these"),
+        ("image.tags = 1", "image has no plain field tags", "map_batches"),
+        ("image.size.more = 1", "a field of a column cannot be named", "map_batches"),
         ("cast(x as string)", "double cannot be cast to string", "decimal"),
         ("wide * wide", "needs more than 38 digits", "double"),
         ("upper(name, 1)", "upper was called with 2 arguments", "call it that way"),
