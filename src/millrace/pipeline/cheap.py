@@ -67,7 +67,7 @@ class CheapTurn:
         while self.held.goes_on() and (piece := self.ahead.next()) is not None:
             self._measure(piece)
             for rows, next_ in self._cut(piece):
-                if self.held.is_ending():
+                if not self.held.goes_on():
                     break
                 ended = self._take(rows, next_)
                 if ended is not None:

@@ -241,7 +241,9 @@ class ExpensiveTurn:
                     raise _Spent
                 wait_us = taken.wait_us(0, now_us(), budget.options.rate)
             totals = self.totals.plus(calls=1)
-            record = self._record(Kind.RETRY, self.publisher.at, batch.next, 1, totals)
+            # A retry leaves as much in doubt as its intent did.
+            doubted = self._calls_of(len(batch.rows))
+            record = self._record(Kind.RETRY, self.publisher.at, batch.next, doubted, totals)
             change = Change(next=self.publisher.at, records=[record], taken=_listed(taken))
             try:
                 self.publisher.publish(change, "retry")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -71,10 +72,20 @@ class Held:
     """When the turn is over, in steady seconds."""
     end: int | None
     """Rows from this offset on are left for later."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether the steps behind this one can take more; asked now and then."""
+    looked: float = 0.0
 
     def goes_on(self) -> bool:
         """Whether to begin more in this turn."""
-        return not self.is_ending() and time.monotonic() < self.until
+        now = time.monotonic()
+        if self.is_ending() or now >= self.until:
+            return False
+        if now - self.looked > self.config.job_publish_ms / 1000:
+            if self.looked and not self.has_room():
+                self.until = now
+            self.looked = now
+        return now < self.until
 
     def is_ending(self) -> bool:
         """Whether nothing more may be begun: the worker is to end, or has lost the unit."""

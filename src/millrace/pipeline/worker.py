@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from millrace.config import Config
@@ -85,6 +86,8 @@ class Worker:
         self._steps = Steps.of(job_hops)
         self._job = job_hops[0].job
         self._stopping = threading.Event()
+        self.keeper: Keeper | None = None
+        """While it runs."""
         self._tally = Tally()
         self._shop = Shop(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
@@ -109,7 +112,7 @@ class Worker:
         """Work until the time is over, the run is, or somebody stops it."""
         begun = time.monotonic()
         name, config = hops.run_lease(self._job), self._config
-        keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
+        keeper = self.keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
         try:
             keeper.look()
             self._units = self._find_units()
@@ -290,6 +293,7 @@ class Worker:
             tally=self._tally,
             until=begun + length_ms / 1000,
             end=(self._settings.until_end or {}).get(unit.journal),
+            has_room=lambda: self._has_room(hop),
         )
         try:
             ended = self._shop.work(held, is_told=lambda: unit in self._left_alone())
@@ -305,6 +309,16 @@ class Worker:
             self._aside |= {each for each in self._units if each.hop == unit.hop}
         self._keep_warm(hop)
         return ended
+
+    def _has_room(self, hop: Hop) -> bool:
+        """Whether no step behind a hop has too many rows waiting."""
+        for name in hop.feeds:
+            group = self._steps.hops[name].group
+            wanted = [(group, unit.journal) for unit in self._units if unit.hop == name]
+            positions = patiently(partial(self._broker.positions, wanted), self._config)
+            if sum(each.backlog for each in positions) >= self._config.job_backlog_rows_max:
+                return False
+        return True
 
     def _keep_warm(self, hop: Hop) -> None:
         if has_model(hop) and (self._warm is None or self._warm[0] != hop.name):
