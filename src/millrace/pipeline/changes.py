@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -48,8 +48,6 @@ class Described:
     """Whether its rows are kept, or it is a sink."""
     reads: tuple[str, ...] = ()
     """Where it is kept: the journals its hop reads."""
-    lineage: str = ""
-    """A digest of what tells it, and all before it, from others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,6 @@ class Description:
                     told_by=dict(part["told_by"]),
                     kept=part["kept"],
                     reads=tuple(part["reads"]),
-                    lineage=part["lineage"],
                 )
                 for part in document["parts"]
             ),
@@ -118,11 +115,7 @@ class Changes:
 def describe(job: str, nodes: Sequence[model.Anything], hops: Sequence[Hop]) -> Description:
     """A job as it is recorded."""
     by_name = {hop.name: hop for hop in hops}
-    parts: dict[str, Described] = {}
-    for node in nodes:
-        before = [parts[given.name].lineage for given in node.inputs]
-        parts[node.name] = _described(node, by_name.get(node.name), before)
-    return Description(job, tuple(parts.values()))
+    return Description(job, tuple(_described(node, by_name.get(node.name)) for node in nodes))
 
 
 def descriptions(happened: Iterable[Event]) -> list[Description]:
@@ -134,16 +127,23 @@ def descriptions(happened: Iterable[Event]) -> list[Description]:
     ]
 
 
-def compare(before: Sequence[Description], after: Description) -> Changes:
-    """What differs from the runs before, which are given oldest first."""
+def compare(
+    before: Sequence[Description], after: Description, *, same: Collection[str] = ()
+) -> Changes:
+    """What differs from the runs before, which are given oldest first.
+
+    `same` names sources of which the rows were found to be what they were, however they are told.
+    """
     if not before:
         return Changes(job=after.job)
     last = {part.name: part for part in before[-1].parts}
     new = {part.name: part for part in after.parts}
-    ran = {part.name: part for earlier in before for part in earlier.parts if part.kept}
-    met = {name: ran.get(name) or last.get(name) for name in new}
+    ran, lines = _that_ran(before)
+    now = _lineages(after, {name: lines[name] for name in same if name in lines})
+    met = {name: ran.get(name) or last.get(name) for name in new if name not in same}
     found = [_change(old, new[name]) for name, old in met.items() if old is not None]
-    affected = _affected(after, ran)
+    other = {name for name, line in lines.items() if now.get(name, line) != line}
+    affected = _affected(after, ran, other)
     changed = _that_matter(after, [change for change in found if change is not None], affected)
     return Changes(
         job=after.job,
@@ -203,12 +203,33 @@ def told(
     return "\n".join(lines)
 
 
-def _described(node: model.Anything, hop: Hop | None, before: Sequence[str]) -> Described:
+def _that_ran(before: Sequence[Description]) -> tuple[dict[str, Described], dict[str, str]]:
+    """What was kept in some run: as it was when it last did, and what told it and all before it."""
+    ran: dict[str, Described] = {}
+    lines: dict[str, str] = {}
+    for description in before:
+        found = _lineages(description, {})
+        ran |= {part.name: part for part in description.parts if part.kept}
+        lines |= {part.name: found[part.name] for part in description.parts if part.kept}
+    return ran, lines
+
+
+def _lineages(description: Description, known: Mapping[str, str]) -> dict[str, str]:
+    """For each part a digest of what tells it, and all before it, from others."""
+    found: dict[str, str] = {}
+    for part in description.parts:
+        before = [found[name] for name in part.inputs]
+        order = sorted(before) if part.kind == "union" else before
+        line = json.dumps([part.kind, sorted(part.told_by.items()), order])
+        digest = hashlib.blake2b(line.encode(), digest_size=16).hexdigest()
+        found[part.name] = known.get(part.name, digest)
+    return found
+
+
+def _described(node: model.Anything, hop: Hop | None) -> Described:
     told_by = {"columns": _columns(node.schema), **_told_by(node)}
     source = isinstance(node, model.Source | model.JournalSource)
     names = [given.name for given in node.inputs]
-    order = sorted(before) if isinstance(node, model.Union) else before
-    lineage = json.dumps([_kind(node), sorted(told_by.items()), list(order)])
     return Described(
         name=node.name,
         kind=_kind(node),
@@ -216,7 +237,6 @@ def _described(node: model.Anything, hop: Hop | None, before: Sequence[str]) -> 
         told_by=told_by,
         kept=source or hop is not None,
         reads=() if hop is None else tuple(sorted(hop.inputs)),
-        lineage=hashlib.blake2b(lineage.encode(), digest_size=16).hexdigest(),
     )
 
 
@@ -289,12 +309,15 @@ def _moved(old: Described, new: Described) -> bool:
     return old.kept and new.kept and bool(fewer) and bool(more)
 
 
-def _affected(after: Description, ran: Mapping[str, Described]) -> tuple[str, ...]:
+def _affected(
+    after: Description, ran: Mapping[str, Described], other: Collection[str]
+) -> tuple[str, ...]:
+    """What ran before and is told otherwise now, reads other journals, or is behind such."""
     reached: set[str] = set()
     for part in after.parts:
         old = ran.get(part.name)
-        own = part.kept and old is not None and old.lineage != part.lineage
-        if own or (old is not None and _moved(old, part)) or reached & set(part.inputs):
+        moved = old is not None and _moved(old, part)
+        if (part.kept and part.name in other) or moved or reached & set(part.inputs):
             reached.add(part.name)
     return tuple(p.name for p in after.parts if p.kept and p.name in reached and p.name in ran)
 

@@ -240,6 +240,17 @@ def test_a_changed_source_is_told_as_one(tmp_path: Path) -> None:
     assert "videos" in other_kind.stuck
 
 
+def test_a_source_whose_rows_are_the_same_is_no_change_of_what_is_behind_it() -> None:
+    before, renamed = written(version="1"), written(version="2", condition="score > 0.6")
+
+    assert not compare([before], written(version="2"), same=["videos"])
+    found = compare([before], renamed, same=["videos"])
+    assert [change.name for change in found.changed] == ["high"]
+    assert found.affected == ("good",)
+    assert not compare([before, renamed], renamed)
+    assert compare([], renamed, same=["videos"]) == Changes(job="captions")
+
+
 def test_a_dataset_is_told_by_its_query_and_its_files(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
 
