@@ -40,19 +40,23 @@ class Removed:
 
 
 def remove_unneeded(
-    broker: Broker, workspace: str, job: str, step: str, config: Config | None = None
+    broker: Broker,
+    workspace: str,
+    job: str,
+    step: str | None = None,
+    config: Config | None = None,
 ) -> Removed:
-    """Remove the values of a step that no row in any journal refers to and that are not new.
+    """Remove the values of a job that no row in any journal refers to and that are not new.
 
     Args:
         broker: serves all journals whose rows may refer to the values.
         workspace: its folder.
         job: whose values.
-        step: whose values.
+        step: whose values; of all steps by default.
         config: `unfinished_grace_ms` says what is not new.
     """
     before = time.time() - (config or Config()).unfinished_grace_ms / 1000
-    folder = large.folder_of(job, step)
+    folder = f"{large.ROOT}/{job}" if step is None else large.folder_of(job, step)
     # Listed before references are gathered: a file that is not there yet is none of ours.
     old = sorted(_old_files(workspace, folder, before))
     _remove_drafts(workspace, [path for path in old if path.endswith(large.DRAFT)])

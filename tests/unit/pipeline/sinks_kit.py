@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.errors import StorageError
 from millrace.faults import VARIABLE
 from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
@@ -135,6 +137,22 @@ def child_writes(mill: str, folder: str, point: str, armed_for: str) -> None:
     writer.recover("in/0", broker.get("in/0").id)
     os.environ[VARIABLE] = armed(point)[VARIABLE]
     publish(broker, hop, writer, "in/0", (20, None), lease)
+
+
+def child_fills_up(mill: str, folder: str, told: str) -> None:
+    """Write a range that no file can hold any more, then one that fits; tell what happened."""
+    broker = EmbeddedBroker.open(mill)
+    hop = parquet_hop(folder)
+    lease, writer = take(broker, hop, "in/0", mill)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        writer.prepare(broker.get("in/0").id, [column(range(10_000))], 0, 20)
+    except StorageError as error:
+        Path(told).write_text(f"{unfinished(folder)} {error}", encoding="utf-8")
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    publish(broker, hop, writer, "in/0", (20, None), lease)
+    broker.close()
 
 
 def child_works(mill: str, folder: str, seed: int) -> None:

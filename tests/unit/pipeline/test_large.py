@@ -277,8 +277,9 @@ def test_values_of_other_steps_are_none_of_its_business(tmp_path: Path, broker: 
     for path in files(tmp_path):
         make_old(path)
 
-    assert remove_unneeded(broker, str(tmp_path), "job", "ste") == Removed(0, 0)
-    assert remove_unneeded(broker, str(tmp_path), "job", "step") == Removed(1, 7)
+    for other in (("job", "ste"), ("jo",), ("job/step/00",)):
+        assert remove_unneeded(broker, str(tmp_path), *other) == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job") == Removed(1, 7)
 
 
 def test_a_value_put_away_while_it_is_removed_stays(

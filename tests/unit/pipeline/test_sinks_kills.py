@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.journal.kills_kit import KILLED, in_child, start
 from tests.unit.pipeline.sinks_kit import (
+    child_fills_up,
     child_works,
     child_writes,
     column,
@@ -94,6 +95,17 @@ def test_a_worker_killed_while_recovering_is_followed_by_another(mill: Path, poi
 
     assert in_child(child_writes, str(mill), str(out), point, "recovering") == KILLED
 
+    check_and_go_on(mill, out, 20)
+
+
+def test_a_file_that_cannot_grow_is_taken_back_and_the_worker_goes_on(mill: Path) -> None:
+    out = mill.parent / "out"
+
+    assert in_child(child_fills_up, str(mill), str(out), str(mill / "told")) == 0
+
+    told = (mill / "told").read_text(encoding="utf-8")
+    assert told.startswith("[] writing")
+    assert "File too large" in told
     check_and_go_on(mill, out, 20)
 
 
