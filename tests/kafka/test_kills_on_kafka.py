@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import threading
 import time
@@ -10,48 +9,36 @@ from pathlib import Path
 
 import pytest
 from tests.kafka.kafka_kit import QUICK, KafkaPlace, started
-from tests.unit.journal.journal_kit import SCHEMA, column, publish, read_all
+from tests.kafka.owners_kit import child_creates, child_publishes, in_child
+from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
+from millrace.config import Config
 from millrace.errors import BrokerStopped, Conflict, MillraceError, Retriable
-from millrace.faults import VARIABLE
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.journal.kafka.server import KafkaServer
-from millrace.testing.faults import armed
+from millrace.testing.faults import POINTS
 
-_SPAWN = multiprocessing.get_context("spawn")
 KILLED = -9
+OF_PUBLISH = (
+    "kafka.publish.after_produce",
+    "kafka.publish.before_commit",
+    "kafka.publish.after_commit",
+)
 
 
-def child_publishes(url: str, folder: str, point: str) -> None:
-    """Publish one transaction to the end, and die in the next."""
-    broker = KafkaBroker.open(url, folder, QUICK)
-    for name in ("in", "a", "b"):
-        broker.create(name, SCHEMA)
-    broker.append("in", column(range(10)))
-    producer = broker.producer("w")
-    publish(broker, {"a": column([1]), "b": column([1])}, ("g", "in", 3, None))
-    os.environ[VARIABLE] = armed(point)[VARIABLE]
-    with broker.transaction(producer=producer, sequence=1) as t:
-        t.append("a", column([2]))
-        t.append("b", column([2]))
-        t.commit("g", "in", 7, expected=3)
+def test_every_point_on_the_way_to_kafka_is_covered() -> None:
+    inside = {point for point in POINTS if point.startswith("kafka.")}
+
+    assert inside == {"kafka.create.after_topics", *OF_PUBLISH}
 
 
 @pytest.mark.parametrize(
-    ("point", "is_there"),
-    [
-        ("kafka.publish.after_produce", False),
-        ("kafka.publish.before_commit", False),
-        ("kafka.publish.after_commit", True),
-    ],
+    ("point", "is_there"), [(point, point.endswith("after_commit")) for point in OF_PUBLISH]
 )
 def test_an_owner_killed_in_a_transaction_leaves_all_of_it_or_nothing(
     kafka: KafkaServer, tmp_path: Path, point: str, *, is_there: bool
 ) -> None:
-    child = _SPAWN.Process(target=child_publishes, args=(kafka.url, str(tmp_path), point))
-    child.start()
-    child.join(120)
-    assert child.exitcode == KILLED
+    assert in_child(child_publishes, kafka.url, str(tmp_path), point) == KILLED
 
     place = KafkaPlace(kafka.url, tmp_path)
     broker = place.open()
@@ -73,11 +60,8 @@ def test_an_owner_killed_in_a_transaction_leaves_all_of_it_or_nothing(
 def test_a_journal_whose_making_was_cut_short_can_be_made_again(
     kafka: KafkaServer, tmp_path: Path
 ) -> None:
-    args = (kafka.url, str(tmp_path), "kafka.create.after_topics")
-    child = _SPAWN.Process(target=child_creates, args=args)
-    child.start()
-    child.join(120)
-    assert child.exitcode == KILLED
+    point = "kafka.create.after_topics"
+    assert in_child(child_creates, kafka.url, str(tmp_path), point) == KILLED
 
     place = KafkaPlace(kafka.url, tmp_path)
     broker = place.open()
@@ -86,13 +70,6 @@ def test_a_journal_whose_making_was_cut_short_can_be_made_again(
     broker.append("short", column([1]))
     assert read_all(broker, "short") == [1]
     place.close()
-
-
-def child_creates(url: str, folder: str, point: str) -> None:
-    broker = KafkaBroker.open(url, folder, QUICK)
-    broker.create("first", SCHEMA)
-    os.environ[VARIABLE] = armed(point)[VARIABLE]
-    broker.create("short", SCHEMA)
 
 
 def test_an_owner_that_was_taken_over_can_write_no_more(kafka: KafkaServer, tmp_path: Path) -> None:
@@ -154,10 +131,10 @@ class Writing:
 def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on(
     tmp_path: Path,
 ) -> None:
-    config = QUICK.with_options(kafka_call_ms_max=4000, kafka_abort_ms_max=500)
+    config = QUICK.with_options(kafka_call_ms_max=3000, kafka_abort_ms_max=500)
     server = started(tmp_path / "kafka")
     port = int(server.address.rpartition(":")[2])
-    broker = KafkaBroker.open(server.url, str(tmp_path / "mill"), config)
+    broker = opened(server.url, tmp_path / "mill", config)
     broker.create("a", SCHEMA)
     writing = Writing(broker)
     try:
@@ -184,10 +161,20 @@ def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on
         assert found.count(value) in (0, 3), value
     assert found == sorted(found)
     broker.close()
-    again = KafkaBroker.open(server.url, str(tmp_path / "mill"), config)
+    again = opened(server.url, tmp_path / "mill", config)
     assert read_rows(again) == found
     again.close()
     server.process.stop()
+
+
+def opened(url: str, folder: Path, config: Config) -> KafkaBroker:
+    """A broker that waits little, on a Kafka that may still be slow."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return KafkaBroker.open(url, str(folder), config)
+        except Retriable:
+            assert time.monotonic() < deadline
 
 
 def read_rows(broker: KafkaBroker) -> list[int]:

@@ -19,6 +19,7 @@ from tests.unit.journal.journal_kit import SCHEMA, column, publish, read_all, va
 
 from millrace.errors import (
     AlreadyOwned,
+    Conflict,
     DataLost,
     FormatError,
     OffsetOutOfRange,
@@ -217,12 +218,20 @@ def test_an_adopted_file_is_deleted_and_is_not_adopted_again(place: KafkaPlace) 
     broker = place.open()
     broker.create("a", SCHEMA)
     file = written(broker, "one", range(5))
+    content = Path(file.path).read_bytes()
     broker.adopt({"a": [file]})
+    assert not Path(file.path).exists()
+    place.close()
+    # As if the owner had been killed before it deleted the file.
+    Path(file.path).write_bytes(content)
+    broker = place.open()
 
     assert not Path(file.path).exists()
-    broker = place.open()
-    again = written(broker, "one", [5])
-    broker.adopt({"a": [again]})
+    with pytest.raises((Conflict, DataLost)):
+        broker.adopt({"a": [file]})
+    broker.append("a", column([5]))
+    with pytest.raises(DataLost, match="gone"):
+        broker.adopt({"a": [file]})
     assert read_all(place.open(), "a") == [0, 1, 2, 3, 4, 5]
 
 

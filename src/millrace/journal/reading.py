@@ -54,11 +54,13 @@ class Taking:
     def take(self, ranges: Iterable[Stored], load: Load) -> None:
         """Read on until a limit or the end is reached."""
         for stored in ranges:
-            if self.is_full or stored.first >= self.end:
+            if stored.first >= self.end:
                 return
             for batch in load(stored):
                 if not self.is_full:
                     self._take(batch, stored)
+            if self.is_full:
+                return  # Before the next range is looked for.
 
     def _take(self, batch: pa.RecordBatch, stored: Stored) -> None:
         offsets = batch[OFFSET].to_numpy()

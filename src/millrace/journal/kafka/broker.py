@@ -343,8 +343,9 @@ class KafkaBroker(BookBroker):
     def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:
         spot = plain_spot(journal.labels)
         if spot is not None:
-            return self._fetching.plain_ranges(journal, spot, offset)
-        return self._fetching.ranges(journal, Spot(self._cluster.topics.of(journal)), offset)
+            return self._fetching.plain_ranges(journal, replace(spot, journal=journal.id), offset)
+        spot = Spot(self._cluster.topics.of(journal), journal=journal.id)
+        return self._fetching.ranges(journal, spot, offset)
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
         assert isinstance(stored.place, pa.RecordBatch), journal.name

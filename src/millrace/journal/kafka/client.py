@@ -80,11 +80,12 @@ def common(servers: str, config: Config) -> Settings:
         "client.id": "millrace",
         "log_level": 0,
         "logger": _SILENT,
-        "socket.connection.setup.timeout.ms": min(10_000, config.kafka_call_ms_max),
+        "socket.connection.setup.timeout.ms": max(1000, min(10_000, config.kafka_call_ms_max)),
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         "topic.metadata.refresh.fast.interval.ms": 50,
         "allow.auto.create.topics": False,
+        "message.max.bytes": config.kafka_message_bytes_max,
         # What the callbacks would say, the calls say as well.
         "error_cb": lambda _: None,
     }
@@ -103,7 +104,6 @@ def producing(servers: str, transactional_id: str, config: Config) -> Settings:
         "message.timeout.ms": limit,
         "linger.ms": 5,
         "compression.type": "none",
-        "message.max.bytes": config.kafka_message_bytes_max,
         "queue.buffering.max.kbytes": 2 * config.journal_append_bytes_max // 1024,
         "retry.backoff.ms": 20,
     }

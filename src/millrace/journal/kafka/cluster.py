@@ -66,7 +66,7 @@ class Cluster:
         spot = Spot(self.topics.state)
         records: dict[bytes, bytes] = {}
         with self.readers.reader(spot, None) as reader:
-            reader.seek(spot, None)
+            reader.seek(spot, Place(0))
             while found := reader.take_to_end(_LOAD_RECORDS, aborted, self.readers.deadline()):
                 for message in found:
                     key, value = message.key() or b"", message.value()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ _TAIL_BYTES: Final = 2000
 _LOOK_S: Final = 0.05
 _CONNECT_S: Final = 1.0
 _GUARD_S: Final = 5.0
+# The request ApiVersions, version 0: its number, version, an id to be echoed, no client's name.
+_API_VERSIONS: Final = struct.pack(">hhih", 18, 0, 7, -1)
 
 
 class ManagedProcess:
@@ -129,6 +132,16 @@ def answers(host: str, port: int) -> bool:
     try:
         with socket.create_connection((host, port), _CONNECT_S):
             return True
+    except OSError:
+        return False
+
+
+def speaks_kafka(host: str, port: int) -> bool:
+    """Whether a broker there answers what it can do: the first question of every Kafka client."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            connection.sendall(len(_API_VERSIONS).to_bytes(4, "big") + _API_VERSIONS)
+            return len(connection.recv(8, socket.MSG_WAITALL)) == len(b"size" + b"echo")
     except OSError:
         return False
 

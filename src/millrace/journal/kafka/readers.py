@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from millrace.config import Config
@@ -23,7 +23,7 @@ from millrace.errors import Retriable
 from millrace.journal.kafka import client
 from millrace.journal.kafka.messages import Headers
 from millrace.journal.kafka.places import Place
-from millrace.journal.names import Offset
+from millrace.journal.names import JournalId, Offset
 from millrace.journal.reading import Stored
 
 _PARTITION: Final = 0
@@ -52,6 +52,8 @@ class Spot:
 
     topic: str
     partition: int = _PARTITION
+    journal: JournalId | None = None
+    """As whose rows it is read; two journals may show one topic of others."""
 
 
 def place_of(message: Received) -> Place:
@@ -83,10 +85,9 @@ class Reader:
         self.end: Place | None = None
         """The end of the topic, if it has been reached."""
 
-    def seek(self, spot: Spot, place: Place | None) -> None:
-        """Go to a place of a topic, or to its beginning."""
-        at = OFFSET_BEGINNING if place is None else place
-        self._consumer.assign([TopicPartition(spot.topic, spot.partition, at)])
+    def seek(self, spot: Spot, place: Place) -> None:
+        """Go to a place of a topic, or to its first one if that lies above."""
+        self._consumer.assign([TopicPartition(spot.topic, spot.partition, place)])
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
 
     def take(self, count_max: int, deadline: float) -> list[Received]:

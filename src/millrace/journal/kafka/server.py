@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 from millrace.config import Config
 from millrace.errors import MillraceError, Retriable, UserError
-from millrace.journal.kafka.process import ManagedProcess, answers, free_ports
+from millrace.journal.kafka.process import ManagedProcess, free_ports, speaks_kafka
 from millrace.shuffle.store import storage_errors
 
 POM: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pom.xml")
@@ -149,7 +149,7 @@ def start_kafka(
             process = ManagedProcess.start(
                 [*run, "kafka.Kafka", path],
                 log=log,
-                is_ready=lambda at=mine: answers(HOST, at),  # type: ignore[misc]
+                is_ready=lambda at=mine: speaks_kafka(HOST, at),  # type: ignore[misc]
                 config=config,
             )
         except UserError:

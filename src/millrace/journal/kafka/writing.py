@@ -25,6 +25,13 @@ from millrace.journal.kafka.state import PROBE, Record
 
 OnDelivery = Callable[[KafkaError | None, Delivered], None]
 _PARTITION: Final = 0
+_NO_TRANSACTIONS: Final = {
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the name the client gives it
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
 _POLL_S: Final = 0.05
 _EVERY_MESSAGES: Final = 1000
 
@@ -73,10 +80,12 @@ class Writer:
         settings = client.producing(self._servers, self._id, self._config)
         producer = Producer(settings)
         try:
+            # Who asks before it is connected is told to try again half a second later.
+            producer.list_topics(timeout=self._call_s())
             producer.init_transactions(self._call_s())
         except KafkaException as error:
             found = error.args[0]
-            if found.retriable() or found.code() == KafkaError._TIMED_OUT:  # noqa: SLF001
+            if found.code() not in _NO_TRANSACTIONS and not found.fatal():
                 raise self._translated(error, "taking the journals over") from error
             raise UserError(
                 f"Kafka at {self._servers} cannot be used for work that is done exactly once\n"
