@@ -244,6 +244,8 @@ class Config:
     """The wait before the first retry; it doubles with each."""
     owner_wait_ms_max: int = 10_000
     """How long one call waits at the owner for rows or journals; who waits longer asks again."""
+    owner_interrupt_ms: int = 1_000
+    """The same in a main thread: only between calls can Ctrl-C be noticed there."""
     owner_waits_max: int = 256
     """Most calls that wait at the owner at once; others are answered and ask again."""
     owner_start_ms_max: int = 30_000

@@ -132,11 +132,13 @@ def child_opens(path: str, start: Barrier, answers: str, number: int) -> None:
     start.wait(60)
 
 
-def child_writes(where: JournalAddress, number: int, count: int, answers: str) -> None:
-    """Append numbered rows, one by one: those that may be asked again, and plain ones."""
+def child_writes(where: JournalAddress, number: int, answers: str, stop: str) -> None:
+    """Append numbered rows until told to stop: those that may be asked again, and plain ones."""
     client = join_journals(where, PATIENT)
     mine = client.producer(f"writer/{number}")
-    for sequence in range(1, count + 1):
+    sequence = 0
+    while not os.path.exists(stop):
+        sequence += 1
         value = number * 1_000_000 + sequence
         client.append("numbered", column(value), producer=mine, sequence=sequence)
         tell(answers, numbered=value)

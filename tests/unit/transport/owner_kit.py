@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def place_at(
     open_broker: Callable[[], Broker] | None = None,
 ) -> Place:
     path.mkdir(exist_ok=True)
+    known = path / "workspace.json"
+    if not known.exists():
+        known.write_text(json.dumps({"version": 1, "id": WORKSPACE}))
     return Place(
         path=str(path),
         workspace_id=WORKSPACE,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +34,7 @@ class Script:
     outcomes: list[object]
     epochs: list[int] = field(default_factory=lambda: [1])
     superseded: bool = False
+    stale_after: tuple[int, ...] = ()
     asked: list[str] = field(default_factory=list)
     connected: int = 0
     slept: list[float] = field(default_factory=list)
@@ -72,6 +75,9 @@ class _Scripted:
 
     def shared_folder(self) -> str | None:
         return None
+
+    def is_stale(self) -> bool:
+        return len(self.script.asked) in self.script.stale_after
 
     def is_superseded(self) -> bool:
         return self.script.superseded
@@ -207,6 +213,39 @@ def test_after_a_stopped_broker_the_next_call_looks_for_the_owner_anew() -> None
 
     broker.get("a")
     assert script.connected == 2
+
+
+def test_an_owner_that_has_ended_is_not_asked_first() -> None:
+    script = Script(["answer"], stale_after=(2,))
+    broker = script.broker()
+    for _ in range(4):
+        broker.append("a", column(1))
+
+    assert script.connected == 2
+
+
+def test_threads_that_look_for_the_owner_do_not_wait_for_each_other_for_ever() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def connect(_deadline: float, _epoch_min: int) -> Link:
+        begun.set()
+        end.wait(60)
+        raise OwnerUnreachable("nobody")
+
+    config = QUICK.with_options(owner_retries_max=1, owner_call_ms_max=50)
+    broker = JoinedBroker(Caller(connect, config))
+
+    def look() -> None:
+        with suppress(OwnerUnreachable):
+            broker.get("a")
+
+    first = threading.Thread(target=look)
+    first.start()
+    assert begun.wait(60)
+    with pytest.raises(OwnerUnreachable, match="others here have been looking"):
+        broker.get("a")
+    end.set()
+    first.join(60)
 
 
 def test_closed_journals_say_so() -> None:

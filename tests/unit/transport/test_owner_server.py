@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
+from tests.unit.transport.agent_kit import CuttingProxy
 from tests.unit.transport.owner_kit import (
     QUICK,
     SCHEMA,
+    TOKEN,
     WORKSPACE,
     all_values,
     client_of,
@@ -26,6 +28,7 @@ from millrace.errors import (
     JournalUnknown,
     LeaseHeld,
     MillraceError,
+    OwnerUnreachable,
     SchemaMismatch,
     UserError,
 )
@@ -33,6 +36,7 @@ from millrace.journal.files import write_file
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.values import FileRange, SegmentFile
 from millrace.transport.journals.calls import CALLS
+from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.journals.joined import JoinedBroker
 from millrace.transport.journals.links import Flight
@@ -324,3 +328,43 @@ def test_an_ending_owner_does_not_wait_for_those_who_wait(tmp_path: Path) -> Non
     assert not waiting.is_alive()
     assert len(answers) == 1
     client.close()
+
+
+# Connections that are cut.
+
+
+def test_a_connection_cut_at_any_byte_doubles_and_loses_nothing(
+    owner: Owner, proxy: Callable[[str, list[int | None]], CuttingProxy]
+) -> None:
+    """The first connections break off ever later in what the owner sends; then one holds."""
+    owner.broker.create("a", SCHEMA)
+    owner.broker.create("plain", SCHEMA)
+    mine = owner.broker.producer("p")
+    done, doubt = [], []
+    for sequence, cut in enumerate(range(1, 900, 60), start=1):
+        between = proxy(owner.said.address, [cut, cut + 30, None])
+        where = JournalAddress(address=between.address, token=TOKEN, workspace_id=WORKSPACE)
+        client = join_journals(where, QUICK)
+        client.append("a", column(sequence), producer=mine, sequence=sequence)
+        client.close()
+        client = join_journals(
+            JournalAddress(
+                address=proxy(owner.said.address, [cut, None]).address,
+                token=TOKEN,
+                workspace_id=WORKSPACE,
+            ),
+            QUICK,
+        )
+        try:
+            client.append("plain", column(sequence))
+            done.append(sequence)
+        except OwnerUnreachable as error:
+            assert "may have been carried out" in str(error)  # noqa: PT017
+            doubt.append(sequence)
+        client.close()
+
+    assert all_values(owner.broker, "a") == list(range(1, 16))
+    plain = all_values(owner.broker, "plain")
+    assert plain == sorted(set(plain))
+    assert set(done) <= set(plain) <= {*done, *doubt}
+    assert done

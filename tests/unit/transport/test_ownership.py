@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.transport.owner_kit import (
     QUICK,
     SCHEMA,
+    TOKEN,
     all_values,
     client_of,
     column,
@@ -27,10 +31,12 @@ from millrace.errors import (
     StorageError,
     UserError,
 )
+from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals import kinds
+from millrace.transport.journals.electing import join_journals, own_or_join
 from millrace.transport.journals.links import FlightLink
-from millrace.transport.journals.owner import LocalLink, Owner
+from millrace.transport.journals.owner import LocalLink, Owner, Place
 from millrace.workspace import Workspace
 
 
@@ -141,6 +147,98 @@ def test_a_lock_that_is_held_and_nobody_who_answers_is_an_error_in_time(tmp_path
         ws.journals.list()
     silent.close()
     assert ws.journals.list() == ()
+    ws.close()
+
+
+def test_who_cannot_open_the_journals_joins_who_can(tmp_path: Path) -> None:
+    """As on a disk that is local to the owner, and a network disk here."""
+    owner = Owner.open(place_at(tmp_path))
+    (tmp_path / "owner.lock").unlink()
+
+    def refuse() -> Broker:
+        raise UserError("which is on a network file system")
+
+    other = own_or_join(place_at(tmp_path, open_broker=refuse))
+    other.create("a", SCHEMA)
+    assert [each.name for each in owner.broker.list()] == ["a"]
+    owner.close()
+    with pytest.raises(UserError, match="network file system"):
+        other.list()
+    other.close()
+
+
+def test_the_owner_writes_from_another_thread_than_the_main_one(tmp_path: Path) -> None:
+    ws = opened(tmp_path)
+    ws.journals.create("a", SCHEMA)
+    link = ws.journals._caller.link()
+    assert isinstance(link, LocalLink)
+    seen: list[threading.Thread] = []
+    append = link.owner.broker.append
+
+    def watched(*args: object, **named: object) -> object:
+        seen.append(threading.current_thread())
+        return append(*args, **named)  # type: ignore[arg-type]
+
+    link.owner.broker.append = watched  # type: ignore[method-assign, assignment]
+    ws.journals.append("a", column(1))
+    other = threading.Thread(target=lambda: ws.journals.append("a", column(2)))
+    other.start()
+    other.join(60)
+
+    assert threading.main_thread() not in seen
+    assert seen[1] is other
+    ws.close()
+
+
+# Where an owner listens.
+
+
+def test_an_owner_listens_on_loopback_unless_others_must_reach_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def place(**named: Any) -> Place:  # noqa: ANN401 - as it takes them
+        return kinds.place_of(
+            "mill", workspace_id="w", token=TOKEN, kind="memory", config=QUICK, **named
+        )
+
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.1.2.3")
+    assert (place().host, place().listen) == ("127.0.0.1", None)
+    assert (place(loopback=False).host, place(loopback=False).listen) == ("10.1.2.3", None)
+    assert (place(host="10.9.9.9").host, place(host="10.9.9.9").listen) == ("10.9.9.9",) * 2
+    everywhere = place(host="0.0.0.0")  # noqa: S104
+    assert (everywhere.host, everywhere.listen) == ("10.1.2.3", "0.0.0.0")  # noqa: S104
+    monkeypatch.setenv("MILLRACE_AGENT_HOST", "10.4.4.4")
+    assert place().host == "10.4.4.4"
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = replace(place_at(tmp_path), port=taken.getsockname()[1])
+        with pytest.raises(UserError, match="cannot listen on"):
+            Owner.open(place)
+    ws = opened(tmp_path)
+    ws.journals.list()
+    ws.close()
+
+
+def test_an_owner_answers_over_tls_when_it_has_a_certificate(
+    tmp_path: Path, certificate_files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = certificate_files
+    monkeypatch.setenv("MILLRACE_TLS_CERT", str(certificate))
+    monkeypatch.setenv("MILLRACE_TLS_KEY", str(key))
+    ws = opened(tmp_path)
+    ws.journals.create("a", SCHEMA)
+    assert ws.journals.address.startswith("grpc+tls://127.0.0.1:")
+    impatient = QUICK.with_options(owner_retries_max=1)
+    with pytest.raises(OwnerUnreachable):
+        join_journals(ws.journal_address(), impatient).list()
+    monkeypatch.setenv("MILLRACE_TLS_CA", str(certificate))
+    client = join_journals(ws.journal_address(), QUICK)
+    client.append("a", column(1))
+
+    assert all_values(ws.journals, "a") == [1]
+    client.close()
     ws.close()
 
 

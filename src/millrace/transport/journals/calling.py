@@ -124,13 +124,21 @@ class Caller:
         if self._pid != os.getpid():
             # Locks and connections do not survive a fork.
             self._pid, self._lock, self._kept = os.getpid(), threading.Lock(), None
-        with self._lock:
+        if not self._lock.acquire(timeout=max(0.0, deadline - self._now())):
+            raise OwnerUnreachable("others here have been looking for it all the time")
+        try:
             if self._closed:
                 raise BrokerStopped("the journals were closed\n  to fix: open the workspace again")
+            kept = self._kept
+            if kept is not None and kept.is_stale():
+                self._kept = None
+                kept.close()
             if self._kept is None:
                 self._kept = self._connect(deadline, self._epoch)
                 self._epoch = max(self._epoch, self._kept.epoch)
             return self._kept
+        finally:
+            self._lock.release()
 
     def _drop(self, link: Link) -> None:
         with self._lock:

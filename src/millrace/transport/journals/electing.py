@@ -18,7 +18,7 @@ from millrace.transport.journals import endpoint
 from millrace.transport.journals.calling import Caller
 from millrace.transport.journals.endpoint import JournalAddress, OwnerEndpoint
 from millrace.transport.journals.joined import JoinedBroker
-from millrace.transport.journals.links import Cut, Flight, FlightLink, Link, Refused
+from millrace.transport.journals.links import Cut, Flight, FlightLink, Link, Pong, Refused
 from millrace.transport.journals.owner import LocalLink, Owner, Place
 from millrace.transport.tls import trusted_roots
 
@@ -35,17 +35,19 @@ class Joining:
 
     def connect(self, deadline: float, epoch_min: int) -> Link:
         """The owner that answers now; `OwnerUnreachable` if none does."""
-        said = self._where.owner()
+        mark, said = self._where.mark(), self._where.owner()
         if said is not None and said.epoch >= epoch_min:
-            return self._reach(said.address, said, deadline, epoch_min)
+            pong = self._reach(said.address, said, deadline, epoch_min)
+            return FlightLink(self.flight, said.address, pong, mark)
         if self._where.address is not None:
-            return self._reach(self._where.address, None, deadline, epoch_min)
+            pong = self._reach(self._where.address, None, deadline, epoch_min)
+            return FlightLink(self.flight, self._where.address, pong, mark)
         found = "no owner" if said is None else f"only {said}, which was taken over"
         raise OwnerUnreachable(f"{found} in {self._where.path}")
 
     def _reach(
         self, address: str, said: OwnerEndpoint | None, deadline: float, epoch_min: int
-    ) -> Link:
+    ) -> Pong:
         left_ms = int((deadline - time.monotonic()) * 1000)
         timeout_ms = max(1, min(left_ms, self._config.owner_ping_ms_max))
         try:
@@ -64,7 +66,7 @@ class Joining:
             raise OwnerUnreachable(
                 f"the owner at {address} has epoch {pong.epoch} and was taken over"
             )
-        return FlightLink(self.flight, address, pong)
+        return pong
 
 
 class Election:
@@ -82,6 +84,12 @@ class Election:
         while True:
             try:
                 return LocalLink(Owner.open(self._place))
+            except UserError as error:
+                # A network disk, say, that is a local one to the owner.
+                try:
+                    return self.joining.connect(until, epoch_min)
+                except OwnerUnreachable:
+                    raise error from None
             except AlreadyOwned:
                 try:
                     link = self.joining.connect(until, epoch_min)

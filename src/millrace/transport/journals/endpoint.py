@@ -19,6 +19,9 @@ OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
 VERSION: Final = 1
 
+Mark = tuple[int, int] | None
+"""Which file an owner's is: its number and time of change; None if there is none to be seen."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEndpoint:
@@ -86,6 +89,16 @@ class JournalAddress:
     address: str | None = None
     """Where the owner answered."""
     workspace_id: str | None = None
+
+    def mark(self) -> Mark:
+        """Which file the owner's is now: each owner writes a new one."""
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(os.path.join(self.path, OWNER_FILE))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
     def owner(self) -> OwnerEndpoint | None:
         """What the owner's file says, if the folder can be seen here."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -314,6 +315,8 @@ class JoinedBroker:
     ) -> Found:
         """Wait at the owner, a piece at a time, so that a lost one is noticed."""
         most_s = self._config.owner_wait_ms_max / 1000
+        if threading.current_thread() is threading.main_thread():
+            most_s = min(most_s, self._config.owner_interrupt_ms / 1000)
         until = time.monotonic() + timeout_s
         left_s = timeout_s
         while True:

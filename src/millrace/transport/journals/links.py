@@ -23,7 +23,7 @@ from millrace.errors import BrokerStopped, UserError
 from millrace.journal.values import SegmentFile
 from millrace.transport import wire
 from millrace.transport.journals.calls import CALLS, FILE, UPLOAD
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.endpoint import JournalAddress, Mark
 from millrace.transport.journals.server import CHUNKS, ENDING, PING, PROTOCOL, WORKSPACE_HEADER
 from millrace.transport.journals.shapes import Parts, seal, unseal
 from millrace.transport.pool import Pool
@@ -58,6 +58,9 @@ class Link(Protocol):
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
+
+    def is_stale(self) -> bool:
+        """Whether this owner has ended, or another has begun; asked before each call."""
 
     def is_superseded(self) -> bool:
         """Whether another owner with a higher epoch is known."""
@@ -153,12 +156,14 @@ class Flight:
 class FlightLink:
     """The way to an owner in another process, or in this one."""
 
-    def __init__(self, flight: Flight, address: str, pong: Pong) -> None:
+    def __init__(self, flight: Flight, address: str, pong: Pong, mark: Mark) -> None:
+        """`mark` is that of the owner's file before it was read."""
         self.epoch = pong.epoch
         self.instance = pong.instance
         self._flight = flight
         self.address = address
         self._folder: tuple[str | None] | None = None
+        self._mark = mark
 
     def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
         """See `Link.call`."""
@@ -198,6 +203,10 @@ class FlightLink:
         if self._folder is None:
             self._folder = (self._find_shared_folder(),)
         return self._folder[0]
+
+    def is_stale(self) -> bool:
+        """See `Link.is_stale`: whether the owner's file is no longer what it was."""
+        return self._mark != self._flight.where.mark()
 
     def is_superseded(self) -> bool:
         """See `Link.is_superseded`."""

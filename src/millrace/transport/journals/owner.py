@@ -211,6 +211,10 @@ class LocalLink:
         self._check()
         return self.owner.broker.adoption_folder()
 
+    def is_stale(self) -> bool:
+        """See `Link.is_stale`."""
+        return self.owner.ended.is_set()
+
     def is_superseded(self) -> bool:
         """See `Link.is_superseded`."""
         said = endpoint.read(LocalStore(self.owner.place.path))

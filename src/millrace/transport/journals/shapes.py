@@ -39,7 +39,8 @@ class Parts:
     """The Arrow bytes of an envelope, while it is written or read."""
 
     buffers: list[pa.Buffer] = field(default_factory=list)
-    _schemas: dict[int, tuple[pa.Schema, int]] = field(default_factory=dict)
+    _put: list[tuple[pa.Schema, int]] = field(default_factory=list)
+    _taken: dict[int, pa.Schema] = field(default_factory=dict)
 
     def add(self, buffer: pa.Buffer) -> int:
         """Take bytes along; return the number to refer to them by."""
@@ -47,12 +48,19 @@ class Parts:
         return len(self.buffers) - 1
 
     def add_schema(self, schema: pa.Schema) -> int:
-        """Take a schema along, once however often it is met."""
-        known = self._schemas.get(id(schema))
-        if known is None:
-            # The schema is kept with its number: else its id could become another's.
-            known = self._schemas[id(schema)] = (schema, self.add(schema.serialize()))
-        return known[1]
+        """Take a schema along; journals that are listed mostly have that of the one before."""
+        if self._put and self._put[-1][0].equals(schema, check_metadata=True):
+            return self._put[-1][1]
+        self._put.append((schema, self.add(schema.serialize())))
+        return self._put[-1][1]
+
+    def schema(self, number: object) -> pa.Schema:
+        """The schema that a header refers to."""
+        data = self.get(number)
+        found = self._taken.get(data.address)
+        if found is None:
+            found = self._taken[data.address] = _schema(data.to_pybytes())
+        return found
 
     def get(self, number: object) -> pa.Buffer:
         """The bytes that a header refers to."""
@@ -290,7 +298,7 @@ def _put_schema(value: object, parts: Parts) -> int:
 
 def _take_schema(value: object, parts: Parts) -> pa.Schema:
     try:
-        return _schema(parts.get(value).to_pybytes())
+        return parts.schema(value)
     except (pa.ArrowException, OSError) as error:
         raise wrong("an Arrow schema", error) from error
 
