@@ -66,12 +66,11 @@ class PaidService:
         os.close(self._handle)
 
     def caption(self, asked: dict[str, Any], key: str) -> dict[str, Any]:
-        """Charge for a call and make what was asked for, always the same of the same."""
+        """Charge for a call and make what was asked for."""
         line = json.dumps({"id": asked["id"], "key": key, "at": time.time()}) + "\n"
         os.write(self._handle, line.encode())
         time.sleep(self.delay_s)
-        score = xxh3_64_intdigest(json.dumps(asked["id"]).encode()) % 100 / 100
-        return {"caption": f"about {asked.get('text', asked['id'])}", "score": score}
+        return answer_to(asked)
 
 
 class _Server(ThreadingHTTPServer):
@@ -115,6 +114,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the base
         """Say nothing: the log is what counts."""
+
+
+def answer_to(asked: dict[str, Any]) -> dict[str, Any]:
+    """What the service says, always the same of the same."""
+    score = xxh3_64_intdigest(json.dumps(asked["id"]).encode()) % 100 / 100
+    return {"caption": f"about {asked.get('text', asked['id'])}", "score": score}
 
 
 def calls(log: str | os.PathLike[str]) -> list[dict[str, Any]]:
