@@ -45,7 +45,7 @@ class Config:
     """Whether files are flushed to the device before the index is made."""
 
     # Cutting inputs into map tasks and map tasks into Spark tasks.
-    split_bytes_target: int = 128 * MIB
+    split_bytes_target: int = 256 * MIB
     """Files larger than this, uncompressed, are cut by row groups into even pieces of this size."""
     map_tasks_max: int = 4096
     """With more files than this, files are put together into one map task by their path's hash."""
@@ -221,7 +221,7 @@ class Config:
     """Workers of one kind are started by at most this many Spark jobs at a time."""
     job_failures_max: int = 4
     """How often in a row Spark may fail to run the same workers to their end."""
-    job_truncate_ms: int = 10_000
+    job_truncate_ms: int = 60_000
     """How often a run removes rows of cheap steps that everybody has read."""
     job_expensive_rows: int = 16
     """Rows that an expensive step takes at a time, unless it says otherwise: so many may be in

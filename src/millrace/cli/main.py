@@ -7,7 +7,9 @@ import sys
 import click
 
 from millrace.cli.agent import agent
+from millrace.cli.broker import broker
 from millrace.cli.demo import demo
+from millrace.cli.job import job
 from millrace.cli.journal import journal
 from millrace.cli.serve import serve
 from millrace.cli.shuffle import shuffle
@@ -21,12 +23,14 @@ def cli() -> None:
     """Durable shuffles for PySpark: look at them, check them, read them, clean them up.
 
     A workspace is the folder that `millrace.open(...)` was given. None of the commands but `demo`
-    starts Spark.
+    and `job run` starts Spark.
     """
 
 
 cli.add_command(agent)
+cli.add_command(broker)
 cli.add_command(demo)
+cli.add_command(job)
 cli.add_command(journal)
 cli.add_command(serve)
 cli.add_command(shuffle)

@@ -46,6 +46,10 @@ class JobStatus:
     caught_up: bool
     """Whether no step has rows left to do."""
 
+    def step(self, name: str) -> StepReport:
+        """How far one step is."""
+        return next(step for step in self.steps if step.name == name)
+
     def to_json(self) -> str:
         """All of it as JSON."""
         return json.dumps(

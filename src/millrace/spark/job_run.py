@@ -35,8 +35,9 @@ from millrace.spark.job_place import HasJournals
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import Watch
-from millrace.spark.job_workers import Crew, posts_of
+from millrace.spark.job_workers import Crew, has_profiles, posts_of
 from millrace.spark.session import slots
+from millrace.spark.shipping import check_job_shippable
 from millrace.spark.versions import versions
 from millrace.transport.journals.endpoint import JournalAddress
 
@@ -92,6 +93,7 @@ class _Run:
         self._workspace, self._job, self._until, self._on_change = workspace, job, until, on_change
         self._config = workspace.config
         self._hops = job.hops
+        check_job_shippable(self._hops)
         self._spark = workspace.spark
         self._stop = threading.Event()
         self._crew: Crew | None = None
@@ -149,7 +151,12 @@ class _Run:
         try:
             begun = begin(self._job, self._hops, taking, self._on_change)
         except _Stopped:
+            _note_end(history, lease, "interrupted")
             return
+        except MillraceError as error:
+            if not isinstance(error, _LOST):
+                _note_end(history, lease, "failed", str(error))
+            raise
         ends = begun.ends if self._until == "caught_up" else {}
         counting = Counting(broker, begun.outline, ends=ends)
         watch = Watch(self._config, counting, history, lease, begun, self._hops)
@@ -236,7 +243,7 @@ class _Run:
             outline=outline,
             steps=step_reports(outline, counted, before, seconds=seconds, spent=spent),
             runs=(),
-            note=ending.note,
+            note=ending.note or self._remark(),
             samples=tuple(watch.samples),
             html=os.path.join(folder, f"report-{watch.lease.run}.html"),
         )
@@ -255,9 +262,25 @@ class _Run:
         report.write_html(report.html)
         self.report, self.error = report, ending.error
 
+    def _remark(self) -> str:
+        """What a user might not expect."""
+        asking = [hop.name for hop in self._hops if hop.options.resources]
+        if not asking or has_profiles(self._spark):
+            return ""
+        return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
+
     def _lost(self, error: MillraceError) -> MillraceError:
         found = "\n    ".join(str(error).splitlines())
         return type(error)(
             f"job {self._job.name!r} lost its journals on the way\n  found: {found}\n"
             f"  to go on: {HINTS['lost']}; it goes on where it stopped"
         )
+
+
+def _note_end(history: History, lease: RunLease, state: State, note: str = "") -> None:
+    """Record how a run ended that began and came to no work; one that did not begin leaves none."""
+    last = history.last_started()
+    if last is not None and last.run == lease.run:
+        now_us = time.time_ns() // 1000
+        detail = {"state": state, "note": note}
+        history.add(Event(at_us=now_us, run=lease.run, happened=Happened.ENDED, detail=detail))

@@ -9,29 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.faults import fault
 from millrace.journal.values import Lease
 from millrace.pipeline import changes
-from millrace.pipeline.changes import Changes, Description
+from millrace.pipeline.changes import Description
 from millrace.pipeline.counting import Counted, Counting, journals_of
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.history import History
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.job import Job
-from millrace.pipeline.layout import ensure_journals
+from millrace.pipeline.layout import check_whole, ensure_journals
 from millrace.pipeline.model import OnChange, Source
 from millrace.pipeline.outline import Outline, outline_of
 from millrace.pipeline.resetting import finish_reset, reset_parts
 from millrace.pipeline.sinks import check_sink
 from millrace.pipeline.status import baseline
-from millrace.spark.ingest import Changed, SourceReader, Taking, refusal
+from millrace.spark.ingest import SourceReader, Taking, refusal
 from millrace.spark.job_lease import who_am_i
-
-_OF_SOURCES: Final = frozenset({"files", "query", "version"})
-"""What changes of a source do not matter where its rows are found to be the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +46,15 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) ->
     history, broker, lease = taking.history, taking.broker, taking.lease
     for hop in hops:
         check_sink(hop, broker)
-    finish_reset(history, lease)
+    was_reset = finish_reset(history, lease)
     sources = [node for node in job.nodes if isinstance(node, Source)]
     readers = [SourceReader(taking, source) for source in sources]
-    described = changes.describe(job.name, job.nodes, hops)
-    _settle(history, readers, described, lease, on_change)
+    described = job.description()
     outline = outline_of(job.name, hops, [source.name for source in sources])
+    if _settle(history, readers, described, outline, lease, on_change) or was_reset:
+        for hop in hops:
+            check_sink(hop, broker)  # What it needs went with what was set back.
+    check_whole(broker, hops)
     before = _count(history, outline)
     history.add(_started(history, outline, described, before, lease), lease=lease)
     history.look()
@@ -72,40 +71,33 @@ def _settle(
     history: History,
     readers: Sequence[SourceReader],
     described: Description,
+    outline: Outline,
     lease: Lease,
     on_change: OnChange,
-) -> None:
-    """Set back what the user wants to be done again, or raise if that was not said."""
+) -> bool:
+    """Set back what the user wants to be done again, or raise if that was not said.
+
+    Says whether anything was.
+    """
     last = history.outline()
     if last is None:
-        return
-    rows, calls = _done(_count(history, last))
+        return False
+    # A step that the last run left out may have done something before.
+    back = [part for part in outline.parts if last.part(part.name) is None]
+    known = Outline(last.job, (*last.parts, *back))
+    rows, calls = _done(_count(history, known))
     found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
     other_rows = [change for change in found.values() if change is not None]
-    before = [
-        Description.from_json(event.detail["described"])
-        for event in history.events
-        if event.happened is Happened.STARTED
-    ]
-    differs = changes.compare(before, described)
-    again: list[str] = []
-    if _matters(differs, found):
-        again += changes.decide(differs, on_change, rows=rows, calls=calls)
+    same = [name for name, change in found.items() if change is None]
+    differs = changes.compare(changes.descriptions(history.events), described, same=same)
+    again = [*changes.decide(differs, on_change, rows=rows, calls=calls)]
     if other_rows and on_change == "fail":
         raise JobChanged(refusal(history.job, other_rows))
     if on_change == "restart":
         again += [change.source for change in other_rows]
-    known = [name for name in dict.fromkeys(again) if last.part(name) is not None]
-    if known:
-        reset_parts(history, last, known, lease)
-
-
-def _matters(differs: Changes, found: dict[str, Changed | None]) -> bool:
-    """Whether more changed than how sources are told, of which the rows are the same."""
-    same = {name for name, change in found.items() if change is None}
-    return bool(differs) and any(
-        change.name not in same or not set(change.what) <= _OF_SOURCES for change in differs.changed
-    )
+    if again:
+        reset_parts(history, known, [*dict.fromkeys(again)], lease)
+    return bool(again)
 
 
 def _count(history: History, outline: Outline) -> Counted:

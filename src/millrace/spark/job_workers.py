@@ -22,7 +22,6 @@ from millrace.errors import MillraceError, TaskFailed, UserError
 from millrace.pipeline.hops import Hop
 from millrace.spark import job_task
 from millrace.spark.job_task import Work
-from millrace.spark.session import is_local
 from millrace.spark.tasks import collect, is_connect
 
 Resources = tuple[tuple[str, float], ...]
@@ -158,18 +157,16 @@ def waves(workers: int, waves_max: int) -> list[int]:
     return [workers // count + (number < workers % count) for number in range(count)]
 
 
+def has_profiles(spark: SparkSession) -> bool:
+    """Whether tasks can ask for resources; on a local Spark all share what the machine has."""
+    return not (spark.conf.get("spark.master", "") or "").startswith("local[")
+
+
 def _profile(spark: SparkSession, post: Post) -> ResourceProfile | None:
     """What each task of a post needs; Spark puts it where that is."""
-    if not post.resources:
-        return None
-    if is_local(spark) and not is_connect(spark) and _master(spark).startswith("local["):
-        # All tasks share what this machine has; a local Spark knows no profiles.
+    if not post.resources or not has_profiles(spark):
         return None
     asked = TaskResourceRequests()
     for name, amount in post.resources:
         asked = asked.cpus(int(amount)) if name == "cpus" else asked.resource(name, amount)
     return ResourceProfileBuilder().require(asked).build
-
-
-def _master(spark: SparkSession) -> str:
-    return spark.conf.get("spark.master", "") or ""
