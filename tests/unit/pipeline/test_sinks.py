@@ -97,6 +97,31 @@ def test_no_rows_make_no_file_and_the_offset_moves(broker: Broker, out: Path) ->
     assert broker.end_offset(FILES) == 0
 
 
+def test_rows_that_differ_in_nulls_and_encodings_alone_make_files_of_one_schema(
+    broker: Broker, out: Path
+) -> None:
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False), ("t", pa.string())])
+    hop = parquet_hop(out, schema)
+    check_sink(hop, broker)
+    writer = open_sink(hop, broker, Place("/nowhere"))
+    odd = pa.array(["a", "a"]).dictionary_encode()
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array([1, 2]), odd], names=["x", "t"]),
+        pa.RecordBatch.from_arrays([pa.array([3]), pa.array(["b"])], schema=schema),
+    ]
+
+    for n, some in enumerate([batches, batches[1:]]):
+        prepared = writer.prepare(1, some, n, n + 1)
+        with broker.transaction() as t:
+            prepared.add_to(t)
+        prepared.finish()
+
+    assert len({str(pq.read_schema(path)) for path in out.glob("*.parquet")}) == 1
+    assert pq.read_table(out)["t"].to_pylist() == ["a", "a", "b", "b"]
+    with pytest.raises(UserError, match="sink 'out' does not have the schema"):
+        writer.prepare(1, [column([1])], 2, 3)
+
+
 def test_row_groups_have_the_size_of_the_config(broker: Broker, out: Path) -> None:
     hop, writer = writer_of(broker, out, parquet_row_group_bytes=80)
 

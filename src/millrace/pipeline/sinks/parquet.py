@@ -28,12 +28,13 @@ from millrace.pipeline.sinks import recorded
 from millrace.pipeline.sinks.contract import Prepared, Settings
 from millrace.pipeline.sinks.folder import SinkFolder, local_path
 from millrace.pipeline.sinks.recorded import RecordedFile
+from millrace.shuffle.schema import conform, plain_schema
 from millrace.shuffle.store import storage_errors, sync_file, sync_folder
 
 
 def check_parquet_sink(hop: Hop, broker: Broker) -> None:
     """Refuse a folder or columns that cannot be; make the folder and the record of its files."""
-    for field in large.loaded_schema(hop.output):
+    for field in large.loaded_schema(plain_schema(hop.output)):
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except pa.ArrowException as error:
@@ -98,7 +99,8 @@ class ParquetWriter:
         self._journal = files_journal(hop.job, hop.name)
         self._group = recorded.named_group(hop.job, hop.name)
         self._folder = _folder(hop, broker)
-        self._schema = large.loaded_schema(hop.output)
+        self._stored = plain_schema(hop.output)
+        self._schema = large.loaded_schema(self._stored)
 
     def recover(self, journal: str, journal_id: int) -> None:  # noqa: ARG002
         """See `SinkWriter.recover`."""
@@ -116,7 +118,8 @@ class ParquetWriter:
         next: int,  # noqa: A002 - the word of the record
     ) -> Prepared:
         """See `SinkWriter.prepare`."""
-        rows = [batch for batch in batches if batch.num_rows]
+        where = f"sink {self._hop.name!r}"
+        rows = [conform(batch, self._stored, where=where) for batch in batches if batch.num_rows]
         self._folder.check_mine()
         if not rows:
             return _Nothing()
