@@ -53,7 +53,7 @@ class Place(Protocol):
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
 
-    def reset(self, job: Job, step: str) -> tuple[str, ...]:
+    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
 
 
@@ -161,14 +161,19 @@ class Job:
         """The hops this would run in, which steps are fused, and what is done already."""
         return Text(self._place.explain(self))
 
-    def reset(self, step: str) -> tuple[str, ...]:
-        """Set a step, and all that depends on it, back to the beginning; the names of what was."""
+    def reset(self, step: str, *, again: bool = False) -> tuple[str, ...]:
+        """Set a step, and all that depends on it, back to the beginning; the names of what was.
+
+        Args:
+            step: a step, a sink or a source; a source is taken in anew by the next run.
+            again: let rows that a sink appended to a journal of yours be appended once more.
+        """
         names = [node.name for node in self._nodes]
         if step not in names:
             raise UserError(
                 f"job {self.name!r} has no step {step!r}\n  candidates: {', '.join(names)}"
             )
-        return self._place.reset(self, step)
+        return self._place.reset(self, step, again=again)
 
     def check_recognised(self) -> None:
         """Refuse functions that could be changed unnoticed."""

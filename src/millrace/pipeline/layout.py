@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from millrace.errors import Conflict
+from millrace.errors import Conflict, UserError
 from millrace.journal.contract import Broker
+from millrace.journal.names import under
 from millrace.journal.values import JournalInfo
 from millrace.pipeline import calls, events, hops, letters
 from millrace.pipeline.hops import Hop
@@ -33,6 +34,21 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
                 # Somebody else may have put it there meanwhile.
                 with contextlib.suppress(Conflict):
                     broker.commit(hop.group, position.journal, position.start, expected=None)
+
+
+def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
+    """Refuse a step that never read a journal of its job from which rows are gone already."""
+    for hop in job_hops:
+        own = [j for j in journals_of(broker, hop) if under(f"{hops.ROOT}/{hop.job}", j.name)]
+        for position in broker.positions([(hop.group, each.name) for each in own]):
+            if position.committed is None and position.start > 0:
+                before = position.journal.split("/")[2]
+                raise UserError(
+                    f"step {hop.name!r} of job {hop.job!r} is new, and rows that it would read are "
+                    f"gone\n  found: {position.journal} begins at offset {position.start}\n"
+                    f"  to fix: job.reset({before!r}) makes them again, with all that depends on "
+                    "them"
+                )
 
 
 def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:

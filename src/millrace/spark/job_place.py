@@ -86,6 +86,6 @@ class JobPlace:
         """How far a job is."""
         return job_status(self.workspace.journals, job.name)
 
-    def reset(self, job: Job, step: str) -> tuple[str, ...]:
+    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
-        return reset_step(self.workspace.journals, job.name, step)
+        return reset_step(self.workspace.journals, job.name, step, again=again)

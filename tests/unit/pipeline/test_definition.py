@@ -138,7 +138,7 @@ def test_running_asks_the_workspace() -> None:
         ("run", "captions", "caught_up", "fail"),
         ("run", "captions", "forever", "restart"),
         ("status", "captions"),
-        ("reset", "captions", "videos"),
+        ("reset", "captions", "videos", False),
     ]
 
 

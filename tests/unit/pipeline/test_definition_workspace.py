@@ -13,7 +13,7 @@ import millrace as mr
 from millrace.errors import UserError
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.history import History
-from millrace.pipeline.layout import ensure_journals
+from millrace.pipeline.layout import check_whole, ensure_journals
 from millrace.pipeline.outline import outline_of
 
 
@@ -85,3 +85,28 @@ def test_a_job_that_ran_is_explained_with_what_is_done_and_what_changed(ws: mr.W
     assert "  done: 0 rows" in same_job.splitlines()
     assert "  done: 0 rows, changed since: see on_change" in other_job.splitlines()
     assert job.status().job == "captions"
+
+
+def test_a_new_step_does_not_miss_rows_that_are_gone(ws: mr.Workspace) -> None:
+    def job(*, more: bool) -> mr.Job:
+        made = ws.job("captions")
+        read = made.source("orders", journal="acme/orders")
+        kept = read.map("kept", same, schema=VIDEOS, durable=True, partitions=1)
+        kept.sink_journal("good", name="good")
+        if more:
+            kept.sink_journal("more", name="more")
+        return made
+
+    ws.journals.create("acme/orders", VIDEOS)
+    ensure_journals(ws.journals, job(more=False).hops)
+    rows = pa.table({"id": [1, 2], "url": ["a"] * 2, "score": [0.1] * 2}, schema=VIDEOS)
+    ws.journals.append("jobs/captions/kept/out/0", rows)
+    check_whole(ws.journals, job(more=True).hops)
+    ws.journals.commit("jobs/captions/good", "jobs/captions/kept/out/0", 1, expected=0)
+    ws.journals.truncate_committed("jobs/captions/kept/out/0")
+
+    check_whole(ws.journals, job(more=False).hops)
+    with pytest.raises(
+        UserError, match=r"step 'more' (.|\n)* job.reset\('kept'\) makes them again"
+    ):
+        check_whole(ws.journals, job(more=True).hops)

@@ -53,8 +53,8 @@ class Written:
         self.asked.append(("status", job.name))
         return "a status"
 
-    def reset(self, job: Job, step: str) -> tuple[str, ...]:
-        self.asked.append(("reset", job.name, step))
+    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
+        self.asked.append(("reset", job.name, step, again))
         return (step,)
 
 
