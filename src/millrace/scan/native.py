@@ -21,6 +21,7 @@ from millrace.errors import UserError
 from millrace.scan.files import InputFile
 from millrace.scan.source import Reader, check_unchanged
 from millrace.scan.splits import MapInput, Split
+from millrace.shuffle.schema import plain_type
 
 _WRITERS: Final = re.compile(
     r"parquet-cpp-arrow |parquet-rs |DuckDB |Polars|parquet-mr version 1\.(1[0-9]|[2-9][0-9])\."
@@ -91,9 +92,16 @@ def _piece(split: Split, wanted: pa.Schema) -> Piece | None:
         ) from error
     if not _WRITERS.match(meta.created_by or "") or _alike(schema.names):
         return None
-    if any(schema.field(field.name).type != field.type for field in wanted):
+    if any(_decoded(schema.field(field.name).type) != field.type for field in wanted):
         return None
     return Piece(split.file, _rows(meta, split.row_groups))
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    """The type of a column whose writer noted how it held it in memory, which files do not show."""
+    if pt.is_dictionary(kind) or pt.is_string_view(kind) or pt.is_binary_view(kind):
+        return plain_type(kind)
+    return kind
 
 
 def _rows(meta: pq.FileMetaData, groups: tuple[int, ...] | None) -> tuple[int, int] | None:

@@ -97,6 +97,21 @@ def test_a_float_that_is_not_read_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "kind", [pa.string_view(), pa.binary_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_how_a_writer_held_texts_in_memory_does_not_matter(
+    tmp_path: Path, kind: pa.DataType
+) -> None:
+    table = pa.table({"t": pa.array(["a", "b", None, "a"], pa.string()).cast(kind)})
+    source, inputs = opened(tmp_path / "a.parquet", table)
+
+    assert native_rows(source.reader(), inputs) is not None
+    one, two = run(tmp_path, source, inputs, "t IS NULL OR t = 'a'")
+    assert one.equals(two)
+    assert one.num_rows == 3
+
+
+@pytest.mark.parametrize(
     "table",
     [
         pa.table({"a": [1], "A": [2]}),
