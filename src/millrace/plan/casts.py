@@ -6,10 +6,12 @@ before DuckDB reads it, as DuckDB takes more. A pair that cannot be made exact i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import date
 from typing import Final
 
-from millrace.plan.terms import Refused, Term, as_type, failure, made, null, text
+from millrace.plan.terms import Refused, Term, as_type, day_term, failure, made, null, text
 from millrace.plan.types import (
     DATE,
     DOUBLE,
@@ -36,6 +38,7 @@ _MOMENT: Final = (
 )
 # How much clocks are set back in the zones of the world.
 _REPEATED_MINUTES: Final = (60, 30, 120)
+_FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
 
@@ -46,8 +49,21 @@ def cast(term: Term, to: SqlType, *, label: str | None = None) -> Term:
         return Term(sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises)
     if term.type == VOID:
         return Term(sql=null(to).sql, type=to, label=label)
+    day = _written_day(term) if to == DATE else None
+    if day is not None:
+        return day_term(day, label)
     sql, raises = _written(term, to)
     return made(sql, to, [term], label=label, raises=raises)
+
+
+def _written_day(term: Term) -> date | None:
+    """The day that a text names in full, so that nothing has to be looked at for each row."""
+    if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
+        return None
+    try:
+        return date.fromisoformat(term.literal)
+    except ValueError:
+        return None
 
 
 def to_text(term: Term, where: str) -> Term:

@@ -118,6 +118,8 @@ def like(part: Term, pattern: Term, escape: str) -> Term:
     sql = f"({x.sql} LIKE {p.sql} ESCAPE {text(escape)})"
     if isinstance(pattern.literal, str):
         _check_pattern(pattern.literal, escape)
+        if escape not in pattern.literal:  # So that the engine can look for a plain text.
+            sql = f"({x.sql} LIKE {p.sql})"
         return made(sql, BOOLEAN, [x, p], label=shown)
     if escape != "\\":
         raise Refused(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from dataclasses import dataclass
+from datetime import MAXYEAR, MINYEAR, date, timedelta
 from typing import Final
 
 from millrace.plan.casts import cast
 from millrace.plan.registry import function
-from millrace.plan.terms import Refused, Term, called, made, require
+from millrace.plan.terms import Refused, Term, called, day_term, made, require
 from millrace.plan.types import DATE, INT, LONG, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID
 
 DATES: Final = "Dates and times"
@@ -60,6 +62,10 @@ def shifted(term: Term, by: Span, sign: int) -> Term:
     require(term, term.type in (DATE, *_MOMENTS), "a date or timestamp", "interval arithmetic")
     if term.type == VOID:
         raise Refused("NULL has no type to add an interval to", fix="cast it to date")
+    if term.day is not None and not by.micros:
+        day = _moved_day(term.day, sign * by.months, sign * by.days)
+        if day is not None:
+            return day_term(day)
     if by.micros:
         base = cast(term, TIMESTAMP) if term.type == DATE else term
         # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
@@ -72,6 +78,18 @@ def shifted(term: Term, by: Span, sign: int) -> Term:
     else:
         base, step = term, f"to_days(CAST({sign * by.days} AS INTEGER))"
     return made(f"({base.sql} + {step})", base.type, [base], raises=True)
+
+
+def _moved_day(day: date, months: int, days: int) -> date | None:
+    """A day that many months, then days, later; None outside of the years that are known here."""
+    year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+    if not MINYEAR <= year <= MAXYEAR:
+        return None
+    last = monthrange(year, month + 1)[1]
+    try:
+        return date(year, month + 1, min(day.day, last)) + timedelta(days=days)
+    except OverflowError:
+        return None
 
 
 def _day(name: str, part: Term) -> Term:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from millrace.plan.casts import cast
@@ -114,4 +115,4 @@ def dated(value: str, kind: SqlType) -> Term:
         )
     label = f"{kind.name.upper()} '{value}'" if plain.fullmatch(value) else None
     term = cast(string(value), kind)
-    return Term(sql=term.sql, type=kind, label=label, raises=False)
+    return replace(term, label=label, raises=False)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
-from millrace.plan.types import VOID, SqlType, to_duckdb
+from millrace.plan.types import DATE, VOID, SqlType, to_duckdb
 
 NOWHERE: Final[frozenset[str]] = frozenset()
 
@@ -35,6 +36,8 @@ class Term:
     label: str | None = None
     raises: bool = False
     literal: str | int | None = None
+    day: date | None = None
+    """Of a date that is written out."""
 
 
 def quoted(name: str) -> str:
@@ -53,6 +56,11 @@ def text(value: str) -> str:
 def as_type(sql: str, kind: SqlType) -> str:
     """A DuckDB cast."""
     return f"CAST({sql} AS {to_duckdb(kind)})"
+
+
+def day_term(day: date, label: str | None = None) -> Term:
+    """A date that is written out."""
+    return Term(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
 
 
 def null(kind: SqlType) -> Term:
