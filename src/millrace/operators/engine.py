@@ -6,26 +6,21 @@ thread, as a task has one slot, and gives its results in the same order each tim
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 import duckdb
 import pyarrow as pa
 
-from millrace.config import MIB
 from millrace.errors import MillraceError, TaskFailed
 from millrace.operators.inputs import Input
+from millrace.operators.instances import Wanted, borrowed
 from millrace.plan.terms import quoted
 from millrace.scan.native import NativeRows
 
 BATCH_ROWS: Final = 131_072
-# How many rows a stream has is not known, so joins run in the order they are written in: an order
-# that is guessed may join two inputs by a part of their keys, and make thousands of rows of each.
-_AS_WRITTEN: Final = "SET disabled_optimizers = 'join_order'"
 
 
 def engine_version() -> str:
@@ -55,8 +50,7 @@ class Engine:
 
     def keep_open(self, sql: str, schema: pa.Schema) -> KeptOpen:
         """The query over `input_0`, for one batch after the other on one connection."""
-        spill = tempfile.mkdtemp(dir=self._spill_parent())
-        return KeptOpen(self._connect(spill), spill, sql, schema)
+        return KeptOpen(self._wanted(as_written=False), self.time_zone, sql, schema)
 
     def _run(
         self,
@@ -66,11 +60,9 @@ class Engine:
         schema: pa.Schema,
     ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
-        with tempfile.TemporaryDirectory(dir=self._spill_parent()) as spill:
-            connection = self._connect(spill)
-            try:
-                if streams:
-                    connection.execute(_AS_WRITTEN)
+        try:
+            with borrowed(self._wanted(as_written=bool(streams))) as connection:
+                connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, rows in files.items():
                     connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
                 for name, stream in streams.items():
@@ -81,41 +73,26 @@ class Engine:
                 found = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
                 for batch in found:
                     yield batch.cast(schema)
-            except (duckdb.Error, OSError) as error:
-                if caught:
-                    raise caught[0] from error
-                raise TaskFailed(f"a query failed in a task: {error}\n  query: {sql}") from error
-            finally:
-                connection.close()
+        except (duckdb.Error, OSError) as error:
+            if caught:
+                raise caught[0] from error
+            raise TaskFailed(f"a query failed in a task: {error}\n  query: {sql}") from error
 
-    def _connect(self, spill: str) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": 1,
-                "memory_limit": f"{max(1, self.memory_bytes_max // MIB)}MiB",
-                "temp_directory": spill,
-                "autoinstall_known_extensions": False,
-                # How many rows a stream has is not known, and taken for few.
-                "asof_loop_join_threshold": 0,
-            },
+    def _wanted(self, *, as_written: bool) -> Wanted:
+        return Wanted(
+            memory_bytes_max=self.memory_bytes_max,
+            spill_folder=self.spill_folder,
+            as_written=as_written,
         )
-        connection.execute("SET TimeZone = ?", [self.time_zone])
-        return connection
-
-    def _spill_parent(self) -> str:
-        os.makedirs(self.spill_folder, exist_ok=True)
-        return self.spill_folder
 
 
 class KeptOpen:
     """A query on a connection of its own; for one thread at a time."""
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, spill: str, sql: str, schema: pa.Schema
-    ) -> None:
-        self._connection = connection
-        self._spill = spill
+    def __init__(self, wanted: Wanted, time_zone: str, sql: str, schema: pa.Schema) -> None:
+        self._borrowed = ExitStack()
+        self._connection = self._borrowed.enter_context(borrowed(wanted))
+        self._connection.execute("SET TimeZone = ?", [time_zone])
         self._sql = sql
         self._schema = schema
 
@@ -133,8 +110,7 @@ class KeptOpen:
 
     def close(self) -> None:
         """Give back its memory and its folder."""
-        self._connection.close()
-        shutil.rmtree(self._spill, ignore_errors=True)
+        self._borrowed.close()
 
 
 def _native(rows: NativeRows) -> str:
