@@ -1,18 +1,23 @@
-"""Changes a join when its smaller side was measured: one that came out small is read by all tasks.
+"""Changes the stages of a plan as the sizes of those before them are measured.
 
-The larger side then stays where it is: its stage is not run, and its work moves into the join's
-stage. Invariant: the choice follows from measured sizes alone, so that the same rows always lead to
-the same stages.
+- A smaller side of a join that came out small is read by all tasks. The larger side then stays
+  where it is: its stage is not run, and its work moves into the stage of the join.
+- When all that a stage reads is small, it and the stages that only follow one another behind it
+  become one stage of one task.
+
+Invariant: the choice follows from measured sizes alone, so that the same rows always lead to the
+same stages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from millrace.plan.aggregate import PartialAggregate
-from millrace.plan.exchanges import EVERYWHERE, scanned_bytes
+from millrace.plan.exchanges import ASKED_FOR, EVERYWHERE, TO_BE_KEPT, scanned_bytes
 from millrace.plan.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
 from millrace.plan.nodes import Filter, Node, Project, ReadStage, Scan
 from millrace.plan.placement import ByHash
@@ -46,7 +51,8 @@ def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
             sides.append(("left", left.stage, right.stage))
         if sides:
             side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
-            found.append(Adaptable(stage.number, small, large, side))
+            if not stages[large].alone:  # Its work belongs into one task.
+                found.append(Adaptable(stage.number, small, large, side))
     return found
 
 
@@ -65,10 +71,15 @@ def adapt(stages: Sequence[Stage], choice: Adaptable) -> Stage:
 class Course:
     """The stages of a plan as they are run: some change, some are left out, as others come out."""
 
-    def __init__(self, stages: Sequence[Stage], *, broadcast_bytes_max: int) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], *, broadcast_bytes_max: int, together_bytes_max: int
+    ) -> None:
         self._stages = list(stages)
         self._choices = adaptable(stages)
-        self._limit = broadcast_bytes_max
+        self._broadcast_limit = broadcast_bytes_max
+        self._together_limit = together_bytes_max
+        self.left_out: dict[int, str] = {}
+        """Stages that are not run, and why."""
 
     def waits(self) -> list[frozenset[int]]:
         """For each stage, those that have to be finished or left out before it is looked at."""
@@ -80,13 +91,60 @@ class Course:
 
     def stage(self, number: int, measured: Mapping[int, int]) -> Stage | None:
         """The stage as it is to be run, given the bytes of those before it; None to leave out."""
-        small = [c for c in self._choices if measured.get(c.small, self._limit + 1) <= self._limit]
+        limit = self._broadcast_limit
+        small = [c for c in self._choices if measured.get(c.small, limit + 1) <= limit]
         for choice in small:
             if choice.reader == number:
                 self._stages[number] = adapt(self._stages, choice)
         if any(choice.large == number for choice in small):
-            return None
-        return self._stages[number]
+            self.left_out[number] = "the other side of the join is small"
+        elif number not in self.left_out:
+            self._gather(number, measured)
+        return None if number in self.left_out else self._stages[number]
+
+    def _gather(self, number: int, measured: Mapping[int, int]) -> None:
+        """Put a stage, and those behind it, into the last one if what it reads is small."""
+        behind = followers(self._stages, number)
+        size = _read_bytes(self._stages[number], measured)
+        if not behind or size > self._together_limit:
+            return
+        root = self._stages[number].root
+        for before, stage in zip([number, *behind], behind, strict=False):
+            read = next(leaf for leaf in self._stages[stage].leaves if _reads(leaf, before))
+            root = _replaced(self._stages[stage].root, read, root)
+        last = behind[-1]
+        self._stages[last] = replace(self._stages[last], root=root, alone=True)
+        for each in (number, *behind[:-1]):
+            self.left_out[each] = f"its rows are few and made in stage {last}"
+
+
+def followers(stages: Sequence[Stage], number: int) -> list[int]:
+    """The stages behind one up to the last, if each reads nothing but the one before it.
+
+    None if rows are to be kept on the way, or lie as the user asked for.
+    """
+    behind: list[int] = []
+    at = number
+    while True:
+        if any(stages[read].why == ASKED_FOR for read in stages[at].reads if read >= 0):
+            return []
+        if at == stages[-1].number:
+            return behind
+        readers = [stage for stage in stages if at in stage.reads]
+        if stages[at].why == TO_BE_KEPT or len(readers) != 1 or len(readers[0].leaves) != 1:
+            return []
+        at = readers[0].number
+        behind.append(at)
+
+
+def _reads(leaf: Scan | ReadStage, number: int) -> bool:
+    return isinstance(leaf, ReadStage) and leaf.stage == number
+
+
+def _read_bytes(stage: Stage, measured: Mapping[int, int]) -> float:
+    """How much a stage reads; without end if that is not known."""
+    read = [measured.get(number, inf) for number in stage.reads]
+    return scanned_bytes(stage.root) + sum(read)
 
 
 def _join_of(node: Node) -> Join | None:

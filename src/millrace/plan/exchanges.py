@@ -17,11 +17,14 @@ from millrace.plan.mapped import spread_function
 from millrace.plan.nodes import (
     Exchange,
     Filter,
+    InOneTask,
     Limit,
     Node,
     Project,
     Repartition,
     Scan,
+    Union,
+    looks_at_many,
     with_new_children,
 )
 from millrace.plan.placement import (
@@ -38,6 +41,7 @@ from millrace.scan.source import Source
 GATHER: Final = ToOne(broadcast=False)
 EVERYWHERE: Final = ToOne(broadcast=True)
 ASKED_FOR: Final = "asked for"
+TO_BE_KEPT: Final = "to be kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +91,20 @@ def _keep_durable(node: Node) -> Node:
     if not isinstance(node, Repartition):
         return with_new_children(node, children)
     if isinstance(node.placement, InPlace):
-        return Exchange(children[0], GATHER, "to be kept")
+        return Exchange(children[0], GATHER, TO_BE_KEPT)
     return children[0]
 
 
 def _place(node: Node, sizes: Sizes) -> Node:
+    if _is_small(node, sizes):
+        return InOneTask(node)
     placed = with_new_children(node, [_place(child, sizes) for child in node.children])
     match placed:
+        case Union():
+            return with_new_children(placed, [_apart(child) for child in placed.children])
         case Repartition(child=child, placement=placement):
             kept = isinstance(placement, InPlace)
-            return Exchange(child, placement, "to be kept" if kept else ASKED_FOR)
+            return Exchange(child, placement, TO_BE_KEPT if kept else ASKED_FOR)
         case Aggregate():
             return _place_aggregate(placed, sizes)
         case _ if any(placed.whole_sides()):
@@ -114,6 +122,21 @@ def _place(node: Node, sizes: Sizes) -> Node:
             return _bring_together(placed, sizes)
         case _:
             return placed
+
+
+def _is_small(node: Node, sizes: Sizes) -> bool:
+    """Whether rows of several tasks would have to meet below, of inputs that one task can read."""
+    limit = min(sizes.one_task_bytes_max, sizes.partition_bytes_target)
+    return looks_at_many(node) and not _repartitions(node) and scanned_bytes(node) <= limit
+
+
+def _repartitions(node: Node) -> bool:
+    return isinstance(node, Repartition) or any(map(_repartitions, node.children))
+
+
+def _apart(node: Node) -> Node:
+    """A side of a union, whose other sides are not read by the one task that makes this."""
+    return Exchange(node, GATHER, "made in one task") if isinstance(node, InOneTask) else node
 
 
 def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:

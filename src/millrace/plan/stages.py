@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from itertools import product
 
 from millrace.plan.exchanges import Sizes, fits_one_task, insert_exchanges
-from millrace.plan.nodes import Exchange, Node, ReadStage, Scan, Union, leaves, with_new_children
+from millrace.plan.nodes import (
+    Exchange,
+    InOneTask,
+    Node,
+    ReadStage,
+    Scan,
+    Union,
+    leaves,
+    looks_at_many,
+    with_new_children,
+)
 from millrace.plan.placement import Placement
 from millrace.plan.pruning import prune
 from millrace.plan.pushdown import push_filters
@@ -58,7 +68,7 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
     """The stages of a plan, each after those it reads; the last one makes the result."""
     stages: list[Stage] = []
     root = _cut(plan, stages, alone=alone)
-    stages.append(Stage(len(stages), root, None, "the result", alone=_alone(root, alone=alone)))
+    stages.append(_stage(len(stages), root, None, "the result", alone=alone))
     return stages
 
 
@@ -74,13 +84,21 @@ def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
     return "\n".join(lines)
 
 
-def _alone(root: Node, *, alone: bool) -> bool:
-    """Whether one task reads all files: it must where some operator looks at many rows."""
-    return alone and (_looks_at_many(root) or len(leaves(root)) > 1)
+def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
+    """A stage. Of a small plan one task reads all files if an operator looks at many rows."""
+    small, whole = _is_small(root), _without_marks(root)
+    many = looks_at_many(whole) or len(leaves(whole)) > 1
+    return Stage(number, whole, placement, why, alone=small or (alone and many))
 
 
-def _looks_at_many(node: Node) -> bool:
-    return node.requires_shuffle() or any(_looks_at_many(child) for child in node.children)
+def _is_small(node: Node) -> bool:
+    return isinstance(node, InOneTask) or any(map(_is_small, node.children))
+
+
+def _without_marks(node: Node) -> Node:
+    if isinstance(node, InOneTask):
+        return _without_marks(node.child)
+    return with_new_children(node, [_without_marks(child) for child in node.children])
 
 
 def _draw(node: Node, depth: int, lines: list[str]) -> None:
@@ -94,7 +112,7 @@ def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
     if not isinstance(node, Exchange):
         return with_new_children(node, children)
     (root,) = children
-    stage = Stage(len(stages), root, node.placement, node.why, alone=_alone(root, alone=alone))
+    stage = _stage(len(stages), root, node.placement, node.why, alone=alone)
     stages.append(stage)
     return ReadStage(stage.number, node.schema, node.placement)
 

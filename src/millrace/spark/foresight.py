@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from millrace.errors import MillraceError
 from millrace.ids import QueryId
-from millrace.plan.adapting import Course
 from millrace.plan.stages import Stage
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.stage_job import Place, StageRun, foresee
-from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
+from millrace.spark.stage_plan import Asked, course_of, lies_right_already, plan_stage
 from millrace.text import counted
 
 
@@ -27,7 +26,7 @@ def foresee_stages(
     taken_in: Mapping[int, Shuffle],
 ) -> dict[int, str]:
     """For each stage what of it would be reused, in a line. Runs and writes nothing."""
-    course = Course(stages, broadcast_bytes_max=place.config.broadcast_bytes_max)
+    course = course_of(stages, place.config)
     asked = Asked(query_id=QueryId(0), zone=zone, reuse="yes", as_they_are=as_they_are)
     done: dict[int, Shuffle] = dict(taken_in)
     left_out: set[int] = set()
@@ -45,7 +44,7 @@ def foresee_stages(
         stage = course.stage(number, measured)
         if stage is None:
             left_out.add(number)
-            said[number] = "left out: the other side of the join is small"
+            said[number] = f"left out: {course.left_out[number]}"
             continue
         said[number] = _foresee(place, asked, stage, done)
     return said

@@ -34,7 +34,7 @@ from millrace.spark.shipping import check_shippable
 from millrace.spark.shuffle_job import begin_run
 from millrace.spark.side_by_side import Job, Stop, run_all
 from millrace.spark.stage_job import Place, StageRun, run_stage
-from millrace.spark.stage_plan import Asked, lies_right_already, plan_stage
+from millrace.spark.stage_plan import Asked, course_of, lies_right_already, plan_stage
 from millrace.spark.taken_in import Frames, sketch_frames
 
 Used = TypeVar("Used")
@@ -181,7 +181,7 @@ class QueryRun:
         place, stages = self._place, self._stages
         run = begin_run(self._spark, place, explain(stages), {"stages": len(stages)})
         self._done = self._frames.done
-        course = Course(stages, broadcast_bytes_max=place.config.broadcast_bytes_max)
+        course = course_of(stages, place.config)
         self._frames.rely(run.query_id, StageId(len(stages)))
         with runs.heartbeat(place.store, run.query_id, place.config):
             run_all(

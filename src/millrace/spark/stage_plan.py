@@ -16,6 +16,7 @@ from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
 from millrace.operators.engine import engine_version
 from millrace.operators.work import Work, work_of
+from millrace.plan.adapting import Course
 from millrace.plan.nodes import Scan, leaves
 from millrace.plan.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.stages import Stage
@@ -39,6 +40,15 @@ class Asked:
     reuse: Reuse
     as_they_are: frozenset[int] = frozenset()
     """Stages whose partitions are the user's own choice."""
+
+
+def course_of(stages: Sequence[Stage], config: Config) -> Course:
+    """How the stages of a plan change as others come out."""
+    return Course(
+        stages,
+        broadcast_bytes_max=config.broadcast_bytes_max,
+        together_bytes_max=config.read_together_bytes_max,
+    )
 
 
 def lies_right_already(stage: Stage, done: Mapping[int, Shuffle], config: Config) -> Shuffle | None:

@@ -85,7 +85,7 @@ def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
     orders: Dataset, customers: Dataset
 ) -> None:
     stages = planned(orders.join(customers, on="cust"))
-    course = Course(stages, broadcast_bytes_max=10)
+    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
 
     assert course.waits() == [{1}, set(), {0, 1}]
     assert course.stage(1, {}) is stages[1]
@@ -97,7 +97,7 @@ def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
 
 def test_sides_that_are_both_large_are_both_exchanged(orders: Dataset, customers: Dataset) -> None:
     stages = planned(orders.join(customers, on="cust"))
-    course = Course(stages, broadcast_bytes_max=10)
+    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
 
     assert [course.stage(n, {0: 99, 1: 11}) for n in range(3)] == stages
 
@@ -106,7 +106,7 @@ def test_joins_of_joins_change_one_after_the_other(orders: Dataset, customers: D
     names = customers.rename(nation="name", cust="amount")
     query = orders.join(customers, on="cust").join(names, on="amount").select("name", "nation")
     stages = planned(query)
-    course = Course(stages, broadcast_bytes_max=10)
+    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
     inner, outer = adaptable(stages)
 
     assert (outer.large, inner.reader) == (inner.reader, outer.large)
@@ -129,4 +129,63 @@ def test_a_side_that_is_only_read_is_not_waited_for(orders: Dataset) -> None:
     stages = planned(orders.join(orders.select("cust", "amount AS more"), on="cust"))
 
     assert adaptable(stages) == []
-    assert Course(stages, broadcast_bytes_max=10).waits()[:2] == [set(), set()]
+    assert Course(stages, broadcast_bytes_max=10, together_bytes_max=1).waits()[:2] == [
+        set(),
+        set(),
+    ]
+
+
+def test_what_follows_few_rows_is_done_in_one_task(orders: Dataset) -> None:
+    stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
+    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+
+    assert len(stages) == 4
+    assert course.stage(0, {}) is stages[0]
+    assert [course.stage(n, {0: 10}) for n in (1, 2)] == [None, None]
+    last = course.stage(3, {0: 10})
+    assert last is not None
+    assert last.alone
+    assert explain([last]).splitlines() == [
+        "stage 3 -> the result",
+        "  sort by n",
+        "    final aggregate by note: COUNT(*)",
+        "      read stage 0",
+    ]
+    assert course.left_out == dict.fromkeys((1, 2), "its rows are few and made in stage 3")
+
+
+def test_many_rows_are_sorted_in_parts(orders: Dataset) -> None:
+    stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
+    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+
+    assert [course.stage(n, {0: 11, 1: 11, 2: 11}) for n in range(4)] == stages
+
+
+def test_few_rows_that_came_of_many_are_then_done_in_one_task(orders: Dataset) -> None:
+    stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
+    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+
+    assert course.stage(1, {0: 11}) is stages[1]
+    assert course.stage(2, {0: 11, 1: 10}) is None
+    last = course.stage(3, {0: 11, 1: 10})
+    assert last is not None
+    assert last.reads == (1,)
+
+
+def test_rows_that_are_kept_or_lie_as_asked_for_are_not_passed_over(orders: Dataset) -> None:
+    few = orders.group_by("note").agg(n="count(*)")
+    for asked in (few.durable(), few.repartition(3)):
+        stages = planned(asked.sort("n"))
+        course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+        kept = next(stage.number for stage in stages if stage.why in ("to be kept", "asked for"))
+
+        assert course.stage(kept, {kept - 1: 1}) is stages[kept]
+
+
+def test_a_stage_that_others_read_too_is_run(orders: Dataset, customers: Dataset) -> None:
+    few = orders.group_by("cust").agg(n="count(*)")
+    stages = planned(few.join(customers, on="cust", how="full").sort("n"))
+    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+
+    assert course.stage(0, {}) is stages[0]
+    assert course.stage(1, {}) is stages[1]

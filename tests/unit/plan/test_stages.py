@@ -340,3 +340,33 @@ def test_what_only_a_filter_looks_at_is_not_exchanged(orders: Dataset, customers
     ]
     wanted = few.select("cust", "amount", "nation")
     assert stages(wanted)[1].startswith("  filter")
+
+
+def test_a_small_side_is_made_in_one_task(orders: Dataset, customers: Dataset) -> None:
+    small = customers.join(customers.select("cust", "nation AS again"), on="cust")
+    limit = scanned_bytes(small.plan)
+    sizes = replace(CUT_UP, one_task_bytes_max=limit, partition_bytes_target=limit)
+
+    found = plan_stages(orders.join(small, on="cust").select("again").plan, sizes)
+
+    assert [stage.alone for stage in found] == [False, True, False]
+    assert found[1].reads == ()
+    assert explain(found).splitlines()[2:5] == [
+        f"stage 1 -> {found[1].placement}: rows with equal keys must meet",
+        "  inner join on cust = cust",
+        "    scan parquet, 1 file, columns cust",
+    ]
+
+
+def test_a_small_side_of_a_union_is_made_apart(orders: Dataset, customers: Dataset) -> None:
+    small = customers.group_by("cust").agg(n="count(*)")
+    limit = scanned_bytes(small.plan)
+    sizes = replace(CUT_UP, one_task_bytes_max=limit, partition_bytes_target=limit)
+
+    found = plan_stages(orders.select("cust", "amount AS n").union(small).plan, sizes)
+
+    assert [(stage.alone, stage.why) for stage in found] == [
+        (True, "made in one task"),
+        (False, "the result"),
+    ]
+    assert len(found[1].branches) == 2
