@@ -210,7 +210,7 @@ class ExpensiveTurn:
         change.records.append(self._record(Kind.SETTLED, change.next, batch.next, 0, self.totals))
         self.recorded = self.totals
         if self.ended is Ended.OVER:
-            self.held.until = 0.0
+            self.held.is_over = True
 
     def _settle(self, change: Change) -> None:
         """Publish the last of the turn; totals that no intent will carry get a record."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from millrace.config import Config
 from millrace.journal.contract import Broker
@@ -19,6 +18,30 @@ from millrace.pipeline.keeping import Keeper
 from millrace.pipeline.letters import Letter
 from millrace.pipeline.rows import Rows
 from millrace.pipeline.rule import row_key
+
+_LOOK_S: Final = 0.02
+_RUN_LOOK_S: Final = 0.5
+
+
+class StopFlag:
+    """Like an event, and safe to set in a signal handler: nothing is locked."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether somebody did."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until somebody asks to stop."""
+        until = time.monotonic() + seconds
+        while not self._is_set and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
 
 
 class Ended(StrEnum):
@@ -66,7 +89,7 @@ class Held:
     lease: Lease
     run: int
     keeper: Keeper
-    stopping: threading.Event
+    stopping: StopFlag
     tally: Tally
     until: float
     """When the turn is over, in steady seconds."""
@@ -74,18 +97,26 @@ class Held:
     """Rows from this offset on are left for later."""
     has_room: Callable[[], bool] = lambda: True
     """Whether the steps behind this one can take more; asked now and then."""
+    stays: Callable[[], bool] = lambda: False
+    """Whether the turn may go on when its time is over."""
     looked: float = 0.0
+    is_over: bool = False
+    """Whether it ends whatever the time."""
 
     def goes_on(self) -> bool:
         """Whether to begin more in this turn."""
         now = time.monotonic()
-        if self.is_ending() or now >= self.until:
+        if self.is_ending():
             return False
+        if now >= self.until:
+            if self.is_over or not self.stays():
+                return False
+            self.until = now + self.config.job_turn_ms / 1000
         if now - self.looked > self.config.job_publish_ms / 1000:
             if self.looked and not self.has_room():
-                self.until = now
+                self.is_over = True
             self.looked = now
-        return now < self.until
+        return not self.is_over
 
     def is_ending(self) -> bool:
         """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
@@ -104,7 +135,7 @@ class Held:
             left = until - time.monotonic()
             if left <= 0:
                 return
-            self.stopping.wait(min(left, 0.5))
+            self.stopping.wait(min(left, _RUN_LOOK_S))
 
     def letter(self, step: str, row: Rows, failure: Failure) -> Letter:
         """A dead letter for the one row given."""

@@ -8,12 +8,11 @@ event of the job, not an error here: Spark would run the task again, and with it
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError
@@ -30,8 +29,11 @@ from millrace.pipeline.keeping import Keeper
 from millrace.pipeline.layout import journals_of
 from millrace.pipeline.model import ParquetSink
 from millrace.pipeline.patience import patiently
-from millrace.pipeline.turn import Ended, Held, Tally
+from millrace.pipeline.tail import all_rows
+from millrace.pipeline.turn import Ended, Held, StopFlag, Tally
 from millrace.pipeline.working import Shop
+
+_IDLE_LONGER_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Worker:
         self._broker, self._settings, self._config = broker, settings, settings.config
         self._steps = Steps.of(job_hops)
         self._job = job_hops[0].job
-        self._stopping = threading.Event()
+        self._stopping = StopFlag()
         self.keeper: Keeper | None = None
         """While it runs."""
         self._tally = Tally()
@@ -97,6 +99,8 @@ class Worker:
         self._turns: dict[str, int] = {}
         self._seconds: dict[str, float] = {}
         self._waited = 0.0
+        self._idle = 0
+        self._until = 0.0
         config = self._config
         self._limits = Limits(
             backlog_rows_max=config.job_backlog_rows_max,
@@ -117,7 +121,8 @@ class Worker:
             keeper.look()
             self._units = self._find_units()
             self._aside = self._left_alone()
-            ended = self._work(keeper, begun + config.job_worker_ms / 1000)
+            self._until = begun + config.job_worker_ms / 1000
+            ended = self._work(keeper)
         finally:
             keeper.close()
             self._shop.close()
@@ -138,8 +143,8 @@ class Worker:
             seconds_waiting=self._waited,
         )
 
-    def _work(self, keeper: Keeper, until: float) -> str:
-        while time.monotonic() < until:
+    def _work(self, keeper: Keeper) -> str:
+        while time.monotonic() < self._until:
             if self._stopping.is_set():
                 return "stopped"
             if stuck_calls() >= self._config.job_stuck_calls_max:
@@ -153,12 +158,15 @@ class Worker:
                 case Ended.FAILED | Ended.STUCK:
                     return ended.value
                 case _:
-                    pass
+                    self._idle = 0
         return "time"
 
     def _wait(self) -> None:
+        """Wait before asking again, longer when there was nothing to do for long."""
         begun = time.monotonic()
-        self._stopping.wait(self._config.job_idle_ms / 1000)
+        longer = min(_IDLE_LONGER_MAX, 1 + self._idle // _IDLE_LONGER_MAX)
+        self._stopping.wait(self._config.job_idle_ms * longer / 1000)
+        self._idle += 1
         self._waited += time.monotonic() - begun
 
     # Choosing.
@@ -171,11 +179,9 @@ class Worker:
 
     def _left_alone(self) -> set[Unit]:
         """Units that this run is not to work on: held for the user, or without budget."""
-        journal = hops.runs_journal(self._job)
-        start = patiently(lambda: self._broker.start_offset(journal), self._config)
-        rows = patiently(lambda: self._broker.read(journal, start).rows(), self._config)
+        told = patiently(lambda: all_rows(self._broker, hops.runs_journal(self._job)), self._config)
         out: set[Unit] = set()
-        for event in events.from_rows(rows):
+        for event in events.from_rows(told):
             if event.run != self._settings.run_epoch:
                 continue
             if event.happened is Happened.HELD:
@@ -294,6 +300,7 @@ class Worker:
             until=begun + length_ms / 1000,
             end=(self._settings.until_end or {}).get(unit.journal),
             has_room=lambda: self._has_room(hop),
+            stays=lambda: self._stays(hop, keeper),
         )
         try:
             ended = self._shop.work(held, is_told=lambda: unit in self._left_alone())
@@ -309,6 +316,12 @@ class Worker:
             self._aside |= {each for each in self._units if each.hop == unit.hop}
         self._keep_warm(hop)
         return ended
+
+    def _stays(self, hop: Hop, keeper: Keeper) -> bool:
+        """Whether a turn may go on when its time is over: nothing else is as urgent."""
+        if time.monotonic() >= self._until:
+            return False
+        return all(self._steps.hops[unit.hop].depth < hop.depth for unit in self._ranked(keeper))
 
     def _has_room(self, hop: Hop) -> bool:
         """Whether no step behind a hop has too many rows waiting."""

@@ -1,0 +1,172 @@
+"""Whatever dies, and whenever: every row comes out once, and is paid for once but for doubts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.pipeline.worker_kit import (
+    JOB,
+    QUICK,
+    Bench,
+    fill,
+    filter_step,
+    hop,
+    map_step,
+    output,
+    totals,
+)
+
+from millrace.errors import AgentUnreachable, MillraceError
+from millrace.journal.contract import Broker
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.values import Publish, Published
+from millrace.pipeline import hops
+from millrace.pipeline.hops import Hop
+
+
+class Killed(MillraceError):
+    """The process is gone: nothing that it asks is heard any more."""
+
+
+class Mortal:
+    """A broker as seen by a process that dies at some publish, before or after it is done."""
+
+    def __init__(self, broker: Broker, dies_at: int, *, after: bool, loses: int) -> None:
+        self.broker, self.dies_at, self.after, self.loses = broker, dies_at, after, loses
+        self.asked = 0
+        self.is_dead = False
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the broker
+        if self.is_dead:
+            raise Killed("dead")
+        return getattr(self.broker, name)
+
+    def transaction(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as it is
+        made = self.broker.transaction(*args, **more)
+        made.broker = self
+        return made
+
+    def publish(self, request: Publish) -> Published:
+        if self.is_dead:
+            raise Killed("dead")
+        self.asked += 1
+        if self.asked == self.dies_at and not self.after:
+            self.is_dead = True
+            raise Killed("before it was done")
+        done = self.broker.publish(request)
+        if self.asked == self.dies_at:
+            self.is_dead = True
+            raise Killed("after it was done")
+        if self.loses and self.asked % self.loses == 0:
+            raise AgentUnreachable("lost")
+        return done
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job and what happens to it."""
+
+    rows: int
+    partitions: int
+    batch_rows: int
+    modulus: int
+    raising: int
+    is_batch: bool
+    deaths: tuple[tuple[int, bool], ...]
+    loses: int
+
+
+PLANS = st.builds(
+    Plan,
+    rows=st.integers(0, 60),
+    partitions=st.integers(1, 3),
+    batch_rows=st.integers(1, 9),
+    modulus=st.integers(1, 4),
+    raising=st.sampled_from([0, 0, 5, 11]),
+    is_batch=st.booleans(),
+    deaths=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4).map(tuple),
+    loses=st.sampled_from([0, 0, 2, 3, 5]),
+)
+
+
+class Paid:
+    """The function, and a count of its calls."""
+
+    def __init__(self, raising: int) -> None:
+        self.raising = raising
+        self.called: Counter[int] = Counter()
+
+    def pay(self, value: int) -> int:
+        self.called[value] += 1
+        if self.raising and value % self.raising == 1 and self.called[value] == 1:
+            raise ValueError("the first call raises")
+        return -value
+
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"x": self.pay(row["x"])}
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = [self.pay(value) for value in batch["x"].to_pylist()]
+        return pa.record_batch({"x": pa.array(values, pa.int64())})
+
+
+def job(plan: Plan, paid: Paid) -> list[Hop]:
+    function, kind = (paid.batch, "batch") if plan.is_batch else (paid.row, "row")
+    step = map_step(
+        "f",
+        function,
+        rows=kind,  # type: ignore[arg-type]
+        expensive=True,
+        batch_rows=plan.batch_rows,
+        retries=plan.batch_rows + 1,
+        max_calls=100_000,
+    )
+    return [
+        hop(map_step("plus", lambda row: {"x": row["x"] + 1}), partitions=2, feeds=["f"]),
+        hop(
+            filter_step(f"x % {plan.modulus} = 0"),
+            step,
+            inputs=[hops.output_prefix(JOB, "plus")],
+            partitions=2,
+            depth=2,
+        ),
+    ]
+
+
+@given(PLANS)
+@settings(max_examples=60, deadline=None)
+def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
+    whole, paid = MemoryBroker(), Paid(plan.raising)
+    fill(whole, range(plan.rows), partitions=plan.partitions)
+    config = QUICK.with_options(job_turn_ms=5, job_idle_ms=1)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), job(plan, paid), config, whole, judge=whole)
+        died = 0
+        for dies_at, after in plan.deaths:
+            bench = bench.again().start()
+            bench.broker = Mortal(whole, dies_at, after=after, loses=plan.loses)
+            try:
+                bench.run()
+            except Killed:
+                died += 1
+            bench.broker = whole
+            for lease in whole.leases(hops.ROOT):
+                whole.fence(lease.name)
+        bench.again().run()
+    wanted = [value for value in range(1, plan.rows + 1) if value % plan.modulus == 0]
+    found = totals(whole, "f")
+
+    assert sorted(output(whole, "f")) == sorted(-value for value in wanted)
+    assert found.in_doubt <= died * (1 if plan.is_batch else plan.batch_rows)
+    if not plan.is_batch:
+        usual = {value: 1 + (plan.raising > 0 and value % plan.raising == 1) for value in wanted}
+        again = sum(count - usual[value] for value, count in paid.called.items())
+        assert again <= found.in_doubt
+        assert sum(paid.called.values()) <= found.calls
