@@ -26,6 +26,7 @@ from tests.unit.pipeline.sinks_kit import (
 
 from millrace.config import Config
 from millrace.errors import (
+    AgentUnreachable,
     Conflict,
     DataLost,
     LeaseLost,
@@ -284,6 +285,33 @@ def test_recovering_reads_only_what_has_no_name_yet(
     writer.recover("in/0", broker.get("in/0").id)
 
     assert read == [(FILES, broker.end_offset(FILES))]
+
+
+@pytest.mark.parametrize("call", ["read", "committed", "commit"])
+def test_a_broker_that_does_not_answer_at_once_is_asked_again(
+    broker: Broker, out: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hop, writer = writer_of(broker, out, job_idle_ms=1)
+    id_ = broker.get("in/0").id
+    prepared = writer.prepare(id_, [column([1, 2])], 0, 2)
+    with broker.transaction() as t:
+        prepared.add_to(t)
+        t.commit(hop.group, "in/0", 2, expected=None)
+    real, answers = getattr(broker, call), [0]
+
+    def answering(*args: object, **more: object) -> object:
+        answers[0] += 1
+        done = real(*args, **more)
+        if answers[0] == 1:
+            raise AgentUnreachable("the answer was lost")
+        return done
+
+    monkeypatch.setattr(broker, call, answering)
+    prepared.finish()
+
+    assert answers[0] > 0
+    assert seen(out) == [1, 2]
+    assert broker.committed(named_group(JOB, SINK), FILES) == broker.end_offset(FILES)
 
 
 def test_retention_leaves_the_record_alone(broker: Broker, out: Path) -> None:

@@ -24,6 +24,7 @@ from millrace.journal.values import ANYTHING
 from millrace.pipeline import large
 from millrace.pipeline.hops import Hop, files_journal
 from millrace.pipeline.model import ParquetSink
+from millrace.pipeline.patience import patiently
 from millrace.pipeline.sinks import recorded
 from millrace.pipeline.sinks.contract import Prepared, Settings
 from millrace.pipeline.sinks.folder import SinkFolder, local_path
@@ -98,7 +99,7 @@ class ParquetWriter:
         self._settings = settings
         self._journal = files_journal(hop.job, hop.name)
         self._group = recorded.named_group(hop.job, hop.name)
-        self._folder = _folder(hop, broker)
+        self._folder = patiently(lambda: _folder(hop, broker), settings.config)
         self._stored = plain_schema(hop.output)
         self._schema = large.loaded_schema(self._stored)
 
@@ -151,6 +152,9 @@ class ParquetWriter:
 
         Also those of other workers: who moves a file does not matter, and it is moved once.
         """
+        patiently(self._name_all, self._settings.config)
+
+    def _name_all(self) -> None:
         before = self._broker.committed(self._group, self._journal)
         begin = self._broker.start_offset(self._journal) if before is None else before
         done: int = begin
