@@ -17,16 +17,15 @@ from millrace.plan.mapped import spread_function
 from millrace.plan.nodes import (
     Exchange,
     Filter,
-    InOneTask,
     Limit,
     Node,
     Project,
     Repartition,
     Scan,
     Union,
-    looks_at_many,
     with_new_children,
 )
+from millrace.plan.one_task import InOneTask, looks_at_many
 from millrace.plan.placement import (
     ByHash,
     InPlace,

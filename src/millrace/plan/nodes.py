@@ -315,22 +315,6 @@ class Repartition(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InOneTask(OverOne):
-    """The child's rows, all of them made by one task: what it reads is small."""
-
-    child: Node
-
-    @property
-    def lies(self) -> Placement:
-        """In one place."""
-        return ToOne(broadcast=False)
-
-    def describe(self) -> str:
-        """What it means."""
-        return "in one task"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Exchange(OverOne):
     """Where rows change tasks, and why."""
 
@@ -406,8 +390,3 @@ def with_new_children(node: Node, children: Sequence[Node]) -> Node:
     """The same operator, as it is if its children are the same ones."""
     same = all(one is two for one, two in zip(node.children, children, strict=True))
     return node if same else node.with_children(*children)
-
-
-def looks_at_many(node: Node) -> bool:
-    """Whether an operator in a tree looks at rows of more than one task."""
-    return node.requires_shuffle() or any(map(looks_at_many, node.children))

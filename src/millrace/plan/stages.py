@@ -12,15 +12,14 @@ from itertools import product
 from millrace.plan.exchanges import Sizes, fits_one_task, insert_exchanges
 from millrace.plan.nodes import (
     Exchange,
-    InOneTask,
     Node,
     ReadStage,
     Scan,
     Union,
     leaves,
-    looks_at_many,
     with_new_children,
 )
+from millrace.plan.one_task import InOneTask, looks_at_many
 from millrace.plan.placement import Placement
 from millrace.plan.pruning import prune
 from millrace.plan.pushdown import push_filters
