@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.pipeline.worker_kit import (
     JOB,
+    NUMBERS,
     Bench,
     fill,
     filter_step,
@@ -20,7 +21,9 @@ from tests.unit.pipeline.worker_kit import (
     output,
     select_step,
 )
+from tests.unit.pipeline.written_kit import Frame, a_job
 
+from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline import hops
@@ -200,6 +203,25 @@ def test_a_large_value_of_a_step_that_is_not_kept_goes_on(tmp_path: Path, broker
     Bench(tmp_path, steps, broker=broker).run()
 
     assert output(broker, "measure", "n") == [100] * 8
+
+
+def test_a_job_is_written_down_with_large_values(tmp_path: Path, broker: Broker) -> None:
+    job = a_job(JOB)
+    source = job.source("src", Frame(NUMBERS), partitions=2)
+    images = source.map("draw", draw, schema="x bigint, image binary", large="image", version="1")
+    large_ones = images.filter("image.size >= 100 AND x > 2").select("x", "image", "image.size")
+    large_ones.sink_parquet(str(tmp_path / "out"))
+    assert images.schema == STORED
+    assert large_ones.schema.field("size").type == pa.int64()
+    with pytest.raises(UserError, match="image has no plain field sise"):
+        images.filter("image.sise > 1")
+    check_sink(job.hops[-1], broker)
+
+    Bench(tmp_path, job.hops, broker=broker).run()
+
+    query = f"SELECT x, image, size FROM read_parquet('{tmp_path}/out/*') ORDER BY x"
+    found = duckdb.execute(query).fetchall()
+    assert found == [(x, image_of(x), 100) for x in range(3, 9)]
 
 
 def test_values_go_when_their_rows_are_gone(tmp_path: Path, broker: Broker) -> None:
