@@ -93,6 +93,30 @@ def test_an_owner_that_was_taken_over_can_write_no_more(kafka: KafkaServer, tmp_
     new.close()
 
 
+def test_an_owner_that_lost_kafka_for_a_while_does_not_take_over_from_its_successor(
+    kafka: KafkaServer, tmp_path: Path
+) -> None:
+    url = f"{kafka.url}/late-{os.getpid()}"
+    old = KafkaBroker.open(url, str(tmp_path / "old"), QUICK)
+    old.create("a", SCHEMA)
+    # As after a transaction whose answer never came.
+    old._cluster.writer.close()
+    old._recovering.lose()
+    old.append("a", column([1]))
+    assert read_all(old, "a") == [1]
+    old._cluster.writer.close()
+    old._recovering.lose()
+    new = KafkaBroker.open(url, str(tmp_path / "new"), QUICK)
+    assert new.epoch > old.epoch
+
+    with pytest.raises(BrokerStopped, match="took these journals over while Kafka was out of"):
+        old.append("a", column([99]))
+    assert new.append("a", column([2])).first_offset == 1
+    assert read_all(new, "a") == [1, 2]
+    old.close()
+    new.close()
+
+
 class Writing:
     """Appends until told to stop, and remembers what it was told."""
 

@@ -11,69 +11,62 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Final, Self
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, Retriable, UserError
+from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.faults import fault
-from millrace.journal.base import BookBroker, Times
+from millrace.journal.base import Times
 from millrace.journal.book import Block, Book, FileContent, Journal
 from millrace.journal.embedded import opening
 from millrace.journal.kafka import adopting, client, messages, rows, state
 from millrace.journal.kafka.cluster import Cluster
 from millrace.journal.kafka.fetching import Fetching, lost
-from millrace.journal.kafka.places import Place, first_guess
+from millrace.journal.kafka.others import PlainTopicsBroker
+from millrace.journal.kafka.places import Place, Point, first_guess
 from millrace.journal.kafka.readers import Spot
 from millrace.journal.kafka.recovering import RecoveringTurns
 from millrace.journal.kafka.state import Kept, Record
-from millrace.journal.kafka.topics import TOPIC_LABEL, plain_spot
+from millrace.journal.kafka.topics import plain_spot
 from millrace.journal.kafka.writing import Batch
 from millrace.journal.looking import out_of_range
 from millrace.journal.names import Offset
-from millrace.journal.publishing import Part
 from millrace.journal.reading import Stored
 from millrace.journal.values import (
-    Adopt,
-    Append,
-    Appended,
-    Fetched,
-    Isolation,
     JournalInfo,
-    Position,
     SegmentFile,
-    Truncated,
 )
 from millrace.shuffle.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
-_LOOK_S: Final = 0.1
+EPOCH: Final = "owner_epoch"
 
 
-class KafkaBroker(BookBroker):
+class KafkaBroker(PlainTopicsBroker):
     """Journals in a Kafka cluster, driven by this process."""
 
     def __init__(
         self, root: str, lock: int, cluster: Cluster, config: Config, times: Times
     ) -> None:
         """Use `KafkaBroker.open`."""
-        super().__init__(Book(), config, times)
+        super().__init__(cluster, config, times)
         limit = config.journal_commit_bytes_max
         self._recovering = RecoveringTurns(self._book, self._save, limit, self._recover)
         self._turns = self._recovering
         self._root = root
         self._lock = lock
-        self._cluster = cluster
         self._fetching = Fetching(cluster.readers, config, self._missing)
         self._is_new = False
         self._removed_files: list[str] = []
+        self._epoch = 0
         self._load_book(cluster.take_over())
         self._own_producer()
+        self._epoch = self._turns.run(lambda book: book.raise_count(EPOCH))
         self._clear()
 
     @classmethod
@@ -115,6 +108,11 @@ class KafkaBroker(BookBroker):
             os.close(lock)
             raise
 
+    @property
+    def epoch(self) -> int:
+        """How often these journals have been opened: the owner's epoch."""
+        return self._epoch
+
     # Journals.
     def create(
         self, name: str, schema: pa.Schema, labels: Mapping[str, str] | None = None
@@ -139,11 +137,6 @@ class KafkaBroker(BookBroker):
         """See `Broker.adoption_folder`."""
         return os.path.join(self._root, ADOPTED)
 
-    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
-        """See `Broker.append_stamped`."""
-        _refuse_plain(self._book.journal(name), "written here")
-        return super().append_stamped(name, rows)
-
     def tidy(self) -> None:
         """See `Broker.tidy`: delete topics and files that nothing refers to."""
         self._turns.pause(self._clear)
@@ -162,74 +155,6 @@ class KafkaBroker(BookBroker):
         os.close(self._lock)
         self._lock = -1
 
-    # Plain topics: where they end is for others to say.
-    def start_offset(self, name: str) -> Offset:
-        """See `Broker.start_offset`."""
-        self._look([name])
-        return super().start_offset(name)
-
-    def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
-        """See `Broker.end_offset`."""
-        self._look([name])
-        return super().end_offset(name, isolation=isolation)
-
-    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
-        """See `Broker.wait_for_rows`. Plain topics are looked at again and again."""
-        deadline = time.monotonic() + timeout_s
-        is_plain = any(plain_spot(self._book.journal(name).labels) for name in after)
-        if not is_plain:
-            return super().wait_for_rows(after, timeout_s=timeout_s)
-        while True:
-            left = deadline - time.monotonic()
-            if super().wait_for_rows(after, timeout_s=max(0.0, min(_LOOK_S, left))):
-                return True
-            if left <= 0:
-                return False
-
-    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
-        """See `Broker.truncate_before`."""
-        _refuse_plain(self._book.journal(name), "truncated here")
-        return super().truncate_before(name, offset, force=force)
-
-    def truncate_committed(self, name: str) -> Truncated:
-        """See `Broker.truncate_committed`. Plain topics are left to those who write them."""
-        if plain_spot(self._book.journal(name).labels) is not None:
-            return Truncated(removed=0, start_offset=self.start_offset(name))
-        return super().truncate_committed(name)
-
-    def _fetch(
-        self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
-    ) -> Fetched:
-        self._look([name])
-        return super()._fetch(name, offset, rows_max, bytes_max, isolation)
-
-    def _position(self, group: str, name: str) -> Position:
-        self._look([name])
-        return super()._position(group, name)
-
-    def _look(self, names: Iterable[str]) -> None:
-        """See how far plain topics go by now."""
-        for name in names:
-            journal = self._book.journal(name)
-            spot = plain_spot(journal.labels)
-            if spot is None:
-                continue
-            readers = self._cluster.readers
-            with readers.reader(spot, None) as reader:
-                low, high = reader.bounds(spot, readers.deadline())
-            with self._turns.settled:
-                now = self._book.journal(name)
-                seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
-                self._book.journals.put(name, seen)
-
-    def _check_plain(self, spot: Spot) -> None:
-        found = self._cluster.topics.partitions(spot.topic)
-        if spot.partition >= found:
-            raise UserError(
-                f"label {TOPIC_LABEL!r} names partition {spot.partition} of topic {spot.topic}\n"
-                f"  found: {found} partitions\n  to fix: name a topic that is there"
-            )
-
     # Storing.
     def _save(self, draft: Book) -> None:
         topics, writer = self._cluster.topics, self._cluster.writer
@@ -245,7 +170,7 @@ class KafkaBroker(BookBroker):
             raise
         self._is_new = False
         for block, place in zip(draft.blocks, places, strict=True):
-            self._fetching.places(block.journal.id).learn(block.first, place)
+            self._fetching.learn(block.journal.id, Point(block.first, place))
         for path in removed:
             self._book.adopted.own.pop(path, None)
             self._removed_files.remove(path)
@@ -303,10 +228,9 @@ class KafkaBroker(BookBroker):
             self._cut(journal)
 
     def _cut(self, journal: Journal) -> None:
-        places = self._fetching.places(journal.id)
-        place = first_guess(places, journal.start, Place(0))
-        self._cluster.topics.cut(self._cluster.topics.spot(journal), place)
-        places.forget_before(journal.start)
+        spot = Spot(self._cluster.topics.of(journal), journal=journal.id)
+        self._cluster.topics.cut(spot, self._fetching.locate(journal, spot, journal.start))
+        self._fetching.forget(journal.id, journal.start)
 
     def _clear(self) -> None:
         """Delete the topics of no journal, and files that were adopted before."""
@@ -320,7 +244,19 @@ class KafkaBroker(BookBroker):
     def _recover(self) -> None:
         """Find out what became of the last transaction, after the cluster had been lost."""
         self._cluster.readers.drop()
-        self._load_book(self._cluster.take_over())
+        # Looked at first: taking over would fence whoever took over from here meanwhile.
+        self._check_epoch(self._cluster.read_state())
+        kept = self._cluster.take_over()
+        self._check_epoch(kept)
+        self._load_book(kept)
+
+    def _check_epoch(self, kept: Kept) -> None:
+        found = kept.book.count(EPOCH)
+        if found != self._epoch:
+            raise BrokerStopped(
+                "another process took these journals over while Kafka was out of reach\n"
+                f"  epoch here: {self._epoch}, found: {found}\n  to fix: join the new owner"
+            )
 
     def _load_book(self, kept: Kept) -> None:
         opening.with_capped_leases(kept.book, self._times)
@@ -328,12 +264,8 @@ class KafkaBroker(BookBroker):
             for each in fields(Book):
                 setattr(self._book, each.name, getattr(kept.book, each.name))
         for id_, point in kept.points.items():
-            self._fetching.places(id_).learn(point.offset, point.place)
+            self._fetching.learn(id_, point)
         self._is_new = not kept.book.count("own_producer")
-
-    def _prepare(self, part: Append | Adopt) -> Part:
-        _refuse_plain(self._book.journal(part.journal), "written here")
-        return super()._prepare(part)
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
         adopting.check(file, self.adoption_folder())
@@ -371,16 +303,9 @@ def _made(draft: Book) -> list[Journal]:
     ]
 
 
-def _messages(block: Block) -> Iterable[messages.Message]:
+def _messages(block: Block) -> Iterator[messages.Message]:
+    """Made when they are sent: adopted files may be large."""
     content = block.content
     if isinstance(content, FileContent):
         content = adopting.read(content, block.journal.schema)
-    return messages.outgoing(content, block.rows_before)
-
-
-def _refuse_plain(journal: Journal, doing: str) -> None:
-    if plain_spot(journal.labels) is not None:
-        raise UserError(
-            f"journal {journal.name!r} is topic {journal.labels[TOPIC_LABEL]}, which others "
-            f"write; it cannot be {doing}\n  to fix: create a journal of your own"
-        )
+    yield from messages.outgoing(content, block.rows_before)

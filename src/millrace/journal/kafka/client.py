@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from millrace.shuffle.store import storage_errors
 
 SCHEME: Final = "kafka://"
 NAME_FILE: Final = "kafka.name"
+SETTINGS_VARIABLE: Final = "MILLRACE_KAFKA_SETTINGS"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HOST: Final = re.compile(r"[^\s:,/]+:\d{1,5}")
 _FENCED: Final = {
@@ -73,9 +74,24 @@ def name_in(folder: str) -> str:
     return name
 
 
+def given_settings(environment: Mapping[str, str]) -> Settings:
+    """Settings of a file that a variable names: how to log in, and the like, `name=value` each."""
+    path = environment.get(SETTINGS_VARIABLE)
+    if not path:
+        return {}
+    with storage_errors(f"reading {path} ({SETTINGS_VARIABLE})"), open(path, "rb") as file:
+        lines = file.read().decode("utf-8").splitlines()
+    pairs = [line.split("=", 1) for line in map(str.strip, lines) if line and line[0] != "#"]
+    bad = next((pair[0] for pair in pairs if len(pair) == 1), None)
+    if bad is not None:
+        raise UserError(f"{path} has a line {bad!r}\n  to fix: write name=value on each line")
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
 def common(servers: str, config: Config) -> Settings:
     """Settings of every client."""
     return {
+        **given_settings(os.environ),
         "bootstrap.servers": servers,
         "client.id": "millrace",
         "log_level": 0,

@@ -47,7 +47,7 @@ class Cluster:
         is begun and aborted, and a read of committed records must not return anything of it.
         """
         self.writer.open()
-        records = self._records(aborted=self.writer.probe())
+        records = self._records(beyond=self.writer.probe())
         if state.PROBE in records:
             raise UserError(
                 f"Kafka at {self.servers} cannot be used for work that is done exactly once\n"
@@ -56,18 +56,22 @@ class Cluster:
             )
         return state.load(records, where=f"topic {self.topics.state}")
 
+    def read_state(self) -> Kept:
+        """What the state topic says now, whoever writes to it."""
+        return state.load(self._records(beyond=Place(-1)), where=f"topic {self.topics.state}")
+
     def close(self) -> None:
         """Let go of the cluster."""
         self.writer.close()
         self.readers.close()
 
-    def _records(self, *, aborted: Place) -> dict[bytes, bytes]:
-        """The last record of each key, read to beyond one that was aborted."""
+    def _records(self, *, beyond: Place) -> dict[bytes, bytes]:
+        """The last record of each key, read to an end that lies beyond a place."""
         spot = Spot(self.topics.state)
         records: dict[bytes, bytes] = {}
         with self.readers.reader(spot, None) as reader:
             reader.seek(spot, Place(0))
-            while found := reader.take_to_end(_LOAD_RECORDS, aborted, self.readers.deadline()):
+            while found := reader.take_to_end(_LOAD_RECORDS, beyond, self.readers.deadline()):
                 for message in found:
                     key, value = message.key() or b"", message.value()
                     if value is None:

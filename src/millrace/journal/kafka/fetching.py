@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import pyarrow as pa
 from confluent_kafka import Message as Received
 
 from millrace.config import Config
-from millrace.errors import DataLost, MillraceError
+from millrace.errors import DataLost, MillraceError, Retriable
 from millrace.journal.book import Journal, Kind
 from millrace.journal.clocks import Clock
 from millrace.journal.kafka import messages, plain
-from millrace.journal.kafka.places import Place, Places, first_guess
+from millrace.journal.kafka.places import Place, Places, Point, first_guess
 from millrace.journal.kafka.readers import (
     Reader,
     Readers,
@@ -25,6 +27,7 @@ from millrace.journal.names import JournalId, Offset
 from millrace.journal.reading import Stored
 from millrace.journal.records import CLOCK, FLAG, OFFSET, Flag
 
+_NOWHERE: Final = Places()
 Missing = Callable[[Journal, Offset], MillraceError]
 """Why rows from an offset on are not there."""
 
@@ -37,17 +40,36 @@ class Fetching:
         self._config = config
         self._missing = missing
         self._places: dict[JournalId, Places] = {}
+        self._learning = threading.Lock()
 
     def places(self, journal: JournalId) -> Places:
         """The known points of a journal. For a plain topic: offsets, and the clock before them."""
-        found = self._places.get(journal)
-        if found is None:
-            found = self._places[journal] = Places(self._config.kafka_points_max)
-        return found
+        return self._places.get(journal, _NOWHERE)
 
-    def forget(self, journal: JournalId) -> None:
-        """Drop what is known of a deleted journal."""
-        self._places.pop(journal, None)
+    def learn(self, journal: JournalId, point: Point) -> None:
+        """Take a point in."""
+        with self._learning:
+            limit = self._config.kafka_points_max
+            self._places[journal] = self.places(journal).with_point(point, limit)
+
+    def forget(self, journal: JournalId, before: Offset | None = None) -> None:
+        """Drop what is known of a deleted journal, or of rows that are truncated."""
+        with self._learning:
+            if before is None:
+                self._places.pop(journal, None)
+            else:
+                self._places[journal] = self.places(journal).from_offset(before)
+
+    def locate(self, journal: Journal, spot: Spot, offset: Offset) -> Place:
+        """Where the row of an offset lies, or the end of the topic if it is not written yet."""
+        with self._readers.reader(spot, None) as reader:
+            if offset >= journal.end:
+                return reader.bounds(spot, self._readers.deadline())[1]
+            self._find(reader, journal, spot, offset)
+            self._chunk(reader, journal, offset, 1)
+        point = self.places(journal.id).below(offset)
+        assert point is not None
+        return Place(point.place + offset - point.offset)
 
     # Journals that this broker writes.
     def ranges(self, journal: Journal, spot: Spot, offset: Offset) -> Iterator[Stored]:
@@ -70,9 +92,7 @@ class Fetching:
         """The next rows, the first of which has this offset."""
         deadline = self._readers.deadline()
         while True:
-            found = reader.take(count, deadline)
-            if not found:
-                raise self._missing(journal, at)
+            found = self._taken(reader, journal, at, count, deadline)
             mine = _from(found, at)
             if mine:
                 break
@@ -86,7 +106,7 @@ class Fetching:
         first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
         if first != at or last - first + 1 != rows.num_rows:
             raise self._missing(journal, at)
-        self.places(journal.id).learn(Offset(first), place_of(mine[0]))
+        self.learn(journal.id, Point(Offset(first), place_of(mine[0])))
         acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
         is_plain = not rows[FLAG].to_numpy().any()
         stored = Stored(
@@ -100,6 +120,22 @@ class Fetching:
         )
         reader.rows, reader.next_offset = stored, stored.next
         return stored
+
+    def _taken(
+        self, reader: Reader, journal: Journal, at: Offset, count: int, deadline: float
+    ) -> list[Received]:
+        """Some messages; if there are none, why."""
+        try:
+            found = reader.take(count, deadline)
+        except Retriable:
+            # A topic that is gone does not answer, and neither does a cluster that is away.
+            why = self._missing(journal, at)
+            if isinstance(why, DataLost):
+                raise
+            raise why from None
+        if not found:
+            raise self._missing(journal, at)
+        return found
 
     def _find(self, reader: Reader, journal: Journal, spot: Spot, at: Offset) -> None:
         """Bring a reader close to the row of an offset, never behind it."""
@@ -119,14 +155,14 @@ class Fetching:
             reader.seek(spot, middle)
             found = self._first_own(reader, deadline)
             if found is not None:
-                places.learn(*found)
-            if found is not None and found[0] <= at:
-                low = Place(max(low, found[1] + (at - found[0])))
+                self.learn(journal.id, found)
+            if found is not None and found.offset <= at:
+                low = Place(max(low, found.place + (at - found.offset)))
             else:
                 high = middle
         reader.seek(spot, low)
 
-    def _first_own(self, reader: Reader, deadline: float) -> tuple[Offset, Place] | None:
+    def _first_own(self, reader: Reader, deadline: float) -> Point | None:
         """The next row in a topic; None at its end."""
         while True:
             found = reader.take_to_end(1, Place(-1), deadline)
@@ -134,7 +170,7 @@ class Fetching:
                 return None
             offset = messages.offset_of(headers_of(found[0]))
             if offset is not None:
-                return Offset(offset), place_of(found[0])
+                return Point(Offset(offset), place_of(found[0]))
 
     # Topics that others write.
     def plain_ranges(self, journal: Journal, spot: Spot, offset: Offset) -> Iterator[Stored]:
@@ -157,12 +193,10 @@ class Fetching:
 
     def _anchor(self, reader: Reader, journal: Journal, spot: Spot, at: Offset) -> Offset:
         """Bring a reader to the last offset at or below whose clock is known."""
-        places = self.places(journal.id)
-        point = places.below(at)
+        point = self.places(journal.id).below(at)
         if point is None or point.offset < journal.start:
-            places.learn(journal.start, Place(plain.FIRST_CLOCK))
-            point = places.below(at)
-            assert point is not None
+            point = Point(journal.start, Place(plain.FIRST_CLOCK))
+            self.learn(journal.id, point)
         reader.seek(spot, Place(point.offset))
         reader.next_offset = point.offset
         return point.offset
@@ -171,12 +205,11 @@ class Fetching:
         self, reader: Reader, journal: Journal, spot: Spot, at: Offset
     ) -> Stored | None:
         """The next messages; None if there are none up to the journal's end."""
-        places = self.places(journal.id)
         wanted = rows_wanted(1, journal.end - at)
         found = reader.take_to_end(wanted, Place(journal.end - 1), self._readers.deadline())
         if not found:
             return None
-        before = _clock_before(reader, places, at)
+        before = _clock_before(reader, self.places(journal.id), at)
         taken = plain.Taken(
             offsets=[place_of(each) for each in found],
             values=[each.value() for each in found],
@@ -187,7 +220,7 @@ class Fetching:
         where = f"topic {spot.topic} (partition {spot.partition})"
         rows = plain.stored_rows(taken, journal.schema, producer, before, where=where)
         after = Offset(taken.offsets[-1] + 1)
-        places.learn(after, Place(rows[CLOCK][-1].as_py()))
+        self.learn(journal.id, Point(after, Place(rows[CLOCK][-1].as_py())))
         reader.rows = Stored(
             first=at,
             next=after,

@@ -11,7 +11,7 @@ Invariant: for a known point (offset, place), the row at `offset + n` lies at `p
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NewType
 
 from millrace.journal.names import Offset
@@ -28,45 +28,44 @@ class Point:
     place: Place
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Places:
-    """The known points of one journal, at most `points_max` of them."""
+    """Some points of one journal, in order. Many threads look at one while the next is made."""
 
-    points_max: int
-    _offsets: list[Offset] = field(default_factory=list)
-    _places: list[Place] = field(default_factory=list)
+    points: tuple[Point, ...] = ()
 
-    def learn(self, offset: Offset, place: Place) -> None:
-        """Take a point in."""
-        at = bisect.bisect_left(self._offsets, offset)
-        if at < len(self._offsets) and self._offsets[at] == offset:
-            self._places[at] = max(place, self._places[at])
-            return
-        self._offsets.insert(at, offset)
-        self._places.insert(at, place)
-        if len(self._offsets) > self.points_max:
+    def with_point(self, point: Point, points_max: int) -> Places:
+        """These and one more; of too many, every other one goes."""
+        at = bisect.bisect_left(self.points, point.offset, key=_offset)
+        if at < len(self.points) and self.points[at].offset == point.offset:
+            return self
+        points = (*self.points[:at], point, *self.points[at:])
+        if len(points) > points_max:
             # The last one stays: it is where appends go on, and most reads.
-            self._offsets = [*self._offsets[:-1:2], self._offsets[-1]]
-            self._places = [*self._places[:-1:2], self._places[-1]]
+            points = (*points[:-1:2], points[-1])
+        return Places(points)
+
+    def from_offset(self, offset: Offset) -> Places:
+        """These without those of rows that are truncated."""
+        return Places(self.points[bisect.bisect_left(self.points, offset, key=_offset) :])
 
     def below(self, offset: Offset) -> Point | None:
-        """The last known point at or below an offset."""
-        at = bisect.bisect_right(self._offsets, offset) - 1
-        return None if at < 0 else Point(self._offsets[at], self._places[at])
+        """The last point at or below an offset."""
+        at = bisect.bisect_right(self.points, offset, key=_offset)
+        return self.points[at - 1] if at else None
 
     def above(self, offset: Offset) -> Point | None:
-        """The first known point above an offset."""
-        at = bisect.bisect_right(self._offsets, offset)
-        return None if at == len(self._offsets) else Point(self._offsets[at], self._places[at])
+        """The first point above an offset."""
+        at = bisect.bisect_right(self.points, offset, key=_offset)
+        return self.points[at] if at < len(self.points) else None
 
     def last(self) -> Point | None:
-        """The last known point."""
-        return Point(self._offsets[-1], self._places[-1]) if self._offsets else None
+        """The last point."""
+        return self.points[-1] if self.points else None
 
-    def forget_before(self, offset: Offset) -> None:
-        """Drop points of rows that are truncated."""
-        at = bisect.bisect_left(self._offsets, offset)
-        del self._offsets[:at], self._places[:at]
+
+def _offset(point: Point) -> Offset:
+    return point.offset
 
 
 def first_guess(places: Places, offset: Offset, low: Place) -> Place:

@@ -212,7 +212,7 @@ class Readers:
             for place, reader in enumerate(self._idle):
                 if offset is not None and reader.spot == spot and _reads_on(reader, offset):
                     return self._idle.pop(place)
-            if len(self._idle) >= self._config.kafka_readers_max:
+            if len(self._idle) >= self._config.kafka_readers_max or (offset is None and self._idle):
                 return self._idle.pop(0)
         return Reader(self._servers, self._settings, self._config)
 

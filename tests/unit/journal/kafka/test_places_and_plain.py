@@ -29,13 +29,14 @@ def test_a_guess_never_lies_behind_the_row(gaps: list[int], limit: int, seed: in
     for gap in gaps:
         at += 1 + gap
         where.append(at)
-    places = Places(limit)
+    places = Places()
     chosen = random.Random(seed).sample(  # noqa: S311 - replayable
         range(len(where)), k=min(len(where), 50)
     )
     for offset in chosen:
-        places.learn(Offset(offset), Place(where[offset]))
+        places = places.with_point(Point(Offset(offset), Place(where[offset])), limit)
 
+    assert len(places.points) <= limit
     for offset, place in enumerate(where):
         assert first_guess(places, Offset(offset), Place(0)) <= place
         above = places.above(Offset(offset))
@@ -46,10 +47,8 @@ def test_a_guess_never_lies_behind_the_row(gaps: list[int], limit: int, seed: in
 
 
 def test_points_of_truncated_rows_are_forgotten() -> None:
-    places = Places(100)
-    for offset in range(5):
-        places.learn(Offset(offset), Place(offset * 2))
-    places.forget_before(Offset(3))
+    places = Places(tuple(Point(Offset(offset), Place(offset * 2)) for offset in range(5)))
+    places = places.from_offset(Offset(3))
 
     assert places.below(Offset(2)) is None
     assert places.below(Offset(3)) == Point(Offset(3), Place(6))

@@ -1,0 +1,137 @@
+"""What is different about journals that are topics of others: they go as far as others say.
+
+Invariant: nothing is ever written to, or deleted from, a topic of others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.base import BookBroker, Times
+from millrace.journal.book import Book, Journal
+from millrace.journal.committed import RolledBack
+from millrace.journal.kafka.cluster import Cluster
+from millrace.journal.kafka.readers import Spot
+from millrace.journal.kafka.topics import TOPIC_LABEL, plain_spot
+from millrace.journal.names import Offset
+from millrace.journal.publishing import Part
+from millrace.journal.values import (
+    Adopt,
+    Append,
+    Appended,
+    Fetched,
+    Isolation,
+    Position,
+    Truncated,
+)
+
+_LOOK_S: Final = 0.1
+
+
+class PlainTopicsBroker(BookBroker):
+    """A broker some of whose journals others write."""
+
+    def __init__(self, cluster: Cluster, config: Config, times: Times) -> None:
+        super().__init__(Book(), config, times)
+        self._cluster = cluster
+
+    # Reading: where they end is for others to say.
+    def start_offset(self, name: str) -> Offset:
+        """See `Broker.start_offset`."""
+        self._look([name])
+        return super().start_offset(name)
+
+    def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
+        """See `Broker.end_offset`."""
+        self._look([name])
+        return super().end_offset(name, isolation=isolation)
+
+    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
+        """See `Broker.wait_for_rows`. Plain topics are looked at again and again."""
+        deadline = time.monotonic() + timeout_s
+        is_plain = any(plain_spot(self._book.journal(name).labels) for name in after)
+        if not is_plain:
+            return super().wait_for_rows(after, timeout_s=timeout_s)
+        while True:
+            left = deadline - time.monotonic()
+            if super().wait_for_rows(after, timeout_s=max(0.0, min(_LOOK_S, left))):
+                return True
+            if left <= 0:
+                return False
+
+    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
+        """See `Broker.truncate_before`."""
+        _refuse_plain(self._book.journal(name), "truncated here")
+        return super().truncate_before(name, offset, force=force)
+
+    def truncate_committed(self, name: str) -> Truncated:
+        """See `Broker.truncate_committed`. Plain topics are left to those who write them."""
+        if plain_spot(self._book.journal(name).labels) is not None:
+            return Truncated(removed=0, start_offset=self.start_offset(name))
+        return super().truncate_committed(name)
+
+    def _fetch(
+        self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
+    ) -> Fetched:
+        self._look([name])
+        return super()._fetch(name, offset, rows_max, bytes_max, isolation)
+
+    def _position(self, group: str, name: str) -> Position:
+        self._look([name])
+        return super()._position(group, name)
+
+    def _look(self, names: Iterable[str]) -> None:
+        """See how far plain topics go by now."""
+        for name in names:
+            journal = self._book.journal(name)
+            spot = plain_spot(journal.labels)
+            if spot is None:
+                continue
+            readers = self._cluster.readers
+            with readers.reader(spot, None) as reader:
+                low, high = reader.bounds(spot, readers.deadline())
+            with self._turns.settled:
+                now = self._book.journal(name)
+                seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
+                self._book.journals.put(name, seen)
+
+    def _check_plain(self, spot: Spot) -> None:
+        found = self._cluster.topics.partitions(spot.topic)
+        if spot.partition >= found:
+            raise UserError(
+                f"label {TOPIC_LABEL!r} names partition {spot.partition} of topic {spot.topic}\n"
+                f"  found: {found} partitions\n  to fix: name a topic that is there"
+            )
+
+    # Writing: not here.
+    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+        """See `Broker.append_stamped`."""
+        _refuse_plain(self._book.journal(name), "written here")
+        return super().append_stamped(name, rows)
+
+    def _prepare(self, part: Append | Adopt) -> Part:
+        _refuse_plain(self._book.journal(part.journal), "written here")
+        return super()._prepare(part)
+
+    def _rows_between(
+        self, journal: Journal, begin: Offset, end: Offset, rolled_back: Sequence[RolledBack]
+    ) -> int:
+        """An estimate for topics of others, whose offsets may have gaps."""
+        if plain_spot(journal.labels) is not None:
+            return max(0, end - begin)
+        return super()._rows_between(journal, begin, end, rolled_back)
+
+
+def _refuse_plain(journal: Journal, doing: str) -> None:
+    if plain_spot(journal.labels) is not None:
+        raise UserError(
+            f"journal {journal.name!r} is topic {journal.labels[TOPIC_LABEL]}, which others "
+            f"write; it cannot be {doing}\n  to fix: create a journal of your own"
+        )
