@@ -8,7 +8,8 @@ Rows of 1 KB in batches of 100, from 1 to 8 writers, into one journal and into o
 process is killed that has appended a million rows, and the time to open what it left is taken.
 
 "joined" is the embedded broker owned by another process and joined over Arrow Flight, as Spark's
-tasks do it; what a publish and a read cost in CPU there, on both sides, is shown by itself.
+tasks do it; what a publish and a read cost in CPU there, on both sides, is shown by itself, and so
+is how much many processes get through one owner.
 
 `PEERS` is where other brokers stand beside: each makes the same calls in the same run. Kafka is not
 among them yet; a plain file that is written and synced for each batch shows what the disk allows. A
@@ -28,6 +29,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +50,7 @@ SCHEMA = pa.schema([("v", pa.binary())])
 WRITERS = (1, 2, 4, 8)
 
 Open = Callable[[str], Broker]
+Queue = Any
 CPU_CALLS = 500
 
 
@@ -203,6 +207,41 @@ def cpu_per_call() -> dict[str, list[float]]:
     return found
 
 
+def work(where: JournalAddress, seconds: float, number: int, begin: Barrier, out: Queue) -> None:
+    """A worker in a process of its own: it appends to its journal until its time is over."""
+    client = join_journals(where)
+    mine, took = batch(number), []
+    client.create(f"w/{number}", SCHEMA)
+    begin.wait()
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        client.append(f"w/{number}", mine)
+        took.append(time.perf_counter() - start)
+    out.put(took)
+    client.close()
+
+
+def saturate(workers: int, seconds: float) -> tuple[float, float, float]:
+    """Rows per second, p50 and p99 of an append, of many processes that joined one owner."""
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        broker = Joined(os.path.join(folder, "mill"))
+        ws = mr.open(os.path.join(folder, "mill"))
+        where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
+        begin, out = spawn.Barrier(workers), spawn.Queue()
+        processes = [
+            spawn.Process(target=work, args=(where, seconds, n, begin, out)) for n in range(workers)
+        ]
+        for process in processes:
+            process.start()
+        took = [each for _ in processes for each in out.get()]
+        for process in processes:
+            process.join()
+        broker.close()
+    rate = len(took) * BATCH_ROWS / seconds
+    return rate, percentile(took, 0.5), percentile(took, 0.99)
+
+
 def plain_file(rows: int) -> float:
     """Rows per second of a file that is synced after each batch: what the disk allows."""
     data = b"x" * (BATCH_ROWS * ROW_BYTES)
@@ -260,6 +299,8 @@ def open_after_crash(rows: int, journals: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--workers", nargs="*", type=int, default=(1, 2, 4, 8, 16, 32))
+    parser.add_argument("--seconds", type=float, default=5, help="of each number of workers")
     parser.add_argument("--brokers", nargs="+", choices=PEERS, default=[*PEERS])
     parser.add_argument("--writers", nargs="+", type=int, default=WRITERS)
     parser.add_argument("--open-rows", type=int, default=1_000_000)
@@ -287,6 +328,12 @@ def main() -> None:
     used = cpu_per_call()
     for what, (client, owner) in used.items():
         print(f"joined, CPU of a {what}: client {client:.2f} ms, owner {owner:.2f} ms")
+    joined = {workers: saturate(workers, asked.seconds) for workers in asked.workers}
+    for workers, (rate, p50, p99) in joined.items():
+        print(
+            f"joined, {workers} processes: {rate:,.0f} rows/s, append {p50:.2f} / {p99:.1f} ms",
+            flush=True,
+        )
     opened = open_after_crash(asked.open_rows, asked.open_journals)
     print(
         f"open after a crash, {asked.open_rows:,} rows, {asked.open_journals:,} journals: "
@@ -296,6 +343,7 @@ def main() -> None:
         "plain_file": ceiling,
         "open_s": opened,
         "joined_cpu_ms": used,
+        "joined_workers": joined,
         "results": [asdict(r) for r in results],
     }
     print(json.dumps(found))

@@ -254,6 +254,8 @@ class Config:
     """How long an ending owner waits for calls that are on their way."""
     owner_request_bytes_max: int = 320 * MIB
     """Longest call that the owner reads; above the largest append."""
+    owner_read_bytes_max: int = 4 * MIB
+    """About how many bytes a read through the owner returns, unless the caller says otherwise."""
     owner_file_bytes_max: int = 16 * GIB
     """Largest file that is sent to the owner to be adopted."""
     owner_idle_ms: int = 2_000

@@ -202,7 +202,7 @@ class JoinedBroker:
             name=name,
             offset=offset,
             rows_max=rows_max,
-            bytes_max=bytes_max,
+            bytes_max=bytes_max or self._config.owner_read_bytes_max,
             isolation=isolation,
         )
         return found
@@ -220,7 +220,7 @@ class JoinedBroker:
             "read_many",
             offsets=offsets,
             rows_max=rows_max,
-            bytes_max=bytes_max,
+            bytes_max=bytes_max or self._config.owner_read_bytes_max,
             isolation=isolation,
         )
         return found
