@@ -31,6 +31,8 @@ _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
+_BY_NAME: Final = {"RecordBatch": pa.RecordBatch, "Table": pa.Table, "Context": Context}
+"""What is meant where a module is imported for type checkers alone."""
 _WANTED: Final = "def function(row: dict) or def function(batch: pa.RecordBatch), and `context`"
 
 
@@ -157,7 +159,7 @@ def _hint(called: Callable[..., Any], annotation: object) -> Any:  # noqa: ANN40
     try:
         return eval(annotation, names)  # noqa: S307 - the user's own annotation, as typing does
     except (NameError, AttributeError, SyntaxError, TypeError):
-        return annotation
+        return _BY_NAME.get(annotation.rpartition(".")[2], annotation)
 
 
 def _is_filled(cell: Any) -> bool:  # noqa: ANN401 - a cell has no type of its own

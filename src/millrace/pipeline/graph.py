@@ -99,7 +99,12 @@ def check_graph(job: str, nodes: Sequence[Anything]) -> None:
         )
     readers = readers_of(nodes)
     for node in nodes:
-        if not readers[node.name] and not isinstance(node, SINKS) and not _keeps(node):
+        unread = not readers[node.name] and not isinstance(node, SINKS)
+        if unread and isinstance(node, SOURCES):
+            raise UserError(
+                f"nobody reads source {node.name!r} of job {job!r}\n  to fix: leave it out"
+            )
+        if unread and not _keeps(node):
             raise UserError(
                 f"nobody reads what step {node.name!r} of job {job!r} makes\n"
                 "  to fix: give it a sink, keep a map's rows with durable=True, or leave it out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from millrace.keys import check_partitions
 from millrace.pipeline import model
 from millrace.pipeline.changes import Description, describe
 from millrace.pipeline.files import Files
+from millrace.pipeline.functions import recognised
 from millrace.pipeline.graph import hops_of
 from millrace.pipeline.hops import ROOT, Hop
 from millrace.pipeline.model import OnChange
@@ -150,7 +152,7 @@ class Job:
         _check_one_of("run", "until", until, ("caught_up", "forever"))
         _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
         self.hops  # noqa: B018 - said before anything runs
-        self.check_recognised()
+        self._recognise()
         return self._place.run(self, until=until, on_change=on_change)
 
     def status(self) -> JobStatus:
@@ -174,16 +176,6 @@ class Job:
                 f"job {self.name!r} has no step {step!r}\n  candidates: {', '.join(names)}"
             )
         return self._place.reset(self, step, again=again)
-
-    def check_recognised(self) -> None:
-        """Refuse functions that could be changed unnoticed."""
-        for node in self._nodes:
-            if isinstance(node, model.Map | model.FunctionSink) and node.calling.unrecognised:
-                raise UserError(
-                    f"step {node.name!r}: the code of {node.calling.name} cannot be recognised\n"
-                    f"  why: {node.calling.unrecognised}\n"
-                    "  to fix: give the step version='1', and another when its results change"
-                )
 
     def take_name(self, given: str | None, call: str, kind: str = "") -> str:
         """A name for a node: as given, or the next free one of its kind."""
@@ -224,6 +216,21 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}: {', '.join(node.name for node in self._nodes)})"
+
+    def _recognise(self) -> None:
+        """Look at functions as they are now; refuse those that could be changed unnoticed."""
+        for place, node in enumerate(self._nodes):
+            if not isinstance(node, model.Map | model.FunctionSink):
+                continue
+            identity, why = recognised(node.calling.function, node.options.version)
+            calling = replace(node.calling, identity=identity, unrecognised=why)
+            self._nodes[place] = replace(node, calling=calling)
+            if why:
+                raise UserError(
+                    f"step {node.name!r}: the code of {node.calling.name} cannot be recognised\n"
+                    f"  why: {why}\n"
+                    "  to fix: give the step version='1', and another when its results change"
+                )
 
     def _schema_of(self, call: str, given: object) -> pa.Schema:
         match given:

@@ -74,6 +74,9 @@ class JobPlace:
                 step.name: Done(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
                 for step in job_status(broker, job.name).steps
             }
+            for node in job.nodes:
+                if taken := history.taken_in(node.name):
+                    done[node.name] = Done(rows=sum(event.detail["rows"] for event in taken))
         return explain(job.name, job.nodes, job.hops, done=done, changes=changes)
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:

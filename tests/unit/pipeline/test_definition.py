@@ -16,6 +16,7 @@ from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import MillraceError, UserError
 from millrace.pipeline import model
+from millrace.pipeline.changes import compare
 from millrace.pipeline.files import files
 from millrace.pipeline.job import Job
 from millrace.pipeline.steps import Step
@@ -161,6 +162,20 @@ def test_a_function_that_cannot_be_recognised_is_refused_when_it_is_to_run() -> 
     named.run()
 
     assert [asked[0] for asked in place.asked] == ["run"]
+
+
+def test_functions_are_looked_at_when_they_run() -> None:
+    """A helper that was replaced since, as in a notebook, is what will be called."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec("def helper(): return 1\ndef f(row): return {'id': helper()}", names)  # noqa: S102
+    job = a_job()
+    a_source(job).map("call", names["f"], schema="id bigint", expensive=True)
+    job.run()
+    first = job.description()
+    exec("def helper(): return 2", names)  # noqa: S102 - the user's next cell
+    job.run()
+
+    assert compare([first], job.description()).affected == ("call",)
 
 
 def another_job(videos: Step) -> Step:

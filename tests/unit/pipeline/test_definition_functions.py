@@ -119,6 +119,19 @@ def test_a_function_is_read_by_its_hints() -> None:
     assert read(len)[1:3] == ("row", False)
 
 
+def test_a_hint_whose_module_is_only_known_to_type_checkers_is_read_by_its_name() -> None:
+    def function(batch, who):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return batch, who
+
+    function.__annotations__ = {"batch": "arrow.RecordBatch", "who": "Context"}
+    assert read(function)[1:5] == ("batch", False, False, True)
+    function.__annotations__["batch"] = "arrow.Table"
+    assert read(function)[5]
+    function.__annotations__["batch"] = "pandas.DataFrame"
+    with pytest.raises(UserError, match="takes a pandas.DataFrame"):
+        read(function)
+
+
 def test_a_class_is_made_and_its_instances_are_called() -> None:
     assert read(Model) == ("Model", "batch", True, False, True, False)
     assert read(partial(Model, weights="large")) == ("Model", "batch", True, False, True, False)

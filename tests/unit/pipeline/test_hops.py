@@ -252,6 +252,11 @@ def only_a_source(job: Job) -> None:
     a_source(job)
 
 
+def a_source_for_nobody(job: Job) -> None:
+    a_source(job)
+    a_source(job, "more").sink_parquet("/a")
+
+
 def a_dead_end(job: Job) -> None:
     videos = a_source(job)
     videos.filter("id > 1")
@@ -277,6 +282,7 @@ def journals_twice(job: Job) -> None:
     [
         (nothing, "has no source"),
         (only_a_source, "has no steps"),
+        (a_source_for_nobody, "nobody reads source 'videos' of job 'captions'"),
         (a_dead_end, "nobody reads what step 'filter' of job 'captions' makes"),
         (not_kept_before_calls, "step 'm' has durable=False and must be kept\n  why: calls"),
         (not_kept_before_a_union, "durable=False and must be kept\n  why: the union 'union'"),
