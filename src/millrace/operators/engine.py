@@ -105,7 +105,11 @@ class KeptOpen:
             raise TaskFailed(f"a query failed: {error}\n  query: {self._sql}") from error
         finally:
             self._connection.unregister("input_0")
-        pieces = found.cast(self._schema).combine_chunks().to_batches()
+        if not found.schema.equals(self._schema):
+            found = found.cast(self._schema)
+        pieces = found.to_batches()
+        if len(pieces) > 1:
+            pieces = found.combine_chunks().to_batches()
         return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millrace.pipeline.ahead import Piece, ReadAhead
 from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.failing import QueryFailed
 from millrace.pipeline.large import loaded_bytes
 from millrace.pipeline.letters import Letter
 from millrace.pipeline.line import Line, Through
@@ -64,7 +65,15 @@ class CheapTurn:
         return ended
 
     def _pieces(self) -> Ended:
-        while self.held.goes_on() and (piece := self.ahead.next()) is not None:
+        while self.held.goes_on():
+            try:
+                piece = self.ahead.next()
+            except QueryFailed as failed:
+                failure = failed.failure
+                self._hand_over([self.held.failed(failed.step, failed.offset, failure)])
+                return Ended.FAILED
+            if piece is None:
+                break
             self._measure(piece)
             for rows, next_ in self._cut(piece):
                 if not self.held.goes_on():
@@ -89,7 +98,6 @@ class CheapTurn:
             return Ended.OVER
         self._gather(through, next_)
         tally, name = self.held.tally, self.held.hop.name
-        tally.add(tally.rows_in, name, len(rows))
         tally.add(tally.rows_out, name, len(through.out))
         if through.stuck is not None:
             return self._stuck(through.stuck)
@@ -160,13 +168,15 @@ class CheapTurn:
             flying.result()
 
     def _measure(self, piece: Piece) -> None:
+        tally, name = self.held.tally, self.held.hop.name
+        tally.add(tally.rows_in, name, piece.read)
         if piece.read:
-            self.held.tally.row_bytes[self.held.hop.name] = piece.bytes / piece.read
+            tally.row_bytes[name] = piece.bytes / piece.read
 
     def _cut(self, piece: Piece) -> Iterator[tuple[Rows, int]]:
         """A piece as the functions want it, with the offset behind each part."""
         config, rows = self.held.config, piece.rows
-        each = max(1, piece.bytes // max(1, len(rows)))
+        each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
         step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
         step = max(1, step)
         for begin in range(0, len(rows), step):

@@ -58,6 +58,9 @@ class Line:
                     pass  # Rows go on as they are; where to is decided when they are published.
         self._add_query(waiting, schema, config, time_zone, scratch)
         last = self.parts[-1] if self.parts else None
+        self.front: Query | None = None
+        if self.parts and isinstance(self.parts[0], Query):
+            self.front, self.parts = self.parts[0], self.parts[1:]
         self.schema: pa.Schema = last.schema if isinstance(last, Query) else schema
         """Of the rows that come out, or go to the expensive step behind them."""
 
@@ -73,12 +76,12 @@ class Line:
             query = Query(steps, schema, config=config, time_zone=time_zone, scratch=scratch)
             self.parts.append(query)
 
-    def only_query(self, rows: Rows) -> Rows:
-        """Rows through a line without functions."""
-        for part in self.parts:
-            assert isinstance(part, Query), "only filters and columns stand before such a step"
-            rows = part.run(rows)
-        return rows
+    def first(self, rows: Rows) -> Rows:
+        """Rows through the filters and columns in front of all functions.
+
+        A query costs as much for few rows as for thousands, so these get whole pieces.
+        """
+        return rows if self.front is None else self.front.run(rows)
 
     def batch_rows(self, config: Config) -> int:
         """Rows to take at a time, as the functions want them; many where there are none."""
@@ -93,7 +96,7 @@ class Line:
         return min(wanted, default=config.job_read_ahead_bytes)
 
     def run(self, rows: Rows, held: Held) -> Through:
-        """Take rows through all steps."""
+        """Take rows through all steps behind the first filters and columns."""
         through = Through(out=None)
         for part in self.parts:
             if not len(rows):
@@ -129,7 +132,7 @@ class Line:
 
     def close(self) -> None:
         """Give back what the steps hold, but for what was made to be kept."""
-        for part in self.parts:
+        for part in [*self.parts, *([] if self.front is None else [self.front])]:
             part.close()
 
 

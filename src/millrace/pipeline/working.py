@@ -126,6 +126,7 @@ class Shop:
             config=held.config,
             end=held.end,
             piece_rows=held.config.journal_read_rows_max,
+            through=line.first,
         )
         stack.callback(ahead.close)
         return CheapTurn(held, line, ahead, publisher, sink).run()
@@ -157,7 +158,7 @@ class Shop:
             config=config,
             end=held.end,
             piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
-            through=line.only_query,
+            through=line.first,
         )
         stack.callback(ahead.close)
         ranges = Ranges(
