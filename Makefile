@@ -20,7 +20,7 @@ setup: $(READY)  ## make the virtual environment with pinned packages
 java: $(READY)  ## check that a Java is there that Spark can use
 	@$(BIN)/python -c "from millrace.cli.java import main; main()"
 
-demo: java  ## turn Parquet files into a durable shuffle on Spark, then read it with no Spark
+demo: java  ## a job that pays for each call is killed half-way, started again, and finishes
 	@$(BIN)/millrace demo
 
 fix: $(READY)  ## format the code and repair what can be repaired

@@ -1,79 +1,113 @@
-"""`millrace demo`: Parquet files become a durable shuffle, which is read with no Spark running."""
+"""`millrace demo`: a job that pays for calls is killed half-way, started again, and finishes."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from typing import Final
+import time
+from collections import Counter
+from typing import Any, Final
 
 import click
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from millrace.errors import UserError
-from millrace.text import human_bytes
-from millrace.workspace import Workspace
-from millrace.workspace import open as open_workspace
+from millrace.testing.paid_api import PaidService, calls, score
 
 MARKER: Final = "made-by-millrace-demo"
 FILES: Final = 4
-PARTITIONS: Final = 8
-_READ: Final = """
-import sys, pyarrow as pa
-paths = sys.argv[1:]
-rows = sum(pa.ipc.open_stream(pa.memory_map(path)).read_all().num_rows for path in paths)
-print(f"   another process, plain pyarrow, no Spark: {rows:,} rows in {len(paths)} files")
-assert "pyspark" not in sys.modules
-"""
+NATIONS: Final = ("CHILE", "FIJI", "GHANA", "JAPAN", "NEPAL", "PERU", "SPAIN", "TONGA")
+_POLL_S: Final = 0.02
+_WAIT_S: Final = 300
 
 
 @click.command()
 @click.option("--folder", default="demo-workspace", show_default=True, help="Where to put it all.")
-@click.option("--rows", default=2_000_000, show_default=True, help="Rows of sample data.")
-@click.option("--partitions", default=PARTITIONS, show_default=True, help="Partitions to make.")
-def demo(folder: str, rows: int, partitions: int) -> None:
-    """Make sample orders, shuffle them by customer on Spark, read them back without Spark."""
+@click.option("--orders", default=800, show_default=True, help="Orders, each a paid call.")
+@click.option("--call-ms", default=20, show_default=True, help="How long a paid call takes.")
+def demo(folder: str, orders: int, call_ms: int) -> None:
+    """Join orders with customers, pay an API for each order, get killed half-way, and go on.
+
+    The paid API is a small service on loopback that counts its calls. The first run of the job is
+    killed with SIGKILL, Spark and all. The second one goes on where it stopped.
+    """
     _fresh(folder)
-    click.echo(f"1. {rows:,} sample orders in {FILES} Parquet files")
-    _make_orders(os.path.join(folder, "orders"), rows)
-    with open_workspace(os.path.join(folder, "mill")) as ws:
-        click.echo(f"2. Spark tasks write them by customer to {partitions} partitions")
-        _shuffle(ws, folder, partitions)
-        click.echo("3. the same again: nothing changed, so no task runs")
-        _shuffle(ws, folder, partitions)
-        click.echo("4. one file changes: its map task runs, the others are reused")
-        _write_orders(os.path.join(folder, "orders", "orders-0.parquet"), rows // FILES, seed=99)
-        _shuffle(ws, folder, partitions)
-        click.echo("5. read partition 3 with no Spark running")
-        newest = ws.open_shuffle(ws.runs()[-1].query_id)
-        click.echo(f"   millrace: {newest.read(min(3, partitions - 1)).num_rows:,} rows")
-        _read_elsewhere(ws, min(3, partitions - 1))
-        checked = newest.verify()
-        click.echo(f"   verify: {human_bytes(checked.bytes)}, {len(checked.problems)} problems")
-    command = sys.argv[0] if os.path.basename(sys.argv[0]) == "millrace" else "millrace"
-    click.echo(f"\nlook around:  {command} shuffle ls {folder}/mill")
-    click.echo(f"              {command} shuffle show {folder}/mill {newest.query_id}")
-    if not checked.ok or newest.rows != rows // FILES * FILES:
-        raise UserError(f"the demo found {newest.rows:,} rows and {len(checked.problems)} problems")
+    click.echo(f"1. {orders:,} orders in {FILES} Parquet files, and their customers")
+    _make_data(folder, orders)
+    log = os.path.join(folder, "calls.log")
+    with PaidService(log, delay_s=call_ms / 1000) as service:
+        click.echo(f"2. a paid API answers at {service.url} and counts its calls")
+        click.echo("3. the job: orders joined with customers, each sent to the API, good ones kept")
+        _run_and_kill(folder, service.url, log, at=orders // 2)
+        paid = len(calls(log))
+        click.echo(f"   killed with SIGKILL, Spark and all, after {paid:,} calls")
+        click.echo("4. the same job again, in a new process")
+        report = _run(folder, service.url)
+    _tell(folder, orders, calls(log), paid, report)
 
 
-def _shuffle(ws: Workspace, folder: str, partitions: int) -> None:
-    done = ws.shuffle(os.path.join(folder, "orders"), keys="cust_id", partitions=partitions)
-    report = str(done.report).replace("\n", "\n   ")
-    click.echo(f"   run {done.query_id}: {done.rows:,} rows, {human_bytes(done.bytes)}; {report}")
+def _run_and_kill(folder: str, url: str, log: str, *, at: int) -> None:
+    """Run the job until that many calls were made; then kill it and all it started."""
+    with _started(folder, url, "first") as process:
+        deadline = time.monotonic() + _WAIT_S
+        while len(calls(log)) < at:
+            if process.poll() is not None or time.monotonic() > deadline:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise UserError(
+                    f"the first run did not get to its {at}th call\n  look at: {folder}/first.log"
+                )
+            time.sleep(_POLL_S)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
-def _read_elsewhere(ws: Workspace, partition: int) -> None:
-    newest = ws.open_shuffle(ws.runs()[-1].query_id)
-    paths = [
-        os.path.join(ws.path, "shuffle", str(choice.attempt), f"part-{partition}.ipc")
-        for choice in newest.manifest.chosen
-    ]
-    files = [path for path in paths if os.path.exists(path)]
-    subprocess.run([sys.executable, "-c", _READ, *files], check=True)  # noqa: S603 - our own text
+def _run(folder: str, url: str) -> dict[str, Any]:
+    """Run the job to its end and return its report."""
+    with _started(folder, url, "second") as process:
+        if process.wait(_WAIT_S):
+            raise UserError(f"the second run failed\n  look at: {folder}/second.log")
+    with open(os.path.join(folder, "report.json"), encoding="utf-8") as file:
+        report: dict[str, Any] = json.load(file)
+    return report
+
+
+def _started(folder: str, url: str, run: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "millrace.cli.demo_job", folder, url]
+    with open(os.path.join(folder, f"{run}.log"), "wb") as log:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _tell(
+    folder: str, orders: int, made: list[dict[str, Any]], paid: int, report: dict[str, Any]
+) -> None:
+    """Say what happened, and fail unless it adds up."""
+    review = next(step for step in report["steps"] if step["name"] == "review")
+    written = ds.dataset(os.path.join(folder, "reviews")).to_table()
+    asked = Counter(call["id"] for call in made)
+    twice = sum(count - 1 for count in asked.values())
+    click.echo(f"   rows in: {review['rows_in']:,}, rows out: {written.num_rows:,}")
+    click.echo(
+        f"   paid calls: {len(made):,} in all, {paid:,} before the kill; "
+        f"{review['reused']:,} results reused"
+    )
+    click.echo(f"   in doubt: {review['in_doubt']}; paid for twice: {twice}")
+    click.echo(f"   the report: {report['html']}")
+    good = {call["id"] for call in made if score(call["id"]) >= 0.25}  # noqa: PLR2004
+    if (
+        sorted(written["order_id"].to_pylist()) != sorted(good)
+        or len(asked) != orders
+        or twice > review["in_doubt"]
+    ):
+        raise UserError(f"the numbers do not add up\n  look at: {folder}")
+    click.echo("\nnothing lost, nothing doubled, nothing paid twice but what was in doubt")
 
 
 def _fresh(folder: str) -> None:
@@ -85,22 +119,23 @@ def _fresh(folder: str) -> None:
             )
         shutil.rmtree(folder)
     os.makedirs(os.path.join(folder, "orders"))
+    os.makedirs(os.path.join(folder, "customers"))
     with open(os.path.join(folder, MARKER), "w", encoding="utf-8"):
         pass
 
 
-def _make_orders(folder: str, rows: int) -> None:
-    for number in range(FILES):
-        _write_orders(os.path.join(folder, f"orders-{number}.parquet"), rows // FILES, seed=number)
-
-
-def _write_orders(path: str, rows: int, *, seed: int) -> None:
-    random = np.random.default_rng(seed)
-    table = pa.table(
-        {
-            "order_id": np.arange(rows) + seed * rows,
-            "cust_id": random.integers(0, max(1, rows // 10), rows),
-            "amount": random.random(rows).round(2),
-        }
-    )
-    pq.write_table(table, path)
+def _make_data(folder: str, orders: int) -> None:
+    random = np.random.default_rng(7)
+    customers = max(1, orders // 10)
+    for number, ids in enumerate(np.array_split(np.arange(orders), FILES)):
+        table = pa.table(
+            {
+                "order_id": ids,
+                "cust_id": random.integers(0, customers, len(ids)),
+                "amount": random.random(len(ids)).round(2),
+            }
+        )
+        pq.write_table(table, os.path.join(folder, "orders", f"orders-{number}.parquet"))
+    nations = random.choice(NATIONS, customers)
+    table = pa.table({"cust_id": np.arange(customers), "nation": nations})
+    pq.write_table(table, os.path.join(folder, "customers", "customers.parquet"))
