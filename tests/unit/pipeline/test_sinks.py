@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -400,6 +401,16 @@ def test_a_folder_that_another_sink_took_is_not_written_to(broker: Broker, out: 
     with pytest.raises(UserError, match="did not write"):
         check_sink(hop, broker)
     other.close()
+
+
+def test_two_sinks_of_a_workspace_cannot_share_a_folder(broker: Broker, out: Path) -> None:
+    writer_of(broker, out)
+    other = replace(parquet_hop(out), name="other")
+
+    with pytest.raises(UserError, match=r"it belongs to sink 'out' of job 'captions'\n.*sink.json"):
+        check_sink(other, broker)
+    (out / ".millrace" / "sink.json").unlink()
+    check_sink(other, broker)
 
 
 def test_a_moved_sink_names_files_where_they_were_written(broker: Broker, tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.errors import Conflict, StorageError, UserError
+from millrace.errors import Conflict, JournalUnknown, StorageError, UserError
 from millrace.faults import fault
+from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo
+from millrace.pipeline.hops import files_journal
 from millrace.pipeline.sinks.recorded import file_name
 from millrace.shuffle.store import storage_errors, sync_folder
 
@@ -52,8 +54,11 @@ class SinkFolder:
         with storage_errors(f"listing {self.path}"):
             return sorted(_parquet_below(self.path))
 
-    def claim(self, files: list[str], recorded: Container[str]) -> None:
-        """Make the folder this sink's; refuse one with files that it did not write."""
+    def claim(self, files: list[str], recorded: Container[str], broker: Broker) -> None:
+        """Make the folder this sink's; refuse one with files that it did not write.
+
+        A folder without files can be taken over, but not from another sink of the workspace.
+        """
         foreign = next((name for name in files if name not in recorded), None)
         if foreign is not None:
             raise UserError(
@@ -64,10 +69,10 @@ class SinkFolder:
         whose = self._read_note()
         if whose == self._note():
             return
-        if files and whose is not None:
+        if whose is not None and (files or _is_here(whose, broker)):
             raise UserError(
                 f"{self._who()} cannot write to {self.path}: it belongs to {_owner(whose)}\n"
-                "  to fix: name another folder"
+                f"  to fix: name another folder, or remove {NOTE} there"
             )
         with storage_errors(f"making {self.path}"):
             _make_folders(os.path.join(self.path, HIDDEN))
@@ -131,13 +136,7 @@ class SinkFolder:
         return f"sink {self.sink!r} of job {self.job!r}"
 
     def _note(self) -> str:
-        about = {
-            "job": self.job,
-            "sink": self.sink,
-            "record": self.record.id,
-            "created_at_ms": self.record.created_at_ms,
-        }
-        return json.dumps(about, sort_keys=True)
+        return _note_of(self.job, self.sink, self.record)
 
     def _read_note(self) -> str | None:
         with storage_errors(f"reading {NOTE} in {self.path}"):
@@ -192,11 +191,29 @@ def _changed_at(entry: os.DirEntry[str]) -> float:
         return float("inf")
 
 
+def _note_of(job: str, sink: str, record: JournalInfo) -> str:
+    about = {
+        "job": job,
+        "sink": sink,
+        "record": record.id,
+        "created_at_ms": record.created_at_ms,
+    }
+    return json.dumps(about, sort_keys=True)
+
+
+def _is_here(note: str, broker: Broker) -> bool:
+    """Whether a note is that of a sink whose record this broker has."""
+    try:
+        about = json.loads(note)
+        record = broker.get(files_journal(about["job"], about["sink"]))
+    except (ValueError, KeyError, TypeError, JournalUnknown):
+        return False
+    return note == _note_of(about["job"], about["sink"], record)
+
+
 def _owner(note: str) -> str:
     try:
         about = json.loads(note)
-        return (
-            f"sink {about['sink']!r} of job {about['job']!r} (in another workspace, or made anew)"
-        )
+        return f"sink {about['sink']!r} of job {about['job']!r}"
     except (ValueError, KeyError, TypeError):
         return f"something else: {note[:80]!r}"

@@ -55,7 +55,7 @@ def check_parquet_sink(hop: Hop, broker: Broker) -> None:
     known = {
         file.name for file, _ in read_record(broker, journal, begin) if file.folder == folder.path
     }
-    folder.claim(files, known)
+    folder.claim(files, known, broker)
 
 
 def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
