@@ -69,6 +69,8 @@ PURE = {
     "pipeline/rule.py",
     "pipeline/letters.py",
     "pipeline/rows.py",
+    "transport/journals/calls.py",
+    "transport/journals/shapes.py",
     "scan/splits.py",
     "operators/sql.py",
     *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),

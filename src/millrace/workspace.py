@@ -127,7 +127,7 @@ class Workspace:
                     token=self.token,
                     kind=self.broker,
                     config=self.config,
-                    loopback=self._spark is None or self._folders().loopback,
+                    loopback=self._is_local(),
                 )
                 self._journals = own_or_join(place)
             return self._journals
@@ -137,11 +137,9 @@ class Workspace:
 
         The journals are owned or joined now, so that there is somebody to reach.
         """
+        address = kinds.reachable(self.journals.address, loopback=self._is_local())
         return JournalAddress(
-            path=self.path,
-            address=self.journals.address,
-            token=self.token,
-            workspace_id=self.id,
+            path=self.path, address=address, token=self.token, workspace_id=self.id
         )
 
     def shuffle(
@@ -333,6 +331,9 @@ class Workspace:
             token=self.token,
             loopback=is_local(self.spark),
         )
+
+    def _is_local(self) -> bool:
+        return self._spark is None or self._folders().loopback
 
     def _place(self) -> Place:
         from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark

@@ -14,7 +14,7 @@ from tests.unit.transport.owner_kit import QUICK, column
 from millrace.errors import BrokerStopped, OwnerUnreachable, Retriable
 from millrace.journal.contract import Broker
 from millrace.journal.records import ProducerId
-from millrace.journal.values import ANYTHING, Append, Lease, Publish, SegmentFile
+from millrace.journal.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
 from millrace.transport.journals.calling import Caller
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.joined import JoinedBroker
@@ -246,6 +246,24 @@ def test_threads_that_look_for_the_owner_do_not_wait_for_each_other_for_ever() -
         broker.get("a")
     end.set()
     first.join(60)
+
+
+def test_while_nothing_changes_no_journals_are_sent() -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    class Seen(_Scripted):
+        def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> object:
+            asked.append(args)
+            return super().call(name, args, timeout_ms=timeout_ms)
+
+    same, other = (Watched(version=version, journals=()) for version in (5, 6))
+    script = Script([same, same, other, other])
+    config = QUICK.with_options(owner_wait_ms_max=1)
+    broker = JoinedBroker(Caller(lambda _deadline, _epoch: Seen(script, 1), config))
+
+    assert broker.watch(5, prefix="a", timeout_s=600).version == 6
+    assert [args["prefix"] for args in asked] == ["//", "//", "//", "a"]
+    assert asked[-1]["timeout_s"] == 0
 
 
 def test_closed_journals_say_so() -> None:

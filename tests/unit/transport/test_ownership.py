@@ -211,6 +211,14 @@ def test_an_owner_listens_on_loopback_unless_others_must_reach_it(
     assert place().host == "10.4.4.4"
 
 
+def test_an_owner_on_loopback_is_of_no_use_to_tasks_on_other_hosts() -> None:
+    for address in ("grpc://127.0.0.1:5", "grpc+tls://localhost:5", "grpc://[::1]:5"):
+        assert kinds.reachable(address, loopback=True) == address
+        with pytest.raises(UserError, match="tasks run on other hosts"):
+            kinds.reachable(address, loopback=False)
+    assert kinds.reachable("grpc://10.0.0.1:5", loopback=False) == "grpc://10.0.0.1:5"
+
+
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = replace(place_at(tmp_path), port=taken.getsockname()[1])

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ from millrace.journal.values import (
 from millrace.transport.journals.calling import Caller
 
 Found = TypeVar("Found")
+_NO_JOURNAL: Final = "//"
+"""A prefix that no name has."""
 Labels = Mapping[str, str | Sequence[str]]
 
 
@@ -86,13 +88,20 @@ class JoinedBroker:
     ) -> Watched:
         """See `Broker.watch`."""
 
-        def ask(piece_s: float) -> Watched:
+        def ask(piece_s: float, under: str) -> Watched:
             found: Watched = self._ask_waiting(
-                "watch", piece_s, seen=seen, prefix=prefix, labels=labels
+                "watch", piece_s, seen=seen, prefix=under, labels=labels
             )
             return found
 
-        return self._wait(ask, lambda found: found.version != seen, timeout_s)
+        if timeout_s > 0:
+            # No journals are sent while nothing changes: there may be very many.
+            self._wait(
+                lambda piece_s: ask(piece_s, _NO_JOURNAL),
+                lambda found: found.version != seen,
+                timeout_s,
+            )
+        return ask(0, prefix)
 
     def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
         """See `Broker.wait_for_rows`."""

@@ -85,3 +85,15 @@ def place_of(
         port=port,
         certificate=own_certificate(os.environ),
     )
+
+
+def reachable(address: str, *, loopback: bool) -> str:
+    """An owner's address, unless it is of no use where tasks run on other hosts."""
+    host = address.partition("://")[2].rpartition(":")[0]
+    if not loopback and (host.startswith("127.") or host in ("localhost", "[::1]")):
+        raise UserError(
+            f"the owner of the journals answers at {address}, and tasks run on other hosts\n"
+            "  to fix: end it and open the workspace with this Spark first, or run `millrace serve`"
+            " with --host"
+        )
+    return address
