@@ -31,6 +31,10 @@ SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
 _FIXED: Final = ("columns", "reads", "kind", "large")
 """What cannot differ between rows that are done and rows to come."""
 _WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
+_SINCE: Final = {
+    "left out": "what feeds it, while it was left out",
+    "kept again": "its rows are kept again, and those of before are out of date",
+}
 _SHOWN_MAX: Final = 200
 
 
@@ -107,6 +111,8 @@ class Changes:
     """Sources and kept steps that ran before and would not do the same now, in order."""
     stuck: tuple[str, ...] = ()
     """Those of them for which rows to come cannot join those that are done."""
+    unsure: tuple[str, ...] = ()
+    """Those of them that the last run did not keep: nobody counts what they did before."""
 
     def __bool__(self) -> bool:
         return bool(self.affected)
@@ -143,15 +149,18 @@ def compare(
     met = {name: ran.get(name) or last.get(name) for name in new if name not in same}
     found = [_change(old, new[name]) for name, old in met.items() if old is not None]
     other = {name for name, line in lines.items() if now.get(name, line) != line}
-    affected = _affected(after, ran, other)
+    # What was fused meanwhile and is kept again has rows of long ago.
+    again = {name for name in ran if name in last and not last[name].kept}
+    affected = _affected(after, ran, other | again)
     changed = _that_matter(after, [change for change in found if change is not None], affected)
     return Changes(
         job=after.job,
-        changed=(*changed, *_unexplained(after, changed, affected)),
+        changed=(*changed, *_unexplained(after, changed, affected, again)),
         added=tuple(name for name in new if name not in last),
         removed=tuple(name for name in last if name not in new),
         affected=affected,
-        stuck=tuple(name for name in affected if _is_stuck(ran[name], new[name])),
+        stuck=tuple(n for n in affected if n in again or _is_stuck(ran[n], new[n])),
+        unsure=tuple(n for n in affected if n not in last or not last[n].kept),
     )
 
 
@@ -171,7 +180,7 @@ def decide(
         calls: for each step whose calls are recorded, how many it made.
     """
     made = calls or {}
-    done = [name for name in changes.affected if rows.get(name) or made.get(name)]
+    done = [n for n in changes.affected if rows.get(n) or made.get(n) or n in changes.unsure]
     if not done:
         return changes.affected
     stuck = [name for name in changes.stuck if name in done]
@@ -192,7 +201,10 @@ def told(
         ]
     lines += [f"  added: {', '.join(changes.added)}"] if changes.added else []
     lines += [f"  removed: {', '.join(changes.removed)}"] if changes.removed else []
-    lines += [f"  would be done again: {_done(name, rows, calls)}" for name in changes.affected]
+    lines += [
+        f"  would be done again: {_done(name, rows, calls, unsure=name in changes.unsure)}"
+        for name in changes.affected
+    ]
     lines += ["  to fix: write it as it was; or choose:"]
     lines += ["    job.run(on_change='restart') to do all this again"]
     if stuck:
@@ -334,16 +346,20 @@ def _that_matter(
 
 
 def _unexplained(
-    after: Description, changes: Sequence[Change], affected: Sequence[str]
+    after: Description,
+    changes: Sequence[Change],
+    affected: Sequence[str],
+    again: Collection[str],
 ) -> Iterator[Change]:
-    """What is affected only because something before it changed while it was left out."""
+    """What is affected only by what happened while it was left out, or was not kept."""
     reached = {change.name for change in changes}
     for part in after.parts:
         if part.name in reached or reached & set(part.inputs):
             reached.add(part.name)
         elif part.name in affected:
             reached.add(part.name)
-            yield Change(name=part.name, kind=part.kind, what={"left out": ("", "")})
+            what = "kept again" if part.name in again else "left out"
+            yield Change(name=part.name, kind=part.kind, what={what: ("", "")})
 
 
 def _is_stuck(old: Described, new: Described) -> bool:
@@ -357,8 +373,8 @@ def _named(change: Change) -> str:
 
 
 def _worded(word: str, was: str, now: str) -> str:
-    if word == "left out":
-        return "what feeds it, while it was left out"
+    if word in _SINCE:
+        return _SINCE[word]
     if word == "function":
         return "its function"
     if max(len(was), len(now)) > _SHOWN_MAX or word in ("query", "files"):
@@ -366,6 +382,8 @@ def _worded(word: str, was: str, now: str) -> str:
     return f"{_WORDS.get(word, f'its {word}')}, was {was or 'none'}, is {now or 'none'}"
 
 
-def _done(name: str, rows: Mapping[str, int], calls: Mapping[str, int]) -> str:
+def _done(name: str, rows: Mapping[str, int], calls: Mapping[str, int], *, unsure: bool) -> str:
+    if unsure and not rows.get(name):
+        return f"{name} (it ran before)"
     paid = f", {counted(calls[name], 'call')} made" if calls.get(name) else ""
     return f"{name} ({counted(rows.get(name, 0), 'row')} done{paid})"

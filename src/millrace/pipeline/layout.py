@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from millrace.errors import Conflict, UserError
 from millrace.journal.contract import Broker
 from millrace.journal.names import under
-from millrace.journal.values import JournalInfo
+from millrace.journal.values import ANYTHING, JournalInfo
 from millrace.pipeline import calls, events, hops, letters
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.model import FunctionSink, Map, Options
@@ -34,6 +34,19 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
                 # Somebody else may have put it there meanwhile.
                 with contextlib.suppress(Conflict):
                     broker.commit(hop.group, position.journal, position.start, expected=None)
+
+
+def begin_again(broker: Broker, job_hops: Sequence[Hop], names: Collection[str]) -> None:
+    """Put hops that were set back at the start of what they read now.
+
+    They may have read the same journals long ago, when they were cut in another way.
+    """
+    for hop in job_hops:
+        if hop.name in names:
+            asked = [(hop.group, each.name) for each in journals_of(broker, hop)]
+            for position in broker.positions(asked):
+                if position.committed not in (None, position.start):
+                    broker.commit(hop.group, position.journal, position.start, expected=ANYTHING)
 
 
 def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:

@@ -20,7 +20,7 @@ from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.history import History
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.job import Job
-from millrace.pipeline.layout import check_whole, ensure_journals
+from millrace.pipeline.layout import begin_again, check_whole, ensure_journals
 from millrace.pipeline.model import OnChange, Source
 from millrace.pipeline.outline import Outline, outline_of
 from millrace.pipeline.resetting import finish_reset, reset_parts
@@ -51,7 +51,9 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) ->
     readers = [SourceReader(taking, source) for source in sources]
     described = job.description()
     outline = outline_of(job.name, hops, [source.name for source in sources])
-    if _settle(history, readers, described, outline, lease, on_change) or was_reset:
+    again = _settle(history, readers, described, outline, lease, on_change)
+    begin_again(broker, hops, {part.name for n in again for part in outline.downstream(n)})
+    if again or was_reset:
         for hop in hops:
             check_sink(hop, broker)  # What it needs went with what was set back.
     check_whole(broker, hops)
@@ -74,14 +76,14 @@ def _settle(
     outline: Outline,
     lease: Lease,
     on_change: OnChange,
-) -> bool:
+) -> list[str]:
     """Set back what the user wants to be done again, or raise if that was not said.
 
-    Says whether anything was.
+    Returns what was set back, with all that depends on it.
     """
     last = history.outline()
     if last is None:
-        return False
+        return []
     # A step that the last run left out may have done something before.
     back = [part for part in outline.parts if last.part(part.name) is None]
     known = Outline(last.job, (*last.parts, *back))
@@ -97,7 +99,7 @@ def _settle(
         again += [change.source for change in other_rows]
     if again:
         reset_parts(history, known, [*dict.fromkeys(again)], lease)
-    return bool(again)
+    return again
 
 
 def _count(history: History, outline: Outline) -> Counted:
