@@ -59,7 +59,7 @@ class Crew:
     def __init__(
         self, spark: SparkSession, work: Work, posts: Sequence[Post], config: Config
     ) -> None:
-        self._config = config
+        self._config, self._hops = config, work.hops
         self._ending = threading.Event()
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
@@ -86,14 +86,8 @@ class Crew:
 
     def spent(self) -> dict[str, tuple[float, float]]:
         """For each step the seconds that workers took for it, and those in the user's function."""
-        sums: dict[str, tuple[float, float]] = {}
         with self._lock:
-            for outcome in self.outcomes:
-                inside = outcome["seconds_in_function"]
-                for name, taken_s in outcome["seconds_per_hop"].items():
-                    before = sums.get(name, (0.0, 0.0))
-                    sums[name] = (before[0] + taken_s, before[1] + inside.get(name, 0.0))
-        return sums
+            return spent_on(self._hops, self.outcomes)
 
     def stop(self, wait_ms: int) -> bool:
         """Start nobody any more and wait for those who work, who were told to end.
@@ -101,19 +95,21 @@ class Crew:
         Those who do not end in time are ended by Spark; says whether that was not needed.
         """
         self._ending.set()
-        until = time.monotonic() + wait_ms / 1000
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        self._join(wait_ms)
         clean = self.is_over
         self.cancel()
-        for thread in self._threads:
-            thread.join(self._config.job_stop_ms_max / 1000)
+        self._join(self._config.job_stop_ms_max)
         return clean
 
     def cancel(self) -> None:
         """Have Spark end everything, without waiting."""
         self._ending.set()
         self._cancelled.set()
+
+    def _join(self, wait_ms: int) -> None:
+        until = time.monotonic() + wait_ms / 1000
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _sit(
         self, spark: SparkSession, work: Work, size: int, profile: ResourceProfile | None
@@ -149,6 +145,21 @@ class Crew:
     def _watch(self) -> None:
         if self._cancelled.is_set():
             raise _Cancelled
+
+
+def spent_on(
+    hops: Sequence[Hop], outcomes: Sequence[Mapping[str, Any]]
+) -> dict[str, tuple[float, float]]:
+    """For each hop the seconds of its turns, and those in functions, fused ones included."""
+    names = {hop.name: {hop.name, *(step.name for step in hop.steps)} for hop in hops}
+    sums: dict[str, tuple[float, float]] = {}
+    for outcome in outcomes:
+        inside = outcome["seconds_in_function"]
+        for name, taken_s in outcome["seconds_per_hop"].items():
+            before = sums.get(name, (0.0, 0.0))
+            called_s = sum(inside.get(step, 0.0) for step in names[name])
+            sums[name] = (before[0] + taken_s, before[1] + called_s)
+    return sums
 
 
 def waves(workers: int, waves_max: int) -> list[int]:
