@@ -121,7 +121,7 @@ class Kafka:
 
     def writer(self) -> Append:
         settings = {"bootstrap.servers": self.servers, "acks": "all", "enable.idempotence": True}
-        producer = Producer({**settings, "linger.ms": 0})
+        producer = Producer({**settings, "linger.ms": 0, "log_level": 0})
 
         def append(rows: list[bytes]) -> None:
             sent = producer.produce_batch(self.topic, [{"value": row} for row in rows], 0)
@@ -132,6 +132,7 @@ class Kafka:
 
     def _consumer(self) -> Consumer:
         settings: dict[str, Any] = {"bootstrap.servers": self.servers, "group.id": "bench"}
+        settings["log_level"] = 0
         consumer = Consumer({**settings, "enable.auto.commit": False})
         consumer.assign([TopicPartition(self.topic, 0, 0)])
         return consumer
@@ -176,6 +177,8 @@ def measure(name: str, peer: Peer, row_bytes: int, writers: int, rows: int) -> R
     each = max(1, rows // BATCH_ROWS // writers)
     total = each * writers * BATCH_ROWS
     times = Times()
+    # Everybody is connected, and has written a batch that does not count, before the time starts.
+    ready = threading.Barrier(writers + 1)
     filler = np.random.default_rng(1).bytes(row_bytes - MARK.size)
 
     def note(found: list[bytes]) -> None:
@@ -186,6 +189,8 @@ def measure(name: str, peer: Peer, row_bytes: int, writers: int, rows: int) -> R
 
     def write(number: int) -> None:
         append = peer.writer()
+        append(batch(number, each, filler))
+        ready.wait()
         append_times: list[float] = []
         for place in range(each):
             mine = batch(number, place, filler)
@@ -196,16 +201,18 @@ def measure(name: str, peer: Peer, row_bytes: int, writers: int, rows: int) -> R
         times.took.extend(append_times)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
-    reader = threading.Thread(target=peer.follow, args=(total, note))
-    start = time.perf_counter()
+    everything = total + writers * BATCH_ROWS
+    reader = threading.Thread(target=peer.follow, args=(everything, note))
     for thread in (*threads, reader):
         thread.start()
+    ready.wait()
+    start = time.perf_counter()
     for thread in threads:
         thread.join()
     passed = time.perf_counter() - start
     reader.join()
     start = time.perf_counter()
-    peer.read_all(total)
+    peer.read_all(everything)
     reading = time.perf_counter() - start
     peer.close()
     fetched = [times.here[key] - begun for key, begun in times.begun.items()]
@@ -218,7 +225,7 @@ def measure(name: str, peer: Peer, row_bytes: int, writers: int, rows: int) -> R
         append_ms_p99=percentile(times.took, 0.99),
         fetch_ms_p50=percentile(fetched, 0.5),
         fetch_ms_p99=percentile(fetched, 0.99),
-        read_rows_per_s=total / reading,
+        read_rows_per_s=everything / reading,
     )
 
 

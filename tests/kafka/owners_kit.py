@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tests.kafka.kafka_kit import QUICK
 from tests.unit.journal.journal_kit import SCHEMA, column, publish
 
+import millrace as mr
 from millrace.faults import VARIABLE
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.testing.faults import armed
@@ -47,3 +48,12 @@ def child_creates(url: str, folder: str, point: str) -> None:
     broker.create("first", SCHEMA)
     os.environ[VARIABLE] = armed(point)[VARIABLE]
     broker.create("short", SCHEMA)
+
+
+def child_joins(path: str, url: str) -> None:
+    """Work on journals that another process owns."""
+    ws = mr.open(path, broker=url)
+    ws.journals.append("a", column([2]))
+    ws.journals.commit("g", "a", 2, expected=None)
+    assert type(ws.journals).__name__ != "KafkaBroker"
+    ws.close()

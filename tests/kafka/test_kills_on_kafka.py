@@ -19,6 +19,8 @@ from millrace.journal.kafka.server import KafkaServer
 from millrace.testing.faults import POINTS
 
 KILLED = -9
+# A node that was killed is let in again once its old session is over.
+SOON_BACK = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 OF_PUBLISH = (
     "kafka.publish.after_produce",
     "kafka.publish.before_commit",
@@ -156,7 +158,7 @@ def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on
     tmp_path: Path,
 ) -> None:
     config = QUICK.with_options(kafka_call_ms_max=3000, kafka_abort_ms_max=500)
-    server = started(tmp_path / "kafka")
+    server = started(tmp_path / "kafka", settings=SOON_BACK)
     port = int(server.address.rpartition(":")[2])
     broker = opened(server.url, tmp_path / "mill", config)
     broker.create("a", SCHEMA)
@@ -171,7 +173,7 @@ def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on
             time.sleep(0.05)
         with pytest.raises((Retriable, Conflict)):
             broker.read("a", 0)
-        server = started(tmp_path / "kafka", port)
+        server = started(tmp_path / "kafka", port, SOON_BACK)
         writing.wait(before + 20)
     finally:
         writing.stopped.set()
