@@ -39,7 +39,7 @@ test-slow: java  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow tests
 
 bench: java  ## all benchmarks, each beside its peer
-	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal; do $(BIN)/python benchmarks/$$file.py; done
+	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka; do $(BIN)/python benchmarks/$$file.py; done
 
 clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
