@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import resource
@@ -26,6 +27,7 @@ from millrace.testing.faults import armed
 
 SCHEMA = pa.schema([("x", pa.int64())])
 JOB, SINK = "captions", "out"
+multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True, slots=True)

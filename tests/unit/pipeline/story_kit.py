@@ -6,6 +6,7 @@ by DuckDB. Neither knows anything of the product's code.
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ PARTITIONS = 3
 WORKERS = 3
 BATCH_ROWS = 4
 CAPTIONS = pa.schema([("x", pa.int64()), ("caption", pa.string()), ("score", pa.float64())])
+multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
 CONFIG = QUICK.with_options(job_turn_ms=30, job_sink_bytes=200, job_sink_ms=20)
 
 

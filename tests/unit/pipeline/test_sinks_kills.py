@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -118,7 +117,7 @@ def kill_after(mill: Path, out: Path, more: int, seed: int) -> None:
         assert child.is_alive(), "the child ended by itself"
         assert time.monotonic() < until, "the child does not get on"
         time.sleep(0.002)
-    os.kill(child.pid, 9)
+    child.kill()
     child.join(60)
     assert child.exitcode == KILLED
 
