@@ -10,12 +10,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.config import Config
 from millrace.errors import Retriable
 from millrace.journal.contract import Broker
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.rows import Rows, fetched_rows
+
+_PIECES: Final = 4
+"""How many pieces of the largest size make up what is read ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ class ReadAhead:
                 self._journal,
                 self._offset,
                 rows_max=self._piece_rows,
-                bytes_max=self._config.job_read_ahead_bytes,
+                bytes_max=max(1, self._config.job_read_ahead_bytes // _PIECES),
             ),
             self._config,
             Retriable,

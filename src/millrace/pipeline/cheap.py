@@ -150,6 +150,8 @@ class CheapTurn:
         first, self._sent = self._sent, gathered.next
         self._flying = self._threads.submit(self._publish, gathered, first, events or [])
         self._gathered = _Gathered(gathered.next, time.monotonic())
+        if self.is_parquet:
+            self._land()  # Two files at once would take twice the memory.
 
     def _publish(self, gathered: _Gathered, first: int, events: list[Event]) -> None:
         change = Change(next=gathered.next, letters=gathered.letters, events=events)
