@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from examples.paid_api.service import answer_to, ask, calls
 from tests.unit.pipeline.worker_kit import (
     JOB,
     QUICK,
@@ -31,6 +30,7 @@ from millrace.pipeline.context import Context
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.model import ParquetSink
 from millrace.pipeline.sinks import check_sink
+from millrace.testing.paid_api import answer_to, ask, calls
 
 ROWS = 120
 PARTITIONS = 3

@@ -1,1 +1,0 @@
-"""A paid API to try jobs on: each call is counted, and would be charged for."""
