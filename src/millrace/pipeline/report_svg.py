@@ -24,8 +24,8 @@ COLOURS = (
     "#7a6a2b",
     "#c2557f",
 )
-_CHART_W, _CHART_H = 1100, 260
-_LEFT, _BOTTOM, _TOP, _RIGHT = 64, 30, 12, 12
+_CHART_W, _STRIP_H, _STRIP_GAP = 1120, 92, 10
+_LEFT, _BOTTOM, _RIGHT = 56, 28, 8
 _POINTS_MAX = 240
 
 
@@ -95,11 +95,13 @@ def _box(part: Part, place: tuple[int, int], step: StepReport | None, report: Jo
     lines = [
         frame,
         _text(x + _BOX_W / 2, y + 21, _cut(part.name, _NAME_MAX), "name"),
-        _text(x + _BOX_W / 2, y + 39, _cut(about, 2 * _NAME_MAX - 16), "soft"),
     ]
-    told = _told(step)
-    if told:
-        lines.append(_text(x + _BOX_W / 2, y + 59, told, "", "red" if _troubled(step) else None))
+    trouble = _trouble(step)
+    if trouble:
+        lines.append(_text(x + _BOX_W / 2, y + 39, trouble, "", "red"))
+    else:
+        lines.append(_text(x + _BOX_W / 2, y + 39, _cut(about, 2 * _NAME_MAX - 16), "soft"))
+    lines.append(_text(x + _BOX_W / 2, y + 59, _told(step), ""))
     return "".join(lines) + "</g>"
 
 
@@ -109,13 +111,15 @@ def _told(step: StepReport | None) -> str:
     if step.calls is not None:
         text = f"{step.calls:,} calls"
         return text + (f", {step.in_doubt:,} in doubt" if step.in_doubt else "")
-    if step.dead_letters:
-        return f"{step.dead_letters:,} dead letters"
     return f"{step.rows_per_s:,.0f} rows/s" if step.rows_per_s else ""
 
 
-def _troubled(step: StepReport | None) -> bool:
-    return step is not None and bool(step.dead_letters or step.skipped)
+def _trouble(step: StepReport | None) -> str:
+    """Rows that did not come out, if there are any."""
+    if step is None:
+        return ""
+    parts = [(step.dead_letters, "dead letters"), (step.skipped, "skipped")]
+    return ", ".join(f"{count:,} {what}" for count, what in parts if count)
 
 
 def _edge(
@@ -135,7 +139,12 @@ def _edge(
     done = steps[name].rows_in if len(outline.part(name).inputs) == 1 else None  # type: ignore[union-attr]
     out = steps[given].rows_out if given in steps else None
     count = done if done is not None else out
-    label = "" if count is None else _text(bend, (y1 + y2) / 2 - 7, short(count), "soft")
+    label = ""
+    if count is not None and y1 == y2:
+        label = _text(bend, y2 - 7, short(count), "soft")
+    elif count is not None:
+        # On the side that the line does not come from.
+        label = _text(x2 - 12, y2 + (16 if y2 > y1 else -8), short(count), "soft", None, "end")
     arrow = f"M{x2 - 8} {y2 - 4} L{x2 - 1} {y2} L{x2 - 8} {y2 + 4} Z"
     return (
         f'<path d="{path}" fill="none" stroke="var(--soft)" stroke-width="1.3"/>'
@@ -144,33 +153,55 @@ def _edge(
 
 
 def chart(report: JobReport) -> str:
-    """Input rows done per second, a line for each step."""
+    """Input rows done per second: a strip for each step, with a scale of its own."""
     curves = _curves(report)
     if not any(len(points) > 1 for points in curves):
         return '<p class="soft">The run was too short to draw.</p>'
     longest = max(point[0] for points in curves for point in points)
-    top = nice_top(max(point[1] for points in curves for point in points))
-    wide, high = _CHART_W - _LEFT - _RIGHT, _CHART_H - _TOP - _BOTTOM
-
-    def at(point: tuple[float, float]) -> str:
-        x = _LEFT + wide * point[0] / longest
-        return f"{x:.1f},{_TOP + high * (1 - point[1] / top):.1f}"
-
-    lines = [_axes(longest, top, wide, high)]
-    for number, points in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
-        name = escape(report.steps[number].name)
-        shape = " ".join(at(point) for point in points)
-        lines.append(
-            f'<polyline points="{shape}" fill="none" stroke="{colour}" stroke-width="1.8">'
-            f"<title>{name}</title></polyline>"
-        )
+    height = len(curves) * (_STRIP_H + _STRIP_GAP) + _BOTTOM
+    strips = [
+        _strip(report.steps[number], COLOURS[number % len(COLOURS)], points, longest, number)
+        for number, points in enumerate(curves)
+    ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_CHART_W}" height="{_CHART_H}" '
-        f'viewBox="0 0 {_CHART_W} {_CHART_H}" role="img" aria-label="rows per second over time">'
-        + "".join(lines)
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_CHART_W}" height="{height}" '
+        f'viewBox="0 0 {_CHART_W} {height}" role="img" aria-label="rows per second over time">'
+        + "".join(strips)
+        + _times(longest, height - _BOTTOM)
         + "</svg>"
-        + _legend(report.steps)
+    )
+
+
+def _strip(
+    step: StepReport,
+    colour: str,
+    points: Sequence[tuple[float, float]],
+    longest: float,
+    number: int,
+) -> str:
+    """One step's rate: the line, filled down to nothing, between zero and its highest."""
+    top = nice_top(max((rate for _, rate in points), default=0.0))
+    base = (number + 1) * (_STRIP_H + _STRIP_GAP) - 2
+    high = _STRIP_H - 20
+    wide = _CHART_W - _LEFT - _RIGHT
+    at = [
+        f"{_LEFT + wide * second / longest:.1f},{base - high * rate / top:.1f}"
+        for second, rate in points
+    ]
+    first, last = at[0].partition(",")[0], at[-1].partition(",")[0]
+    lines = "".join(
+        f'<line x1="{_LEFT}" y1="{y}" x2="{_LEFT + wide}" y2="{y}" stroke="var(--line)"/>'
+        for y in (base, base - high)
+    )
+    return (
+        f"<g><title>{escape(step.name)}</title>{lines}"
+        f'<polygon points="{first},{base} {" ".join(at)} {last},{base}" fill="{colour}" '
+        'fill-opacity="0.15"/>'
+        f'<polyline points="{" ".join(at)}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
+        + _text(_LEFT, base - high - 6, _cut(step.name, 4 * _NAME_MAX), "name", None, "start")
+        + _text(_LEFT - 8, base - high + 4, short(top), "soft", None, "end")
+        + _text(_LEFT - 8, base + 4, "0", "soft", None, "end")
+        + "</g>"
     )
 
 
@@ -190,31 +221,13 @@ def _curves(report: JobReport) -> list[list[tuple[float, float]]]:
     return curves
 
 
-def _axes(longest: float, top: float, wide: int, high: int) -> str:
-    base = _TOP + high
-    parts = []
+def _times(longest: float, top: int) -> str:
+    wide, parts = _CHART_W - _LEFT - _RIGHT, []
     for part in range(5):
-        y = base - high * part / 4
-        parts.append(
-            f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + wide}" y2="{y:.1f}" '
-            'stroke="var(--line)" stroke-width="1"/>'
-            + _text(_LEFT - 8, y + 4, short(top * part / 4), "soft", None, "end")
-        )
-    for part in range(5):
-        x = _LEFT + wide * part / 4
         anchor = "start" if part == 0 else "end" if part == 4 else "middle"  # noqa: PLR2004
-        parts.append(_text(x, base + 20, _duration(longest * part / 4), "soft", None, anchor))
+        x = _LEFT + wide * part / 4
+        parts.append(_text(x, top + 18, _duration(longest * part / 4), "soft", None, anchor))
     return "".join(parts)
-
-
-def _legend(steps: Sequence[StepReport]) -> str:
-    items = [
-        f'<span style="margin-right:18px"><span style="display:inline-block;width:14px;height:3px;'
-        f"vertical-align:4px;margin-right:6px;background:{COLOURS[number % len(COLOURS)]}"
-        f'"></span>{escape(step.name)}</span>'
-        for number, step in enumerate(steps)
-    ]
-    return f"<p>{''.join(items)}</p>"
 
 
 def nice_top(value: float) -> float:
