@@ -21,7 +21,7 @@ from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.faults import fault
 from millrace.journal.base import Times
-from millrace.journal.book import Block, Book, FileContent, Journal
+from millrace.journal.book import NEXT_JOURNAL, OWN_PRODUCER, Block, Book, FileContent, Journal
 from millrace.journal.embedded import opening
 from millrace.journal.kafka import adopting, client, messages, rows, state
 from millrace.journal.kafka.cluster import Cluster
@@ -34,12 +34,10 @@ from millrace.journal.kafka.state import Kept, Record
 from millrace.journal.kafka.topics import plain_spot
 from millrace.journal.kafka.writing import Batch
 from millrace.journal.looking import out_of_range
-from millrace.journal.names import Offset
+from millrace.journal.names import JournalId, Offset
+from millrace.journal.publishing import Part, Rows
 from millrace.journal.reading import Stored
-from millrace.journal.values import (
-    JournalInfo,
-    SegmentFile,
-)
+from millrace.journal.values import Adopt, Append, JournalInfo, SegmentFile
 from millrace.shuffle.store import storage_errors
 
 LOCK: Final = "owner.lock"
@@ -65,6 +63,8 @@ class KafkaBroker(PlainTopicsBroker):
         self._removed_files: list[str] = []
         self._epoch = 0
         self._load_book(cluster.take_over())
+        if self._is_new:
+            cluster.topics.refuse_lost_state()
         self._own_producer()
         self._epoch = self._turns.run(lambda book: book.raise_count(EPOCH))
         self._clear()
@@ -169,7 +169,8 @@ class KafkaBroker(PlainTopicsBroker):
                 self._recovering.lose()
             raise
         self._is_new = False
-        for block, place in zip(draft.blocks, places, strict=True):
+        for number, place in places.items():
+            block = draft.blocks[number]
             self._fetching.learn(block.journal.id, Point(block.first, place))
         for path in removed:
             self._book.adopted.own.pop(path, None)
@@ -234,9 +235,11 @@ class KafkaBroker(PlainTopicsBroker):
 
     def _clear(self) -> None:
         """Delete the topics of no journal, and files that were adopted before."""
-        known = {each.id: True for _, each in self._book.journals.all()}
+        topics = self._cluster.topics
+        known = [topics.of(each) for _, each in self._book.journals.all()]
+        last = JournalId(self._book.count(NEXT_JOURNAL))
         with contextlib.suppress(Retriable):
-            self._cluster.topics.delete(self._cluster.topics.leftovers(known))
+            topics.delete(topics.leftovers(known, last))
         for path, _ in list(self._book.adopted.all()):
             if path not in self._removed_files and adopting.remove(path):
                 self._removed_files.append(path)
@@ -265,7 +268,14 @@ class KafkaBroker(PlainTopicsBroker):
                 setattr(self._book, each.name, getattr(kept.book, each.name))
         for id_, point in kept.points.items():
             self._fetching.learn(id_, point)
-        self._is_new = not kept.book.count("own_producer")
+        self._is_new = not kept.book.count(OWN_PRODUCER)
+
+    def _prepare(self, part: Append | Adopt) -> Part:
+        done = super()._prepare(part)
+        if isinstance(done, Rows):
+            # Here, and not when they are sent: others may be in the same transaction.
+            rows.check_rows(done.batch, self._config.kafka_message_bytes_max, where=done.journal)
+        return done
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
         adopting.check(file, self.adoption_folder())

@@ -81,7 +81,14 @@ class PlainTopicsBroker(BookBroker):
         self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
     ) -> Fetched:
         self._look([name])
-        return super()._fetch(name, offset, rows_max, bytes_max, isolation)
+        found = super()._fetch(name, offset, rows_max, bytes_max, isolation)
+        journal = self._book.journal(name)
+        if plain_spot(journal.labels) is None or found.next_offset >= found.end_offset:
+            return found
+        # Offsets at the end that are no rows: who has read up to them has read everything.
+        as_seen = replace(journal, end=found.end_offset)
+        is_more = next(iter(self._ranges(as_seen, found.next_offset)), None) is not None
+        return found if is_more else replace(found, next_offset=found.end_offset)
 
     def _position(self, group: str, name: str) -> Position:
         self._look([name])

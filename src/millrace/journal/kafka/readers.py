@@ -109,7 +109,9 @@ class Reader:
     def take_to_end(self, count_max: int, beyond: Place, deadline: float) -> list[Received]:
         """Some messages; none once the end of the topic, which lies beyond a place, is reached."""
         while True:
-            messages = self._some(count_max, max(0.0, deadline - time.monotonic()))
+            is_there = self.end is not None and self.end > beyond
+            left = 0.0 if is_there else max(0.0, deadline - time.monotonic())
+            messages = self._some(count_max, left)
             if messages or (self.end is not None and self.end > beyond):
                 return messages
             if time.monotonic() >= deadline:

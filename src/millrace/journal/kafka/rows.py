@@ -26,6 +26,11 @@ RAW_COLUMN: Final = "value"
 
 Values = list[bytes | None]
 _NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+# How much more room things take as JSON, at most: a byte of a text as \u0000, a boolean in a list.
+_TEXT_GROWTH: Final = 6
+_NESTED_GROWTH: Final = 64
+_SCALAR_BYTES: Final = 128
+_BESIDE_BYTES: Final = 1024
 _SEPARATORS: Final = (",", ":")
 
 
@@ -45,16 +50,44 @@ def is_raw(schema: pa.Schema) -> bool:
     return schema.names == [RAW_COLUMN] and schema.field(0).type in (pa.binary(), pa.large_binary())
 
 
+def check_rows(rows: pa.RecordBatch, bytes_max: int, *, where: str) -> None:
+    """Refuse rows that cannot be messages: a text that is not UTF-8, or one that is too large."""
+    for column in rows.columns:
+        if _is_text(column.type) or pt.is_nested(column.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise UserError(
+                    f"rows for {where} have a text that is not UTF-8\n  found: {error}\n"
+                    "  to fix: give it as binary"
+                ) from error
+    bound = sum(_bytes_max(rows.column(at), name) for at, name in enumerate(rows.schema.names))
+    if bound + _BESIDE_BYTES <= bytes_max:
+        return
+    largest = max((len(value) for value in encode(rows) if value is not None), default=0)
+    if largest + _BESIDE_BYTES > bytes_max:
+        raise UserError(
+            f"a row for {where} is too large for Kafka\n  found: {largest} bytes as it travels, "
+            f"limit: {bytes_max} (kafka_message_bytes_max)\n"
+            "  to fix: keep large values in files, or raise it here and in the cluster"
+        )
+
+
+def _bytes_max(column: pa.Array, name: str) -> int:
+    """Most bytes that a value of a column can take as it travels, its name with it."""
+    head = _TEXT_GROWTH * len(name.encode()) + _SCALAR_BYTES
+    if pt.is_nested(column.type):
+        return head + _NESTED_GROWTH * int(column.nbytes)
+    if _is_text(column.type) or _is_binary(column.type):
+        return head + _TEXT_GROWTH * int(pc.max(pc.binary_length(column)).as_py() or 0)
+    return head
+
+
 def encode(rows: pa.RecordBatch) -> Values:
     """The message value of each row of the user's columns."""
     if is_raw(rows.schema):
         return list(rows.column(0).to_pylist())
-    try:
-        columns = [_encode(column) for column in rows.columns]
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"a text in these rows is not UTF-8\n  found: {error}\n  to fix: give it as binary"
-        ) from error
+    columns = [_encode(column) for column in rows.columns]
     names = [json.dumps(name) + ":" for name in rows.schema.names]
     dumps = json.JSONEncoder(ensure_ascii=False, separators=_SEPARATORS, allow_nan=False).encode
     if len(names) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -65,15 +65,9 @@ class Topics:
 
     def prepare(self) -> None:
         """Make the state topic if need be; journals without one are lost data."""
-        there = self.there()
-        if self.state in there:
+        if self.state in self.there():
             return
-        rows = [each for each in there if each.startswith(self._prefix)]
-        if rows:
-            raise DataLost(
-                f"topic {self.state} is gone, and there are topics of journals: {rows[0]}\n"
-                "  to fix: bring it back, or delete these topics to begin anew"
-            )
+        self.refuse_lost_state()
         settings = {
             "cleanup.policy": "compact",
             "segment.bytes": str(16 * 1024 * 1024),
@@ -86,11 +80,31 @@ class Topics:
         with client.reported("looking at its topics", self._servers, self._config):
             return sorted(self._admin.list_topics(timeout=self._call_s()).topics)
 
-    def leftovers(self, known: Mapping[JournalId, object]) -> list[str]:
-        """Topics of journals that were deleted, or whose making came to nothing."""
+    def refuse_lost_state(self) -> None:
+        """Journals without a state are lost data, not an empty workspace."""
+        rows = self._of_journals()
+        if rows:
+            raise DataLost(
+                f"topic {self.state} is gone or empty, and there are topics of journals: "
+                f"{min(rows)}\n  to fix: bring it back, or delete these topics to begin anew"
+            )
+
+    def leftovers(self, known: Collection[str], last: JournalId) -> list[str]:
+        """Topics of journals that were deleted, or whose making came to nothing.
+
+        One with an id above the last that was given out is left alone: the next journal may want
+        it, and a state that was lost in part must not take rows with it.
+        """
+        return [
+            topic
+            for topic, id_ in self._of_journals().items()
+            if topic not in known and id_ <= last
+        ]
+
+    def _of_journals(self) -> dict[str, JournalId]:
         of = re.compile(re.escape(self._prefix) + r"(\d+)\..*")
-        found = [(each, of.fullmatch(each)) for each in self.there()]
-        return [each for each, match in found if match and JournalId(int(match[1])) not in known]
+        found = {each: of.fullmatch(each) for each in self.there()}
+        return {each: JournalId(int(match[1])) for each, match in found.items() if match}
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; none if it is not there."""

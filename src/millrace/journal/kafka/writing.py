@@ -117,8 +117,8 @@ class Writer:
         batches: Sequence[Batch],
         records: Iterable[Record],
         groups: Mapping[str, Mapping[str, Place]],
-    ) -> list[Place]:
-        """Write everything in one transaction; where the first message of each batch lies.
+    ) -> dict[int, Place]:
+        """Write everything in one transaction; where the first message of a batch lies, by number.
 
         `groups` are next places of topics, which other tools see as the group's offsets. After an
         error `is_lost` says whether it is unknown if the transaction was carried out.
@@ -147,7 +147,7 @@ class Writer:
         except BaseException:
             self._producer = None
             raise
-        return [sent.places[number] for number in range(len(batches))]
+        return sent.places
 
     def close(self) -> None:
         """Let go of the cluster."""

@@ -110,12 +110,50 @@ def test_a_type_that_would_not_come_back_is_refused(kind: pa.DataType) -> None:
         rows.check(pa.schema([("x", kind)]))
 
 
-def test_a_text_that_is_not_utf8_is_refused() -> None:
-    bad = pa.Array.from_buffers(
-        pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
-    )
-    with pytest.raises(UserError, match="not UTF-8"):
-        rows.encode(pa.record_batch({"x": bad}))
+def not_utf8() -> pa.Array:
+    offsets = pa.py_buffer(np.array([0, 1], np.int32))
+    return pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff")])
+
+
+@pytest.mark.parametrize("kind", ["plain", "within"])
+def test_a_text_that_is_not_utf8_is_refused(kind: str) -> None:
+    bad = not_utf8() if kind == "plain" else pa.StructArray.from_arrays([not_utf8()], names=["t"])
+    with pytest.raises(UserError, match="rows for j have a text that is not UTF-8"):
+        rows.check_rows(pa.record_batch({"x": bad}), 10**6, where="j")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["\x00" * 1000]),
+        pa.array([b"x" * 5000]),
+        pa.array([[True] * 2000]),
+        pa.array([{"a": "x" * 8000}]),
+    ],
+)
+def test_a_row_is_refused_when_it_would_be_too_large_and_only_then(column: pa.Array) -> None:
+    batch = pa.record_batch({"x": column})
+    (value,) = rows.encode(batch)
+    assert value is not None
+    room = len(value) + 1024
+    rows.check_rows(batch, room, where="j")
+
+    with pytest.raises(UserError, match=rf"too large for Kafka\n  found: {len(value)} bytes"):
+        rows.check_rows(batch, room - 1, where="j")
+
+
+@given(
+    st.lists(st.none() | st.text(st.characters(codec="utf-8")), min_size=1),
+    st.lists(st.none() | st.binary(), min_size=1),
+    st.text(st.characters(codec="utf-8"), min_size=1),
+)
+def test_no_row_is_larger_than_was_reckoned(
+    texts: list[str | None], binaries: list[bytes | None], name: str
+) -> None:
+    for column in (pa.array(texts, pa.string()), pa.array(binaries, pa.binary())):
+        batch = pa.record_batch({name: column})
+        largest = max(len(value or b"") for value in rows.encode(batch))
+        assert largest <= rows._bytes_max(column, name)
 
 
 @given(
