@@ -91,6 +91,29 @@ def test_a_file_is_named_by_content_and_size(tmp_path: Path) -> None:
     assert re.fullmatch(r"large/job/step/([0-9a-f]{2})/\1[0-9a-f]{30}-100", path)
 
 
+def test_a_value_is_synced_before_it_has_its_name_and_its_folders_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, os.rename
+
+    def syncing(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        done.append(path.suffix or path.name)
+        sync(handle)
+
+    def renaming(source: str, target: str) -> None:
+        done.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "rename", renaming)
+    stored = put(tmp_path, [row(1)])
+
+    assert done[:3] == [".draft", "rename", Path(path_of(stored, "image")).parent.name]
+    assert {"step", "job", "large", tmp_path.name} <= set(done[3:])
+
+
 def test_a_file_cut_short_is_written_again(tmp_path: Path) -> None:
     stored = put(tmp_path)
     (tmp_path / path_of(stored, "image")).write_bytes(b"cut")

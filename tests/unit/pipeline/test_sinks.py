@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -41,7 +42,7 @@ from millrace.journal.contract import Broker
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.values import Fetched
 from millrace.pipeline.hops import Hop, files_journal, unit_lease
-from millrace.pipeline.sinks import SinkWriter, check_sink, clear_sink, open_sink
+from millrace.pipeline.sinks import SinkWriter, check_sink, clear_sink, open_sink, parquet
 from millrace.pipeline.sinks.recorded import from_rows, named_group
 
 FILES = files_journal(JOB, SINK)
@@ -133,6 +134,38 @@ def test_row_groups_have_the_size_of_the_config(broker: Broker, out: Path) -> No
     file = pq.ParquetFile(out / name)
     assert file.metadata.num_row_groups == 10
     assert file.read()["x"].to_pylist() == list(range(100))
+
+
+def test_everything_is_synced_before_what_relies_on_it(
+    broker: Broker, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hop, writer = writer_of(broker, out)
+    done: list[str] = []
+
+    def noting(owner: object, name: str, what: Callable[..., str]) -> None:
+        real = getattr(owner, name)
+
+        def noted(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - of any function
+            done.append(what(*args))
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    noting(parquet, "sync_file", lambda path: f"sync {Path(path).suffix}")
+    noting(parquet, "sync_folder", lambda path: f"sync {Path(path).name}")
+    noting(os, "rename", lambda *_: "rename")
+    noting(broker, "publish", lambda *_: "transaction")
+    noting(broker, "commit", lambda group, *_: f"mark {group.rpartition('/')[2]}")
+    publish(broker, hop, writer, "in/0", (5, None))
+
+    assert done == [
+        "sync .unfinished",
+        "sync .millrace",
+        "transaction",
+        "rename",
+        "sync out",
+        "mark named",
+    ]
 
 
 def test_files_that_are_not_committed_are_seen_by_no_reader(broker: Broker, out: Path) -> None:
