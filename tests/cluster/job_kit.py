@@ -37,6 +37,10 @@ def ask(row: dict, context: mr.Context) -> dict:
 spark = start_session(cores=2)
 config = mr.Config(job_run_lease_ms=3000, job_lease_ms=3000, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
+if options.get("joined"):
+    from millrace.transport.journals.electing import join_journals
+    where = ws.journal_address()
+    ws._journals = join_journals(where, config)
 job = ws.job("paid")
 source = spark.range(int(rows)).repartition(options.get("spread", 2))
 made = job.source("rows", source, partitions=2).map(
@@ -112,6 +116,33 @@ def paid_api(delay_s: float = 0.05) -> Iterator[PaidApi]:
     finally:
         api.server.shutdown()
         api.server.server_close()
+
+
+@contextmanager
+def served(mill: Path) -> Iterator[subprocess.Popen[str]]:
+    """An owner of journals that does nothing else, and answers."""
+    command = [sys.executable, "-c", "from millrace.cli.main import main; main()", "serve"]
+    process = subprocess.Popen(
+        [*command, str(mill)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: _is_said_by(mill, process.pid), "the owner's file")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _is_said_by(mill: Path, pid: int) -> bool:
+    try:
+        found: dict[str, Any] = json.loads((mill / "owner.json").read_text())
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(found["pid"] == pid)
 
 
 class Application:

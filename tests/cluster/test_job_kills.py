@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.cluster.job_kit import Application, interrupt, paid_api
+from tests.cluster.job_kit import Application, interrupt, paid_api, served
 
 from millrace.testing.faults import armed
 
@@ -80,6 +80,39 @@ def test_a_second_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -
         process.communicate(timeout=60)
         assert process.returncode != 0
         app.check(app.finish(), in_doubt_max=BATCH * WORKERS)
+
+
+def test_journals_that_are_lost_end_the_run_with_a_clear_error_and_the_next_goes_on(
+    tmp_path: Path,
+) -> None:
+    with paid_api() as api:
+        app = Application(tmp_path, api, ROWS)
+        with served(app.mill) as owner:
+            process = app.start(joined=True)
+            api.wait_for(20, process)
+            owner.kill()
+
+            _, error = process.communicate(timeout=240)
+
+        assert process.returncode == 1
+        assert "OwnerUnreachable: job 'paid' lost its journals on the way" in error
+        assert "it goes on where it stopped" in error
+        assert api.counts().total() < ROWS
+        with served(app.mill):
+            report = app.finish(joined=True)
+        app.check(report, in_doubt_max=BATCH * WORKERS)
+
+
+@pytest.mark.slow
+def test_a_driver_that_can_takes_the_journals_over_from_a_killed_owner(tmp_path: Path) -> None:
+    with paid_api() as api:
+        app = Application(tmp_path, api, ROWS)
+        with served(app.mill) as owner:
+            process = app.start()
+            api.wait_for(20, process)
+            owner.kill()
+
+            app.check(app.finish(process), in_doubt_max=BATCH * WORKERS)
 
 
 INGESTION = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import socket
 import time
 from collections.abc import Sequence
@@ -182,7 +183,8 @@ def _refuse_appended(broker: Broker, outline: Outline, gone: Sequence[Part]) -> 
 
 def _hold(broker: Broker, job: str) -> Lease:
     """The right to change the job, which nobody has who runs it."""
-    holder = f"reset by {getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+    who = f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+    holder = f"reset by {who}, {secrets.token_hex(4)}"
     try:
         return broker.acquire(hops.run_lease(job), holder)
     except LeaseHeld as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 import socket
 import threading
 import time
@@ -61,11 +62,13 @@ class RunLease:
     def _take(self, stop: threading.Event) -> Lease:
         """Take the lease; that of a process that was killed runs out, and is waited for."""
         name, ms = hops.run_lease(self._job), self._config.job_run_lease_ms
+        # Unlike any other's: the same holder asking again would take the lease from itself.
+        holder = f"{who_am_i()}, {secrets.token_hex(4)}"
         until = time.monotonic() + 2 * ms / 1000
         seen: int | None = None
         while True:
             try:
-                return self._broker.acquire(name, who_am_i(), lease_ms=ms)
+                return self._broker.acquire(name, holder, lease_ms=ms)
             except LeaseHeld as error:
                 held = running(self._broker, self._job)
                 is_alive = held is not None and seen not in (None, held.expires_at_ms)

@@ -1,0 +1,240 @@
+"""Parts of running a job that need no Spark: who works on what, the run's lease, dealing rows."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millrace.config import Config
+from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, UserError
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.values import Lease
+from millrace.pipeline import hops
+from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.hops import Hop
+from millrace.pipeline.model import Calling, Map, Options, Source
+from millrace.spark.ingest_task import Dealer, Print, decode_file, encode_file, print_of
+from millrace.spark.interrupts import Interrupts
+from millrace.spark.job_failure import step_failed
+from millrace.spark.job_lease import RunLease
+from millrace.spark.job_task import shippable
+from millrace.spark.job_workers import Post, posts_of, waves
+from millrace.spark.shipping import check_job_shippable
+
+ROWS = pa.schema([("n", pa.int64())])
+CONFIG = Config(job_run_lease_ms=300)
+
+
+def hop(name: str, *, function: Any = len, given: object = None, **options: Any) -> Hop:  # noqa: ANN401
+    calling = Calling(function=function, name=name, rows="row")
+    source = Source(name="source", schema=ROWS, partitions=1, given=given)
+    step = Map(
+        name=name, schema=ROWS, inputs=(source,), calling=calling, options=Options(**options)
+    )
+    return Hop(
+        job="j",
+        name=name,
+        inputs=("jobs/j/source/out",),
+        schema=ROWS,
+        steps=(step,),
+        sink=None,
+        output=ROWS,
+        partitions=1,
+        depth=1,
+        feeds=(),
+    )
+
+
+def test_all_steps_share_workers_where_none_asks_for_resources() -> None:
+    steps = [hop("a"), hop("b")]
+
+    assert posts_of(steps, {"a": 3, "b": 2}, 16) == [Post(None, (), 5)]
+    assert posts_of(steps, {"a": 3, "b": 2}, 4) == [Post(None, (), 4)]
+    assert posts_of(steps, {"a": 0, "b": 0}, 4) == [Post(None, (), 1)]
+
+
+def test_a_step_with_resources_has_workers_of_its_own() -> None:
+    steps = [
+        hop("a"),
+        hop("b", resources={"gpu": 1.0}, workers=2),
+        hop("c", resources={"gpu": 1.0}),
+    ]
+
+    posts = posts_of(steps, {"a": 3, "b": 8, "c": 1}, 16)
+
+    assert posts == [Post(("a",), (), 3), Post(("b", "c"), (("gpu", 1.0),), 3)]
+
+
+def test_workers_are_spread_over_few_spark_jobs() -> None:
+    assert waves(1, 8) == [1]
+    assert waves(8, 8) == [1] * 8
+    assert waves(19, 8) == [3, 3, 3, 2, 2, 2, 2, 2]
+
+
+def test_what_feeds_a_step_stays_in_the_driver() -> None:
+    lock = threading.Lock()
+
+    sent = shippable(hop("a", given=lock))
+
+    assert sent.steps[0].inputs == ()
+    assert sent.callings[0].function is len
+
+
+def test_a_function_that_cannot_be_sent_is_refused_before_anything_runs() -> None:
+    lock = threading.Lock()
+
+    with pytest.raises(UserError, match="a in 'a' cannot be sent to tasks(.|\n)*give a class"):
+        check_job_shippable([hop("a", function=lambda row: (lock, row))])
+    check_job_shippable([hop("b")])
+
+
+def test_rows_are_dealt_one_by_one_and_written_in_files_of_bounded_size() -> None:
+    broker = MemoryBroker()
+    dealer = Dealer(broker, ROWS, 3, bytes_max=800, dealt=1)
+    for begin in range(0, 500, 50):
+        dealer.deal(pa.record_batch([pa.array(range(begin, begin + 50))], schema=ROWS))
+    dealer.store()
+    dealer.store()
+
+    for partition in range(3):
+        broker.create(f"out/{partition}", ROWS)
+    for partition, file in dealer.made:
+        assert decode_file(encode_file(file), ROWS) == file
+        broker.adopt({f"out/{partition}": [file]})
+    found = [broker.read(f"out/{n}", 0).rows()["n"].to_pylist() for n in range(3)]
+    assert sorted(value for rows in found for value in rows) == list(range(500))
+    assert sorted(map(len, found)) == [166, 167, 167]
+    assert found[1][:3] == [0, 3, 6], "where dealing begins decides who gets the first row"
+    assert len(dealer.made) > 3 * 3
+
+
+def test_what_tells_rows_does_not_depend_on_their_order_and_counts_copies() -> None:
+    random = np.random.default_rng(1)
+    first, second = (random.integers(-(2**63), 2**63 - 1, 1000, np.int64) for _ in range(2))
+
+    def of(order: np.ndarray[Any, np.dtype[np.int64]]) -> Print:
+        return print_of(pa.array(first[order]), pa.array(second[order]))
+
+    straight, mixed = np.arange(1000), random.permutation(1000)
+    assert of(straight) == of(mixed) == of(mixed[:300]).plus(of(mixed[300:]))
+    assert of(straight[:-1]) != of(straight)
+    assert of(np.append(straight[:-1], 0)) != of(straight)
+    assert of(straight[:0]) == Print()
+    assert -(2**63) <= of(straight).first < 2**63
+
+
+def test_a_lease_is_renewed_as_long_as_the_run_lasts() -> None:
+    broker = MemoryBroker()
+    lease = RunLease(broker, "j", CONFIG, threading.Event())
+    (before,) = broker.leases()
+
+    until = time.monotonic() + 20
+    while broker.leases()[0].expires_at_ms <= before.expires_at_ms:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+    lease.release()
+    assert broker.leases() == ()
+    assert RunLease(broker, "j", CONFIG, threading.Event()).run == lease.run + 1
+
+
+def test_a_lease_that_is_renewed_by_others_is_theirs() -> None:
+    broker = MemoryBroker()
+    first = RunLease(broker, "j", CONFIG, threading.Event())
+
+    with pytest.raises(LeaseHeld, match=f"being run already\n  run by: .*process {os.getpid()}"):
+        RunLease(broker, "j", CONFIG, threading.Event())
+    first.release()
+
+
+def test_a_lease_that_nobody_renews_is_waited_for() -> None:
+    broker = MemoryBroker()
+    broker.acquire(hops.run_lease("j"), "dead", lease_ms=300)
+
+    taken = RunLease(broker, "j", CONFIG, threading.Event())
+
+    assert taken.run == 2
+    taken.release()
+
+
+def wait_for_loss(lease: RunLease) -> None:
+    until = time.monotonic() + 20
+    while lease.lost is None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_run_whose_lease_is_taken_away_learns_it() -> None:
+    broker = MemoryBroker()
+    lease = RunLease(broker, "j", CONFIG, threading.Event())
+
+    broker.fence(hops.run_lease("j"))
+
+    wait_for_loss(lease)
+    with pytest.raises(LeaseLost, match="run 1 was ended by somebody else"):
+        lease.check()
+
+
+class Unreachable(MemoryBroker):
+    def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:  # noqa: ARG002
+        raise OwnerUnreachable("nobody answers")
+
+
+def test_a_run_whose_broker_is_gone_learns_it_when_the_lease_has_run_out() -> None:
+    lease = RunLease(Unreachable(), "j", CONFIG, threading.Event())
+
+    wait_for_loss(lease)
+
+    with pytest.raises(OwnerUnreachable, match="nobody answers"):
+        lease.check()
+
+
+def test_the_first_signal_asks_and_the_second_forces() -> None:
+    asked: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+
+    with Interrupts(lambda: asked.append("stop"), "stopping") as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert (asked, interrupts.is_forced) == (["stop"], False)
+        signal.raise_signal(signal.SIGINT)
+        assert (asked, interrupts.is_forced) == (["stop"], True)
+
+    assert signal.getsignal(signal.SIGINT) is before
+    with pytest.raises(KeyboardInterrupt, match="was stopped"):
+        interrupts.raise_again("it was stopped")
+
+
+def test_sigterm_ends_with_its_own_code_and_no_signal_with_none() -> None:
+    with Interrupts(lambda: None, "stopping") as interrupts:
+        interrupts.raise_again("nothing happened")
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as ended:
+        interrupts.raise_again("")
+    assert ended.value.code == 143
+
+
+def test_a_failed_step_is_put_into_words() -> None:
+    failed = Event(
+        at_us=1,
+        run=1,
+        happened=Happened.FAILED,
+        step="call",
+        detail={"journal": "jobs/j/a/out/0", "offset": 7, "error": "E: no", "traceback": "Trace"},
+    )
+
+    text = str(step_failed("j", failed))
+
+    assert text.startswith("step 'call' of job 'j' gave up\n  at: jobs/j/a/out/0, row 7\n  E: no\n")
+    assert "Trace" in text
+    held = str(step_failed("j", replace(failed, happened=Happened.HELD)))
+    assert "calls in doubt" in held
+    assert "on_doubt='retry' or 'skip'" in held
