@@ -232,6 +232,8 @@ class Config:
     """How long a worker that made a step's callable prefers that step, before others get a turn."""
     job_query_bytes_max: int = 64 * MIB
     """What the filters and columns of a step may hold in memory before they spill to disk."""
+    job_reference_rounds_max: int = 100
+    """How often journals are searched for large values again as one was truncated meanwhile."""
 
     # Owner.
     owner_call_ms_max: int = 30_000

@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +25,6 @@ from millrace.journal.contract import Broker
 from millrace.journal.names import JournalId
 from millrace.pipeline import large
 from millrace.shuffle.store import storage_errors
-
-ROUNDS_MAX: Final = 100
-"""How often journals are gone through again because one was truncated meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,8 @@ def remove_unneeded(
         step: whose values; of all steps by default.
         config: `unfinished_grace_ms` says what is not new.
     """
-    before = time.time() - (config or Config()).unfinished_grace_ms / 1000
+    config = config or Config()
+    before = time.time() - config.unfinished_grace_ms / 1000
     folder = f"{large.ROOT}/{job}" if step is None else large.folder_of(job, step)
     # Listed before references are gathered: a file that is not there yet is none of ours.
     old = sorted(_old_files(workspace, folder, before))
@@ -64,7 +61,8 @@ def remove_unneeded(
     if not values:
         return Removed(0, 0)
     names = pa.array([path.removesuffix(large.GONE) for path in values], pa.string())
-    needed = pc.is_in(names, value_set=_referenced(broker, folder + "/")).to_pylist()
+    referenced = _referenced(broker, folder + "/", config.job_reference_rounds_max)
+    needed = pc.is_in(names, value_set=referenced).to_pylist()
     gone = [
         _remove(workspace, path, before)
         for path, is_needed in zip(values, needed, strict=True)
@@ -120,11 +118,11 @@ def _put_back(aside: str) -> None:
         os.rename(aside, aside.removesuffix(large.GONE))
 
 
-def _referenced(broker: Broker, below: str) -> pa.Array:
+def _referenced(broker: Broker, below: str, rounds_max: int) -> pa.Array:
     """The paths below a folder that rows of any journal refer to."""
     found: list[pa.Array] = [pa.array([], pa.string())]
     read: dict[JournalId, int] = {}
-    for _ in range(ROUNDS_MAX):
+    for _ in range(rounds_max):
         starts = _starts(broker)
         for (id_, name), start in starts.items():
             read[id_] = _gather(broker, name, max(start, read.get(id_, 0)), below, found)

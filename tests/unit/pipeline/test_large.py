@@ -15,7 +15,7 @@ import pytest
 from tests.unit.pipeline.sinks_kit import Place, parquet_hop
 
 from millrace.config import Config
-from millrace.errors import Corrupt, DataLost, StorageError, UserError
+from millrace.errors import Conflict, Corrupt, DataLost, StorageError, UserError
 from millrace.faults import VARIABLE
 from millrace.journal.contract import Broker
 from millrace.journal.memory import MemoryBroker
@@ -357,6 +357,19 @@ def test_what_a_dead_removal_moved_aside_is_put_back_if_needed(
     remove_unneeded(broker, str(tmp_path), "job", "step")
 
     assert files(tmp_path) == ([path] if is_needed else [])
+
+
+def test_nothing_is_removed_while_journals_are_truncated_all_the_time(
+    tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, [row(1)])
+    make_old(files(tmp_path)[0])
+    starts = iter(range(100))
+    monkeypatch.setattr(broker, "start_offset", lambda _: next(starts))
+
+    with pytest.raises(Conflict, match="truncated all the time"):
+        remove_unneeded(broker, str(tmp_path), "job", config=Config(job_reference_rounds_max=3))
+    assert len(files(tmp_path)) == 1
 
 
 def test_a_row_that_moves_on_while_journals_are_read_keeps_its_value(
