@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from millrace.errors import SchemaMismatch
-from millrace.pipeline.calling import Batch, Called, Row
+from millrace.pipeline.batching import Batch
+from millrace.pipeline.calling import Called, Row
 from millrace.pipeline.failing import Failure, Stopped, failure_of
 
 

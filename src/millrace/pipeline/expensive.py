@@ -18,6 +18,7 @@ from millrace.pipeline.failing import Failure, Stopped
 from millrace.pipeline.publishing import BudgetMoved, Change, Publisher
 from millrace.pipeline.ranges import Range, Ranges
 from millrace.pipeline.rule import Again, Clear, Doubt, Hold, LeaveOut
+from millrace.pipeline.running import call_for
 from millrace.pipeline.turn import Ended, Held, now_us
 
 _IN_DOUBT = Failure(
@@ -158,7 +159,8 @@ class ExpensiveTurn:
     def _call(self, batch: Range, *, in_doubt: bool) -> Change:
         hooks = _Recording(self, batch)
         fault("worker.call.before")
-        called = self.caller.run(batch.rows, self.held.journal.id, hooks, in_doubt=in_doubt)
+        journal_id = self.held.journal.id
+        called = call_for(self.caller, batch.rows, journal_id, hooks, in_doubt=in_doubt)
         fault("worker.call.after")
         self._count(called)
         is_whole = called.done == len(batch.rows)

@@ -33,12 +33,23 @@ class Instance:
 
 
 _MADE: dict[Key, Instance] = {}
+_RUNS: dict[str, int] = {}
+"""The run that each job is in, as far as this process knows."""
 _LOCK = threading.Lock()
 
 
 def key_of(hop: Hop, calling: Calling) -> Key:
-    """What tells a callable from others in this process."""
-    return (hop.job, hop.name, calling.name, calling.identity)
+    """What tells a callable from others in this process.
+
+    One whose code cannot be told from other code is made again in each run.
+    """
+    identity = calling.identity or f"run {_RUNS.get(hop.job)}"
+    return (hop.job, hop.name, calling.name, identity)
+
+
+def begin_run(job: str, run: int) -> None:
+    """From now on this process works for this run of the job."""
+    _RUNS[job] = run
 
 
 def made_for(hop: Hop) -> bool:

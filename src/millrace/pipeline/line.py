@@ -18,6 +18,7 @@ from millrace.pipeline.hops import Hop
 from millrace.pipeline.letters import Letter
 from millrace.pipeline.model import Filter, KeyBy, Map, Select, Union
 from millrace.pipeline.rows import Rows
+from millrace.pipeline.running import call_for
 from millrace.pipeline.turn import Held, Tally
 
 
@@ -108,7 +109,7 @@ class Line:
                     through.failed = (failed.step, failed.offset, failed.failure)
                     return through
                 continue
-            called = part.run(rows, held.journal.id, _Waiting(held))
+            called = call_for(part, rows, held.journal.id, _Waiting(held))
             self._note(through, part, called, rows, held)
             if called.done < len(rows):
                 return through

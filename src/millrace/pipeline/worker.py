@@ -24,7 +24,7 @@ from millrace.pipeline.choosing import Limits, Place, Steps
 from millrace.pipeline.events import Happened
 from millrace.pipeline.hands import stuck_calls
 from millrace.pipeline.hops import Hop, Unit
-from millrace.pipeline.instances import has_model, made_for
+from millrace.pipeline.instances import begin_run, has_model, made_for
 from millrace.pipeline.keeping import Keeper
 from millrace.pipeline.layout import journals_of
 from millrace.pipeline.model import ParquetSink
@@ -116,6 +116,7 @@ class Worker:
         """Work until the time is over, the run is, or somebody stops it."""
         begun = time.monotonic()
         name, config = hops.run_lease(self._job), self._config
+        begin_run(self._job, self._settings.run_epoch)
         keeper = self.keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
         try:
             keeper.look()

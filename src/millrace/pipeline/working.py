@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from millrace.config import Config
-from millrace.errors import JournalUnknown
+from millrace.errors import JournalUnknown, UserError
 from millrace.journal.contract import Broker
 from millrace.pipeline import calls, hops
 from millrace.pipeline.ahead import ReadAhead
@@ -16,7 +16,7 @@ from millrace.pipeline.calling import Caller
 from millrace.pipeline.cheap import CheapTurn
 from millrace.pipeline.doubt import Left, look
 from millrace.pipeline.expensive import ExpensiveTurn
-from millrace.pipeline.failing import MakingFailed
+from millrace.pipeline.failing import Failure, MakingFailed
 from millrace.pipeline.instances import has_model
 from millrace.pipeline.layout import has_budget
 from millrace.pipeline.line import Line
@@ -69,6 +69,12 @@ class Shop:
                 return self._expensive(held, line, publisher, stack, is_told)
         except MakingFailed as failed:
             event = held.failed(failed.step, publisher.at, failed.failure)
+            publisher.publish(Change(next=publisher.at, events=[event]), "settle")
+            return Ended.FAILED
+        except UserError as error:
+            # Results that cannot be published, such as too many bytes at once.
+            failure = Failure(place=0, error=str(error), traceback="")
+            event = held.failed(held.hop.name, publisher.at, failure)
             publisher.publish(Change(next=publisher.at, events=[event]), "settle")
             return Ended.FAILED
         finally:

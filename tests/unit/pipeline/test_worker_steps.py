@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ from tests.unit.pipeline.worker_kit import (
     totals,
 )
 
+from millrace.config import Config
 from millrace.errors import DataLost
+from millrace.journal.memory import MemoryBroker
 from millrace.keys.hash import partition_ids
 from millrace.pipeline import hops, instances
 from millrace.pipeline.context import Context
@@ -183,6 +185,28 @@ def test_async_calls_are_made_again_and_have_a_time_limit(tmp_path: Path) -> Non
     assert (found.calls, found.errors) == (6, 2)
 
 
+def test_an_async_function_of_batches_has_a_time_limit(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    async def hang_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        called.append(batch.num_rows)
+        if len(called) == 2:
+            await asyncio.sleep(3600)
+        return batch
+
+    step = map_step(
+        "f", hang_once, rows="batch", is_async=True, expensive=True, batch_rows=5, timeout_s=0.2
+    )
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, range(10))
+
+    bench.run()
+
+    assert output(bench.broker, "f") == list(range(10))
+    assert called == [5, 5, 5]
+    assert totals(bench.broker, "f").errors == 1
+
+
 class Model:
     """Counts how often it is made and closed."""
 
@@ -220,6 +244,38 @@ def test_a_class_is_made_once_in_a_process_and_closed_when_another_is_needed(
     bench.again().run()
     instances.free_all()
     assert Model.log == ["made", "closed", "made", "closed"]
+
+
+def test_a_class_whose_code_cannot_be_told_from_others_is_made_in_each_run(
+    tmp_path: Path,
+) -> None:
+    Model.log.clear()
+    step = map_step("a", Model, makes=True)
+    step = replace(step, calling=replace(step.calling, identity=""))
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, range(3))
+    bench.run()
+    fill(bench.broker, range(3))
+
+    bench.again().run()
+
+    assert output(bench.broker, "a") == [0, 1, 2, 0, 1, 2]
+    assert Model.log == ["made", "closed", "made"]
+
+
+def test_results_that_cannot_be_published_fail_the_step(tmp_path: Path) -> None:
+    def much(row: Row) -> list[Row]:
+        return [row] * 1000
+
+    broker = MemoryBroker(Config().with_options(journal_append_bytes_max=1000))
+    bench = Bench(tmp_path, [hop(map_step("f", much, expensive=True))], broker=broker)
+    fill(bench.broker, range(3))
+
+    (outcome,) = bench.run()
+
+    assert outcome.ended == "failed"
+    (event,) = happened(bench.broker)
+    assert "journal_append_bytes_max" in event.detail["error"]
 
 
 def test_a_context_has_a_key_for_each_row_that_never_changes(tmp_path: Path) -> None:
