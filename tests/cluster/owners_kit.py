@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -119,6 +120,29 @@ def child_forks(path: str, pids: str) -> None:
         os._exit(0)
     tell(pids, pid=child)
     threading.Event().wait()
+
+
+def child_is_interrupted(path: str, answers: str) -> None:
+    """Own the journals and append in the main thread, where Ctrl-C arrives within calls."""
+    ws = mr.open(path, config=PATIENT)
+    ws.journals.create("a", SCHEMA)
+    inside = False
+
+    def interrupt(_number: int, _frame: object) -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    tell(answers, epoch=ws.journals.epoch)
+    for value in itertools.count():
+        try:
+            inside = True
+            ws.journals.append("a", column(value))
+            inside = False
+            tell(answers, done=value)
+        except KeyboardInterrupt:
+            inside = False
+            tell(answers, interrupted=value)
 
 
 def child_opens(path: str, start: Barrier, answers: str, number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.cluster.owners_kit import (
     SCHEMA,
     all_values,
     child_forks,
+    child_is_interrupted,
     child_opens,
     child_owns,
     child_writes,
@@ -206,6 +209,65 @@ def test_a_process_that_the_owner_forked_does_not_keep_the_journals(tmp_path: Pa
             assert _lives(left)
         finally:
             os.kill(left, signal.SIGKILL)
+
+
+def test_ctrl_c_in_the_owner_does_not_reach_into_a_commit(tmp_path: Path) -> None:
+    mill, answers = tmp_path / "mill", tmp_path / "answers"
+
+    def interrupted() -> int:
+        return sum("interrupted" in each for each in told(answers))
+
+    with process(child_is_interrupted, str(mill), str(answers)) as owner:
+        wait_until(partial(_has_lines, answers, 1), "the owner does not begin")
+        assert owner.pid is not None
+        for number in range(1, 11):
+            while interrupted() < number:
+                os.kill(owner.pid, signal.SIGINT)
+                lines = len(told(answers))
+                wait_until(partial(_has_lines, answers, lines + 2), "the owner does not go on")
+        with mr.open(mill, config=PATIENT) as ws:
+            assert ws.journals.epoch == told(answers)[0]["epoch"]
+        kill(owner)
+
+    with mr.open(mill) as ws:
+        found = all_values(ws.journals, "a")
+    history = told(answers)
+    done = {each["done"] for each in history if "done" in each}
+    doubt = {each["interrupted"] for each in history if "interrupted" in each}
+    assert sorted(set(found)) == sorted(found)
+    assert done <= set(found) <= {*done, *doubt, max(done | doubt) + 1}
+
+
+FORGETFUL = """
+import sys, threading, time, pyarrow as pa, millrace as mr
+from millrace.transport.journals.electing import join_journals
+config = mr.Config().with_options(owner_wait_ms_max=600_000)
+ws = mr.open(sys.argv[1], config=config)
+ws.journals.create("a", pa.schema([("x", pa.int64())]))
+ws.journals.append("a", pa.table({"x": [1]}))
+client = join_journals(ws.journal_address(), config)
+waiting = lambda: client.wait_for_rows({"a": 5}, timeout_s=600)
+threading.Thread(target=waiting, daemon=True).start()
+waits = ws.journals._caller.link().owner.server._waits
+while waits._value == config.owner_waits_max:
+    time.sleep(0.01)
+"""
+
+
+def test_a_program_that_closes_nothing_ends_and_leaves_no_owner(tmp_path: Path) -> None:
+    mill = tmp_path / "mill"
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, str(mill)],
+        timeout=120,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (mill / "owner.json").exists()
+    with mr.open(mill) as ws:
+        assert all_values(ws.journals, "a") == [1]
 
 
 def test_serve_is_restarted_and_clients_go_on(tmp_path: Path) -> None:

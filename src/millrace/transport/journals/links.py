@@ -214,7 +214,8 @@ class FlightLink:
         return said is not None and said.epoch > self.epoch
 
     def close(self) -> None:
-        """See `Link.close`: the connection is the flight's."""
+        """See `Link.close`."""
+        self._flight.pool.drop(self.address)
 
     def _find_shared_folder(self) -> str | None:
         """Only a folder below the one in which this very owner left its file is surely the same."""

@@ -108,6 +108,9 @@ class Owner:
             endpoint.write(store, owner.said)
             fault("owner.open.after_endpoint")
             _owners.add(owner)
+            # Registered last, so done first: Flight's own clean-up waits for calls that wait.
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
             keeper = threading.Thread(target=owner._keep, name="millrace-owner", daemon=True)
             keeper.start()
         except BaseException:
@@ -244,7 +247,6 @@ def _forget_all() -> None:
     _owners.clear()
 
 
-atexit.register(_close_all)
 os.register_at_fork(after_in_child=_forget_all)
 
 
