@@ -171,7 +171,7 @@ class Config:
     """How much a reader fetches before it is asked."""
     kafka_fetch_ms_max: int = 600_000
     """How long Maven may take to fetch Kafka itself."""
-    kafka_start_ms_max: int = 60_000
+    kafka_start_ms_max: int = 120_000
     """How long a broker that was started here may take until it answers."""
     kafka_stop_ms_max: int = 15_000
     """How long a broker that was asked to end may take before it is killed."""

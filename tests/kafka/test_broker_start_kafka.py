@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kafka.kafka_kit import BUILD, QUICK
+from tests.kafka.kafka_kit import BUILD, PATIENT
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 from tests.unit.journal.kafka.test_process import is_gone, wait_for
 
@@ -42,7 +42,7 @@ def test_kafka_is_started_says_its_address_and_ends_without_a_trace(tmp_path: Pa
     assert started.stdout is not None
     url = started.stdout.readline().strip()
     pids = children(started.pid)
-    broker = KafkaBroker.open(url, str(tmp_path / "mill"), QUICK)
+    broker = KafkaBroker.open(url, str(tmp_path / "mill"), PATIENT)
     broker.create("a", SCHEMA)
     broker.append("a", column([1]))
     assert read_all(broker, "a") == [1]

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from tests.kafka.kafka_kit import QUICK, KafkaPlace, started
-from tests.kafka.owners_kit import child_creates, child_publishes, in_child
+from tests.kafka.kafka_kit import PATIENT, KafkaPlace, started
+from tests.kafka.owners_kit import (
+    WORKERS,
+    child_creates,
+    child_publishes,
+    child_works,
+    in_child,
+    outputs,
+    start,
+)
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
-from millrace.config import Config
 from millrace.errors import BrokerStopped, Conflict, MillraceError, Retriable
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.journal.kafka.server import KafkaServer
 from millrace.testing.faults import POINTS
 
+T = TypeVar("T")
 KILLED = -9
 # A node that was killed is let in again once its old session is over.
 SOON_BACK = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -76,10 +87,10 @@ def test_a_journal_whose_making_was_cut_short_can_be_made_again(
 
 def test_an_owner_that_was_taken_over_can_write_no_more(kafka: KafkaServer, tmp_path: Path) -> None:
     url = f"{kafka.url}/zombie-{os.getpid()}"
-    old = KafkaBroker.open(url, str(tmp_path / "old"), QUICK)
+    old = KafkaBroker.open(url, str(tmp_path / "old"), PATIENT)
     old.create("a", SCHEMA)
     old.append("a", column([1]))
-    new = KafkaBroker.open(url, str(tmp_path / "new"), QUICK)
+    new = KafkaBroker.open(url, str(tmp_path / "new"), PATIENT)
     new.append("a", column([2]))
 
     for _ in range(2):
@@ -99,7 +110,7 @@ def test_an_owner_that_lost_kafka_for_a_while_does_not_take_over_from_its_succes
     kafka: KafkaServer, tmp_path: Path
 ) -> None:
     url = f"{kafka.url}/late-{os.getpid()}"
-    old = KafkaBroker.open(url, str(tmp_path / "old"), QUICK)
+    old = KafkaBroker.open(url, str(tmp_path / "old"), PATIENT)
     old.create("a", SCHEMA)
     # As after a transaction whose answer never came.
     old._cluster.writer.close()
@@ -108,7 +119,7 @@ def test_an_owner_that_lost_kafka_for_a_while_does_not_take_over_from_its_succes
     assert read_all(old, "a") == [1]
     old._cluster.writer.close()
     old._recovering.lose()
-    new = KafkaBroker.open(url, str(tmp_path / "new"), QUICK)
+    new = KafkaBroker.open(url, str(tmp_path / "new"), PATIENT)
     assert new.epoch > old.epoch
 
     with pytest.raises(BrokerStopped, match="took these journals over while Kafka was out of"):
@@ -148,7 +159,7 @@ class Writing:
             value += 1
 
     def wait(self, rows: int) -> None:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         while len(self.acked) < rows:
             assert time.monotonic() < deadline, (len(self.acked), rows, self.kinds)
             time.sleep(0.02)
@@ -157,11 +168,12 @@ class Writing:
 def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on(
     tmp_path: Path,
 ) -> None:
-    config = QUICK.with_options(kafka_call_ms_max=3000, kafka_abort_ms_max=500)
+    config = PATIENT.with_options(kafka_call_ms_max=3000, kafka_abort_ms_max=500)
     server = started(tmp_path / "kafka", settings=SOON_BACK)
     port = int(server.address.rpartition(":")[2])
-    broker = opened(server.url, tmp_path / "mill", config)
-    broker.create("a", SCHEMA)
+    mill = str(tmp_path / "mill")
+    broker = insist(lambda: KafkaBroker.open(server.url, mill, config))
+    insist(lambda: broker.create("a", SCHEMA))
     writing = Writing(broker)
     try:
         writing.wait(20)
@@ -180,25 +192,25 @@ def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on
         writing.thread.join()
     assert writing.kinds == {Retriable}
 
-    found = read_rows(broker)
+    found = insist(lambda: read_rows(broker))
     for value in writing.acked:
         assert found.count(value) == 3, value
     for value in writing.unknown:
         assert found.count(value) in (0, 3), value
     assert found == sorted(found)
     broker.close()
-    again = opened(server.url, tmp_path / "mill", config)
-    assert read_rows(again) == found
+    again = insist(lambda: KafkaBroker.open(server.url, mill, config))
+    assert insist(lambda: read_rows(again)) == found
     again.close()
     server.process.stop()
 
 
-def opened(url: str, folder: Path, config: Config) -> KafkaBroker:
-    """A broker that waits little, on a Kafka that may still be slow."""
-    deadline = time.monotonic() + 60
+def insist(ask: Callable[[], T]) -> T:
+    """Ask again as long as Kafka is too slow for the short wait of this test."""
+    deadline = time.monotonic() + 240
     while True:
         try:
-            return KafkaBroker.open(url, str(folder), config)
+            return ask()
         except Retriable:
             assert time.monotonic() < deadline
 
@@ -212,8 +224,43 @@ def read_rows(broker: KafkaBroker) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_workers_of_owners_killed_at_any_moment_do_each_row_once(
+    kafka: KafkaServer, tmp_path: Path, seed: int
+) -> None:
+    told, mill = tmp_path / "told", tmp_path / "mill"
+    chance = random.Random(seed)  # noqa: S311 - to be the same again
+    for _ in range(3):
+        child = start(child_works, kafka.url, str(mill), str(told))
+        goal = lines(told) + chance.randrange(5, 30)
+        deadline = time.monotonic() + 240
+        while lines(told) < goal:
+            assert time.monotonic() < deadline
+            assert child.is_alive()
+            time.sleep(chance.random() / 50)
+        child.kill()
+        child.join()
+    place = KafkaPlace(kafka.url, mill)
+    broker = place.open()
+
+    said = [tuple(map(int, line.split())) for line in told.read_text().splitlines()]
+    for number in range(WORKERS):
+        at = broker.committed("g", f"in/{number}") or 0
+        expected = [row for value in range(at) for row in outputs(value)]
+        assert read_all(broker, f"x/{number}") == expected
+        assert read_all(broker, f"y/{number}") == expected
+        mine = [value for who, value in said if who == number]
+        assert mine == sorted(set(mine))
+        assert at > max(mine, default=-1)
+    place.close()
+
+
+def lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
 def test_a_cluster_that_is_not_there_is_said_within_the_time(tmp_path: Path) -> None:
-    config = QUICK.with_options(kafka_call_ms_max=500)
+    config = PATIENT.with_options(kafka_call_ms_max=500)
 
     with pytest.raises(Retriable, match=r"500 ms \(kafka_call_ms_max\)"):
         KafkaBroker.open("kafka://127.0.0.1:1", str(tmp_path), config)

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from tests.kafka.kafka_kit import QUICK, KafkaPlace
+from tests.kafka.kafka_kit import PATIENT, KafkaPlace
 from tests.unit.journal.journal_kit import SCHEMA, column, publish, read_all, values, written
 
 from millrace.errors import (
@@ -160,7 +160,7 @@ def test_truncation_deletes_records_and_deletion_the_topic(
 
 
 def test_a_row_is_found_whatever_lies_between(place: KafkaPlace) -> None:
-    place.config = QUICK.with_options(kafka_skip_rows_max=3, kafka_points_max=4)
+    place.config = PATIENT.with_options(kafka_skip_rows_max=3, kafka_points_max=4)
     broker = place.open()
     broker.create("a", SCHEMA)
     sizes = [1, 40, 1, 1, 7, 1, 1, 1, 25, 1, 1, 1, 1, 1, 3, 1]
@@ -246,9 +246,9 @@ def test_an_adopted_file_is_deleted_and_is_not_adopted_again(place: KafkaPlace) 
 def test_a_cluster_that_shows_aborted_rows_is_refused(kafka: KafkaServer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exactly once\n  found: a record of an aborted"):
         KafkaBroker.open(
-            kafka.url, str(tmp_path), QUICK, reading={"isolation.level": "read_uncommitted"}
+            kafka.url, str(tmp_path), PATIENT, reading={"isolation.level": "read_uncommitted"}
         )
-    KafkaBroker.open(kafka.url, str(tmp_path), QUICK).close()
+    KafkaBroker.open(kafka.url, str(tmp_path), PATIENT).close()
 
 
 def test_addresses_and_types_that_cannot_work_are_refused(
@@ -261,12 +261,12 @@ def test_addresses_and_types_that_cannot_work_are_refused(
     with pytest.raises(UnsupportedType, match="column 'i'"):
         broker.create("a", pa.schema([("i", pa.month_day_nano_interval())]))
     with pytest.raises(AlreadyOwned):
-        KafkaBroker.open(place.url, str(place.folder), QUICK)
+        KafkaBroker.open(place.url, str(place.folder), PATIENT)
     assert broker.list() == ()
 
 
 def test_a_row_that_is_too_large_is_refused_and_the_broker_goes_on(place: KafkaPlace) -> None:
-    place.config = QUICK.with_options(kafka_message_bytes_max=100_000)
+    place.config = PATIENT.with_options(kafka_message_bytes_max=100_000)
     broker = place.open()
     broker.create("raw", RAW)
     big = pa.record_batch({"value": pa.array([b"x" * 200_000])})
