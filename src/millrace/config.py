@@ -217,6 +217,8 @@ class Config:
     """How many such notes are kept; of more, every other one goes."""
     job_stop_ms_max: int = 30_000
     """How long an ending run waits for its workers before it has Spark end them."""
+    job_nobody_ms_max: int = 600_000
+    """How long rows may wait with nobody at work before a run gives up: no slot, no resources."""
     job_waves_max: int = 8
     """Workers of one kind are started by at most this many Spark jobs at a time."""
     job_failures_max: int = 4

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable
+from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, TaskFailed
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.pipeline import hops as names
@@ -204,6 +204,10 @@ class _Run:
             if event is None and watch.is_done(counted):
                 spent = ", ".join(sorted(watch.spent))
                 return _Ending("spent", f"the budget of {spent} is used up")
+        try:
+            watch.check_somebody_works(counted)
+        except TaskFailed as error:
+            return _Ending("failed", str(error), error)
         watch.housekeeping()
         return None
 

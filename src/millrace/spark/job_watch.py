@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from millrace.config import Config
+from millrace.errors import TaskFailed
 from millrace.pipeline.counting import Counted, Counting
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.history import STOPPING, History
-from millrace.pipeline.hops import Hop, step_root
+from millrace.pipeline.hops import ROOT, Hop, step_root
 from millrace.pipeline.layout import ensure_journals
 from millrace.pipeline.report import Sample, StepReport, thinned
 from millrace.pipeline.retention import free_read_rows
@@ -38,6 +39,8 @@ class Watch:
     pause_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
     _housekept: float = field(default_factory=time.monotonic)
+    _alive: float = field(default_factory=time.monotonic)
+    _done: int = -1
     _events_seen: int = 0
 
     @property
@@ -87,6 +90,25 @@ class Watch:
         }
         left = sum(c.waiting for name, c in counted.parts.items() if name not in stuck)
         return left == 0 and not self._is_held(self.spent)
+
+    def check_somebody_works(self, counted: Counted) -> None:
+        """Raise if rows have been waiting for too long with nobody at work on any of them."""
+        done = sum(counts.rows_in for counts in counted.parts.values())
+        waiting = sum(counts.waiting for counts in counted.parts.values())
+        now, limit_ms = time.monotonic(), self.config.job_nobody_ms_max
+        if done != self._done or not waiting:
+            self._alive, self._done = now, done
+        elif (now - self._alive) * 1000 > limit_ms:
+            prefix = f"{ROOT}/{self.begun.outline.job}"
+            held = self.history.broker.leases(prefix)
+            if any(lease.name != self.lease.lease.name for lease in held):
+                self._alive = now  # Somebody is in a long call.
+                return
+            raise TaskFailed(
+                f"job {self.begun.outline.job!r}: {waiting} rows wait and nobody works on them\n"
+                f"  found: no worker for {limit_ms / 1000:g} s (job_nobody_ms_max)\n"
+                "  to fix: see that Spark has free slots, with the resources that steps ask for"
+            )
 
     def housekeeping(self) -> None:
         """Now and then: remove what everybody has read, and see to journals that are new."""

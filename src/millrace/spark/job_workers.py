@@ -8,6 +8,7 @@ Invariant: when `stop` has returned, no thread of the crew starts anything any m
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -170,7 +171,7 @@ def waves(workers: int, waves_max: int) -> list[int]:
 
 def has_profiles(spark: SparkSession) -> bool:
     """Whether tasks can ask for resources; on a local Spark all share what the machine has."""
-    return not (spark.conf.get("spark.master", "") or "").startswith("local[")
+    return re.match(r"local(\[|$)", spark.conf.get("spark.master", "") or "") is None
 
 
 def _profile(spark: SparkSession, post: Post) -> ResourceProfile | None:

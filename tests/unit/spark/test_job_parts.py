@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.pipeline.played_kit import JOB, Played
 
 from millrace.config import Config
-from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, UserError
+from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, TaskFailed, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.values import Lease
 from millrace.pipeline import hops
+from millrace.pipeline.counting import Counting
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.model import Calling, Map, Options, Source
@@ -25,7 +27,9 @@ from millrace.spark.ingest_task import Dealer, Print, decode_file, encode_file, 
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed
 from millrace.spark.job_lease import RunLease
+from millrace.spark.job_start import Begun
 from millrace.spark.job_task import shippable
+from millrace.spark.job_watch import Watch
 from millrace.spark.job_workers import Post, posts_of, waves
 from millrace.spark.shipping import check_job_shippable
 
@@ -195,6 +199,82 @@ def test_a_run_whose_broker_is_gone_learns_it_when_the_lease_has_run_out() -> No
 
     with pytest.raises(OwnerUnreachable, match="nobody answers"):
         lease.check()
+
+
+def watched(broker: MemoryBroker, config: Config) -> tuple[Played, Watch]:
+    played = Played.started(broker)
+    lease = RunLease(broker, JOB, config, threading.Event())
+    counting = Counting(broker, played.outline)
+    begun = Begun(outline=played.outline, before=counting.count(), ends={})
+    return played, Watch(config, counting, played.history, lease, begun, ())
+
+
+def look_until_it_raises(watch: Watch) -> None:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        counted, _ = watch.count()
+        watch.check_somebody_works(counted)
+        time.sleep(0.005)
+
+
+def test_a_run_gives_up_when_rows_wait_and_nobody_works() -> None:
+    _, watch = watched(MemoryBroker(), replace(CONFIG, job_nobody_ms_max=50))
+
+    with pytest.raises(TaskFailed, match="10 rows wait and nobody works on them"):
+        look_until_it_raises(watch)
+    watch.lease.release()
+
+
+def test_a_run_waits_for_somebody_who_is_long_in_a_call() -> None:
+    broker = MemoryBroker()
+    _, watch = watched(broker, replace(CONFIG, job_nobody_ms_max=50))
+    call = broker.acquire(hops.unit_lease(JOB, "caption", 1), "worker", lease_ms=60_000)
+    looked = threading.Event()
+
+    def look() -> None:
+        with pytest.raises(TaskFailed):
+            look_until_it_raises(watch)
+        looked.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    assert not looked.wait(0.3)
+    broker.release(call)
+    thread.join()
+    assert looked.is_set()
+    watch.lease.release()
+
+
+def test_where_a_budget_is_used_up_only_what_lies_behind_it_is_waited_for() -> None:
+    broker = MemoryBroker()
+    played, watch = watched(broker, CONFIG)
+    played.do("caption", "videos", 0, 3)
+    assert not watch.is_done(watch.count()[0])
+    played.tell(Happened.SPENT, watch.lease.run, "caption")
+    assert watch.look() is None
+    assert watch.spent == {"caption"}
+
+    assert not watch.is_done(watch.count()[0]), "by_user has rows of it"
+    played.do("by_user", "caption", 0, 3)
+    played.do("out", "by_user", 0, 3, out=False)
+    assert watch.is_done(watch.count()[0]), "what the budget is for may wait"
+    held = broker.acquire(hops.unit_lease(JOB, "caption", 1), "worker")
+    assert not watch.is_done(watch.count()[0]), "somebody is still in a call"
+    broker.release(held)
+    watch.lease.release()
+
+
+def test_events_of_other_runs_end_nothing() -> None:
+    played, watch = watched(MemoryBroker(), CONFIG)
+    played.tell(Happened.FAILED, watch.lease.run + 7, "caption", error="not ours")
+    assert watch.look() is None
+
+    played.tell(Happened.HELD, watch.lease.run, "caption")
+
+    found = watch.look()
+    assert found is not None
+    assert found.happened is Happened.HELD
+    watch.lease.release()
 
 
 def test_the_first_signal_asks_and_the_second_forces() -> None:
