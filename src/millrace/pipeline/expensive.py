@@ -59,10 +59,17 @@ class ExpensiveTurn:
                 given = self.ranges.up_to(offset)
             case Clear():
                 pass
+        self._batches(change, given)
+        return self.ended
+
+    def _batches(self, change: Change, given: Range | None) -> None:
+        """Call batch by batch; `given` is one whose calls are in doubt."""
         is_again = given is not None
-        while self.ended is Ended.OVER and self.held.goes_on():
-            batch = given if given is not None else self.ranges.next(self.held.goes_on)
+        while True:
+            batch = self._next(change, given)
             given = None
+            if batch is None:
+                break
             if not len(batch.rows):
                 change.next = batch.next
                 self._note_failed_query(change)
@@ -77,7 +84,16 @@ class ExpensiveTurn:
             if chosen is not batch:
                 break  # The budget allowed a part of it: the rest is read again.
         self._settle(change)
-        return self.ended
+
+    def _next(self, change: Change, given: Range | None) -> Range | None:
+        """The next batch, if the turn goes on; what it raises does not lose results that wait."""
+        try:
+            if self.ended is not Ended.OVER or not self.held.goes_on():
+                return None
+            return given if given is not None else self.ranges.next(self.held.goes_on)
+        except BaseException:
+            self._settle(change)
+            raise
 
     def _note_failed_query(self, change: Change) -> None:
         failed = self.ranges.failed
@@ -121,7 +137,8 @@ class ExpensiveTurn:
                 if self.caller.step.calling.rows == "row":
                     chosen = batch.cut(taken.calls)
             calls = self._calls_of(len(chosen.rows))
-            totals = self.totals.plus(calls=calls, in_doubt=calls if is_again else 0)
+            doubted = self._calls_of(len(batch.rows)) if is_again else 0
+            totals = self.totals.plus(calls=calls, in_doubt=doubted)
             record = self._record(Kind.INTENT, change.next, chosen.next, calls, totals)
             wanted = replace(change, records=[record], taken=_listed(taken))
             try:

@@ -81,6 +81,7 @@ class Plan:
     is_batch: bool
     deaths: tuple[tuple[int, bool], ...]
     loses: int
+    workers: int
 
 
 PLANS = st.builds(
@@ -93,6 +94,7 @@ PLANS = st.builds(
     is_batch=st.booleans(),
     deaths=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4).map(tuple),
     loses=st.sampled_from([0, 0, 2, 3, 5]),
+    workers=st.integers(1, 2),
 )
 
 
@@ -153,18 +155,19 @@ def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
             bench = bench.again().start()
             bench.broker = Mortal(whole, dies_at, after=after, loses=plan.loses)
             try:
-                bench.run()
+                bench.run(workers=plan.workers)
             except Killed:
                 died += 1
             bench.broker = whole
             for lease in whole.leases(hops.ROOT):
                 whole.fence(lease.name)
-        bench.again().run()
+        bench.again().run(workers=plan.workers)
     wanted = [value for value in range(1, plan.rows + 1) if value % plan.modulus == 0]
     found = totals(whole, "f")
 
     assert sorted(output(whole, "f")) == sorted(-value for value in wanted)
-    assert found.in_doubt <= died * (1 if plan.is_batch else plan.batch_rows)
+    batch_calls = 1 if plan.is_batch else plan.batch_rows
+    assert found.in_doubt <= died * plan.workers * batch_calls
     if not plan.is_batch:
         usual = {value: 1 + (plan.raising > 0 and value % plan.raising == 1) for value in wanted}
         again = sum(count - usual[value] for value, count in paid.called.items())

@@ -31,6 +31,7 @@ from tests.unit.pipeline.worker_kit import (
 
 from millrace.config import Config
 from millrace.errors import DataLost
+from millrace.journal.contract import Broker
 from millrace.journal.memory import MemoryBroker
 from millrace.keys.hash import partition_ids
 from millrace.pipeline import hops, instances
@@ -520,24 +521,34 @@ def test_a_step_has_never_more_workers_than_it_allows(tmp_path: Path) -> None:
     assert most <= 2
 
 
-def test_lost_rows_are_the_workers_own_trouble(tmp_path: Path) -> None:
-    class Losing:
-        def __init__(self, broker: Any) -> None:  # noqa: ANN401 - a broker
-            self.broker = broker
+class Losing:
+    """A broker that has lost the rows of a source from some offset on."""
 
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the broker
-            return getattr(self.broker, name)
+    def __init__(self, broker: Broker, lost_from: int) -> None:
+        self.broker, self.lost_from = broker, lost_from
 
-        def read(self, name: str, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as it is
-            if name.startswith("jobs/j/src"):
-                raise DataLost("gone")
-            return self.broker.read(name, *args, **more)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the broker
+        return getattr(self.broker, name)
 
-    bench = Bench(tmp_path, [hop(map_step("f", lambda row: row))])
-    fill(bench.broker, range(3))
+    def read(self, name: str, offset: int, **more: Any) -> Any:  # noqa: ANN401 - as it is
+        if name.startswith("jobs/j/src") and offset >= self.lost_from:
+            raise DataLost("gone")
+        return self.broker.read(name, offset, **(more | {"rows_max": 4}))
+
+
+@BOTH
+def test_lost_rows_are_the_workers_own_trouble_and_what_was_paid_for_is_kept(
+    tmp_path: Path, *, expensive: bool
+) -> None:
+    step = map_step("f", lambda row: row, expensive=expensive, batch_rows=4)
+    bench = Bench(tmp_path, [hop(step)])
+    fill(bench.broker, range(20))
     bench.start()
-    bench.broker = Losing(bench.broker)
+    whole, bench.broker = bench.broker, Losing(bench.broker, 8)
 
     with pytest.raises(DataLost, match="gone"):
         bench.worker().run()
-    assert bench.broker.leases("jobs/j/f") == ()
+
+    assert whole.leases("jobs/j/f") == ()
+    if expensive:
+        assert output(whole, "f") == list(range(8))

@@ -1,0 +1,84 @@
+"""Whatever rows raise, just those are left out, and no more calls are made than halving needs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.pipeline.worker_kit import QUICK, hop, map_step
+
+from millrace.pipeline.calling import Caller
+from millrace.pipeline.rows import Rows
+from millrace.pipeline.running import call_for
+
+
+class Nothing:
+    """Hooks that ask for nothing."""
+
+    def delay_s(self, number: int) -> float:
+        return 0.0 * number
+
+    def again(self, number: int) -> float:
+        return 0.0 * number
+
+    def sleep(self, seconds: float) -> None:
+        del seconds
+
+
+@given(
+    st.integers(1, 40),
+    st.sets(st.integers(0, 39)),
+    st.sampled_from(["row", "batch"]),
+    st.sampled_from(["expensive", "cheap"]),
+    st.integers(0, 2),
+)
+@settings(max_examples=200, deadline=None)
+def test_only_the_rows_that_raise_are_left_out(
+    count: int,
+    poison: set[int],
+    kind: Literal["row", "batch"],
+    cost: str,
+    retries: int,
+) -> None:
+    calls = 0
+
+    def one(row: dict[str, Any]) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if row["x"] in poison:
+            raise ValueError(row["x"])
+        return row
+
+    def many(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal calls
+        calls += 1
+        if poison & set(batch["x"].to_pylist()):
+            raise ValueError("one of them")
+        return batch
+
+    step = map_step(
+        "f",
+        many if kind == "batch" else one,
+        rows=kind,
+        expensive=cost == "expensive",
+        retries=retries,
+        on_error="skip",
+    )
+    batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
+    caller = Caller.of(hop(step), step, QUICK, "/nowhere")
+    found = call_for(caller, Rows(batch, np.arange(count)), 1, Nothing())
+    bad = sorted(value for value in poison if value < count)
+
+    assert found.done == count
+    assert [failure.place for failure in found.left_out] == bad
+    assert found.out.batch["x"].to_pylist() == [v for v in range(count) if v not in poison]
+    assert found.calls == calls
+    if kind == "batch":
+        assert calls <= 1 + (
+            retries + 2 * len(bad) * max(1, (count - 1).bit_length()) if bad else 0
+        )
+    else:
+        assert calls == count + retries * len(bad)
