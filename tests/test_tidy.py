@@ -69,6 +69,7 @@ PURE = {
     "pipeline/graph.py",
     "pipeline/given.py",
     "pipeline/changes.py",
+    "pipeline/descriptions.py",
     "pipeline/explain.py",
     "pipeline/choosing.py",
     "pipeline/rule.py",

@@ -12,76 +12,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
-
-import pyarrow as pa
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from millrace.errors import JobChanged
-from millrace.pipeline import given, model
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.descriptions import Described, Description, SetBack
 from millrace.pipeline.model import OnChange
 from millrace.text import counted
 
-RECORDED: Final = "described"
-"""Where the event of a start holds a job's description."""
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
 _FIXED: Final = ("columns", "reads", "kind", "large")
 """What cannot differ between rows that are done and rows to come."""
 _WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
 _SINCE: Final = {
     "left out": "what feeds it, while it was left out",
-    "kept again": "its rows are kept again, and those of before are out of date",
+    "kept again": "what it did before is out of date",
 }
 _SHOWN_MAX: Final = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """A source, step or sink, as far as it decides results."""
-
-    name: str
-    kind: str
-    inputs: tuple[str, ...]
-    """Names of what feeds it."""
-    told_by: Mapping[str, str]
-    """What tells it from others, each under a word for the user."""
-    kept: bool
-    """Whether its rows are kept, or it is a sink."""
-    reads: tuple[str, ...] = ()
-    """Where it is kept: the journals its hop reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """A job, as it is recorded; what feeds others comes first."""
-
-    job: str
-    parts: tuple[Described, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a document."""
-        return {"job": self.job, "parts": [asdict(part) for part in self.parts]}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Description:
-        """From a document."""
-        return cls(
-            document["job"],
-            tuple(
-                Described(
-                    name=part["name"],
-                    kind=part["kind"],
-                    inputs=tuple(part["inputs"]),
-                    told_by=dict(part["told_by"]),
-                    kept=part["kept"],
-                    reads=tuple(part["reads"]),
-                )
-                for part in document["parts"]
-            ),
-        )
+_NOTHING: Final = SetBack()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,39 +67,32 @@ class Changes:
         return bool(self.affected)
 
 
-def describe(job: str, nodes: Sequence[model.Anything], hops: Sequence[Hop]) -> Description:
-    """A job as it is recorded."""
-    by_name = {hop.name: hop for hop in hops}
-    return Description(job, tuple(_described(node, by_name.get(node.name)) for node in nodes))
-
-
-def descriptions(happened: Iterable[Event]) -> list[Description]:
-    """What a job was when its runs started, oldest first."""
-    return [
-        Description.from_json(event.detail[RECORDED])
-        for event in happened
-        if event.happened is Happened.STARTED and RECORDED in event.detail
-    ]
-
-
 def compare(
-    before: Sequence[Description], after: Description, *, same: Collection[str] = ()
+    before: Sequence[Description],
+    after: Description,
+    *,
+    same: Collection[str] = (),
+    since: SetBack = _NOTHING,
 ) -> Changes:
-    """What differs from the runs before, which are given oldest first.
+    """What differs from the runs before.
 
-    `same` names sources of which the rows were found to be what they were, however they are told.
+    Args:
+        before: the job in these runs, oldest first.
+        after: the job as it is now.
+        same: sources whose rows were found to be what they were, however they are told.
+        since: what resets did meanwhile.
     """
     if not before:
         return Changes(job=after.job)
     last = {part.name: part for part in before[-1].parts}
     new = {part.name: part for part in after.parts}
-    ran, lines = _that_ran(before)
+    ran, lines = _that_ran(before, since.fresh)
     now = _lineages(after, {name: lines[name] for name in same if name in lines})
     met = {name: ran.get(name) or last.get(name) for name in new if name not in same}
     found = [_change(old, new[name]) for name, old in met.items() if old is not None]
     other = {name for name, line in lines.items() if now.get(name, line) != line}
     # What was fused meanwhile and is kept again has rows of long ago.
-    again = {name for name in ran if name in last and not last[name].kept}
+    again = {name for name in ran if name in since.stale or (name in last and not last[name].kept)}
     affected = _affected(after, ran, other | again)
     changed = _that_matter(after, [change for change in found if change is not None], affected)
     return Changes(
@@ -160,7 +102,7 @@ def compare(
         removed=tuple(name for name in last if name not in new),
         affected=affected,
         stuck=tuple(n for n in affected if n in again or _is_stuck(ran[n], new[n])),
-        unsure=tuple(n for n in affected if n not in last or not last[n].kept),
+        unsure=tuple(n for n in affected if n in again or n not in last),
     )
 
 
@@ -215,14 +157,17 @@ def told(
     return "\n".join(lines)
 
 
-def _that_ran(before: Sequence[Description]) -> tuple[dict[str, Described], dict[str, str]]:
+def _that_ran(
+    before: Sequence[Description], fresh: Collection[str]
+) -> tuple[dict[str, Described], dict[str, str]]:
     """What was kept in some run: as it was when it last did, and what told it and all before it."""
     ran: dict[str, Described] = {}
     lines: dict[str, str] = {}
     for description in before:
         found = _lineages(description, {})
-        ran |= {part.name: part for part in description.parts if part.kept}
-        lines |= {part.name: found[part.name] for part in description.parts if part.kept}
+        kept = [part for part in description.parts if part.kept and part.name not in fresh]
+        ran |= {part.name: part for part in kept}
+        lines |= {part.name: found[part.name] for part in kept}
     return ran, lines
 
 
@@ -236,67 +181,6 @@ def _lineages(description: Description, known: Mapping[str, str]) -> dict[str, s
         digest = hashlib.blake2b(line.encode(), digest_size=16).hexdigest()
         found[part.name] = known.get(part.name, digest)
     return found
-
-
-def _described(node: model.Anything, hop: Hop | None) -> Described:
-    told_by = {"columns": _columns(node.schema), **_told_by(node)}
-    source = isinstance(node, model.Source | model.JournalSource)
-    names = [given.name for given in node.inputs]
-    return Described(
-        name=node.name,
-        kind=_kind(node),
-        inputs=tuple(sorted(names) if isinstance(node, model.Union) else names),
-        told_by=told_by,
-        kept=source or hop is not None,
-        reads=() if hop is None else tuple(sorted(hop.inputs)),
-    )
-
-
-def _kind(node: model.Anything) -> str:
-    match node:
-        case model.Source():
-            return given.kind_of(node.given)
-        case model.JournalSource():
-            return "journals"
-        case model.ParquetSink():
-            return "sink_parquet"
-        case model.JournalSink():
-            return "sink_journal"
-        case model.FunctionSink():
-            return "sink"
-        case model.KeyBy():
-            return "key_by"
-        case _:
-            return type(node).__name__.lower()
-
-
-def _told_by(node: model.Anything) -> dict[str, str]:
-    match node:
-        case model.Source():
-            return given.told_by(node.given) | {"version": node.version or ""}
-        case model.JournalSource():
-            return {"journals": ", ".join(node.journals)}
-        case model.Map():
-            large = {"large": ", ".join(node.options.large)} if node.options.large else {}
-            return {"function": node.calling.identity, "called for": node.calling.rows, **large}
-        case model.FunctionSink():
-            return {"function": node.calling.identity, "called for": node.calling.rows}
-        case model.Filter():
-            return {"condition": node.condition}
-        case model.Select():
-            return {"expressions": ", ".join(node.columns)}
-        case model.KeyBy():
-            return {"keys": ", ".join(node.keys)}
-        case model.ParquetSink():
-            return {"path": node.path}
-        case model.JournalSink():
-            return {"journal": node.journal}
-        case model.Union():
-            return {}
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
 
 
 def _change(old: Described, new: Described) -> Change | None:
@@ -338,10 +222,7 @@ def _that_matter(
     after: Description, changes: Sequence[Change], affected: Sequence[str]
 ) -> tuple[Change, ...]:
     """The changes of what is affected, and of what lies before it."""
-    wanted = set(affected)
-    for part in reversed(after.parts):
-        if part.name in wanted:
-            wanted |= set(part.inputs)
+    wanted = {*affected, *(other for name in affected for other in after.before(name))}
     return tuple(change for change in changes if change.name in wanted)
 
 

@@ -15,7 +15,7 @@ from millrace.errors import UserError
 from millrace.journal.names import check_name, under
 from millrace.keys import check_partitions
 from millrace.pipeline import model
-from millrace.pipeline.changes import Description, describe
+from millrace.pipeline.descriptions import Description, describe
 from millrace.pipeline.files import Files
 from millrace.pipeline.functions import recognised
 from millrace.pipeline.graph import hops_of

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.journal.contract import Broker
-from millrace.pipeline.changes import compare, descriptions
+from millrace.pipeline.changes import compare
+from millrace.pipeline.descriptions import descriptions, set_back
 from millrace.pipeline.explain import Done, explain
 from millrace.pipeline.history import History
 from millrace.pipeline.hops import runs_journal
@@ -69,7 +70,8 @@ class JobPlace:
         done = changes = None
         if broker.list(runs_journal(job.name)):
             history = History.open(broker, job.name)
-            changes = compare(descriptions(history.events), job.description())
+            since = set_back(history.events)
+            changes = compare(descriptions(history.events), job.description(), since=since)
             done = {
                 step.name: Done(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
                 for step in job_status(broker, job.name).steps

@@ -14,8 +14,8 @@ from millrace.errors import JobChanged
 from millrace.faults import fault
 from millrace.journal.values import Lease
 from millrace.pipeline import changes
-from millrace.pipeline.changes import Description
 from millrace.pipeline.counting import Counted, Counting, journals_of
+from millrace.pipeline.descriptions import Description, descriptions, set_back
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.history import History
 from millrace.pipeline.hops import Hop
@@ -52,7 +52,7 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) ->
     described = job.description()
     outline = outline_of(job.name, hops, [source.name for source in sources])
     again = _settle(history, readers, described, outline, lease, on_change)
-    begin_again(broker, hops, {part.name for n in again for part in outline.downstream(n)})
+    begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:
         for hop in hops:
             check_sink(hop, broker)  # What it needs went with what was set back.
@@ -91,7 +91,8 @@ def _settle(
     found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
     other_rows = [change for change in found.values() if change is not None]
     same = [name for name, change in found.items() if change is None]
-    differs = changes.compare(changes.descriptions(history.events), described, same=same)
+    before, since = descriptions(history.events), set_back(history.events)
+    differs = changes.compare(before, described, same=same, since=since)
     again = [*changes.decide(differs, on_change, rows=rows, calls=calls)]
     if other_rows and on_change == "fail":
         raise JobChanged(refusal(history.job, other_rows))

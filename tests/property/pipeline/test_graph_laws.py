@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.unit.pipeline.written_kit import VIDEOS, a_job, a_source, same
 
 from millrace.errors import UserError
-from millrace.pipeline.changes import Description, compare
+from millrace.pipeline.changes import compare
+from millrace.pipeline.descriptions import Description
 from millrace.pipeline.graph import SINKS, SOURCES, hops_of, readers_of
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.job import Job

@@ -16,7 +16,8 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.dataset import Dataset
 from millrace.errors import JobChanged, UserError
-from millrace.pipeline.changes import Changes, Description, compare, decide, descriptions
+from millrace.pipeline.changes import Changes, compare, decide
+from millrace.pipeline.descriptions import Description, descriptions
 from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.files import files
 from millrace.plan.nodes import Scan

@@ -171,16 +171,37 @@ def test_a_new_sink_begins_with_the_first_row_and_no_other_is_concerned(world: W
     assert world.run(branches("a", "b", expensive=True)) == {"a": 1}
 
 
-def test_a_sink_that_was_left_out_while_its_input_changed_is_asked_about(world: World) -> None:
+def test_a_sink_that_is_left_out_goes_back_with_what_it_reads(world: World) -> None:
     world.run(branches("a", "b", expensive=True))
     only_a = branches("a", function=other, expensive=True)
     assert world.run(only_a, "restart") == {"a": 5}
 
+    assert world.run(branches("a", "b", function=other, expensive=True)) == {"b": 5}
+
+
+def test_a_sink_that_was_left_out_before_its_input_changed_is_asked_about(world: World) -> None:
+    world.run(branches("a", "b", expensive=True))
+    world.run(branches("a", expensive=True))
+    only_a = branches("a", function=other, expensive=True)
+    assert world.run(only_a, "restart") == {"a": 5}
+
+    both = branches("a", "b", function=other, expensive=True)
+    for choice in ("fail", "continue"):
+        with pytest.raises(JobChanged, match="step 'b' changed: what it did before is out of date"):
+            world.run(both, choice)
+    assert world.run(both, "restart") == {"b": 5}
+    assert world.run(both) == {}
+
+
+def test_a_sink_that_was_left_out_while_its_input_went_on_otherwise_may_go_on(world: World) -> None:
+    world.run(branches("a", "b", expensive=True))
+    world.add(2)
+    assert world.run(branches("a", function=other, expensive=True), "continue") == {"a": 2}
+
     both = branches("a", "b", function=other, expensive=True)
     with pytest.raises(JobChanged, match="step 'b' changed: what feeds it, while it was left out"):
         world.run(both)
-    assert world.run(both, "restart") == {"b": 5}
-    assert world.run(both) == {}
+    assert world.run(both, "continue") == {"b": 2}
 
 
 def test_a_step_that_begins_to_be_kept_does_not_send_rows_twice(world: World) -> None:
@@ -225,3 +246,20 @@ def test_a_step_that_did_nothing_yet_may_change_at_will() -> None:
         made.sink_parquet("/nowhere/a", name="a")
 
     assert empty.run(fewer) == {}
+
+
+def test_a_restart_that_was_killed_half_way_goes_on_without_asking_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    world.run(branches("a"))
+    world.run(branches("a", "b"), "restart")
+    world.run(branches("a"), "restart")
+    with monkeypatch.context() as patch:
+        patch.setattr("millrace.spark.job_start.begin_again", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.run(branches("a", "b"), "restart")
+
+    assert world.run(branches("a", "b")) == {"a": 5, "b": 5}
