@@ -56,8 +56,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         path: a folder on a local disk, or on one that all hosts share.
         spark: the session that runs tasks, classic or Connect. Without one, a local session is
             started when it is first needed.
-        broker: what serves journals: "embedded" (in this folder), "memory" (kept nowhere) or
-            "kafka://host:port". Nothing of it is opened before `Workspace.journals` is used.
+        broker: what serves journals: "embedded" (in this folder), "embedded:///folder" (on a
+            local disk elsewhere), "memory" (kept nowhere) or "kafka://host:port". Nothing of it is
+            opened before `Workspace.journals` is used.
         config: limits to use instead of the defaults.
 
     Example:

@@ -141,13 +141,13 @@ def delete(workspace: str, name: str, *, yes: bool) -> None:
 def _journals(workspace: str) -> Iterator[Broker]:
     """The journals as whoever owns them serves them; a folder that has none is told apart."""
     store = endpoint.store_of(workspace)
-    said = endpoint.read(store)
-    if said is None and not store.exists(kinds.FOLDER):
+    said, home = endpoint.read(store), kinds.recorded(store)
+    if said is None and home is None:
         raise UserError(
             f"workspace {workspace} has no journals\n  to fix: give the folder that "
             "`millrace.open(...)` was given, once its journals were used"
         )
-    with open_workspace(workspace, broker=said.broker if said else kinds.EMBEDDED) as ws:
+    with open_workspace(workspace, broker=said.broker if said else home or kinds.EMBEDDED) as ws:
         yield ws.journals
 
 

@@ -32,7 +32,8 @@ _TICK_S = 0.2
     "--broker",
     default=kinds.EMBEDDED,
     show_default=True,
-    help="What serves the journals: embedded, memory, or kafka://host:port.",
+    help="What serves the journals: embedded, embedded:///folder for a local disk elsewhere, "
+    "memory, or kafka://host:port.",
 )
 def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     """Serve the journals of WORKSPACE to everyone who opens it, until ended.
@@ -45,7 +46,8 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         host$    millrace serve /data/mill --host 10.0.0.5
         driver$  python job.py      # millrace.open("/data/mill"): joins
 
-    The journals must lie on a local disk of this host. Others find the owner by the file
+    The journals must lie on a local disk of this host; for a workspace on a network disk give a
+    folder with --broker. Others find the owner by the file
     owner.json in the workspace, and show the workspace's token: its file `token`, which only its
     user can read, or MILLRACE_TOKEN. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY make it answer over
     TLS.

@@ -318,8 +318,34 @@ def test_a_memory_broker_is_served_the_same_way_and_keeps_nothing(tmp_path: Path
     ws.close()
 
 
+def test_journals_can_lie_elsewhere_than_the_workspace(tmp_path: Path) -> None:
+    mill, elsewhere = tmp_path / "mill", tmp_path / "local"
+    ws = opened(mill, f"embedded://{elsewhere}")
+    ws.journals.create("a", SCHEMA)
+    other = opened(mill)
+    other.journals.append("a", column(1))
+    other.journals.adopt({"a": [other.journals.store_file(SCHEMA, [column(2)])]})
+
+    assert (elsewhere / "ledger.sqlite").exists()
+    assert not (mill / "journals").exists()
+    with pytest.raises(UserError, match="served by embedded:///.*/local, not by"):
+        opened(mill, f"embedded://{tmp_path}/another").journals.list()
+    other.close()
+    ws.close()
+    ws = opened(mill, f"embedded://{elsewhere}")
+    assert all_values(ws.journals, "a") == [1, 2]
+    ws.close()
+    with pytest.raises(UserError, match="lie in embedded:///.*/local, not in embedded\n"):
+        opened(mill).journals.list()
+    elsewhere.rename(tmp_path / "unmounted")
+    with pytest.raises(UserError, match="/local, and they are not there"):
+        opened(mill, f"embedded://{elsewhere}").journals.list()
+    assert not (mill / "journals").exists()
+    assert not elsewhere.exists()
+
+
 def test_an_unknown_broker_is_refused_when_opening(tmp_path: Path) -> None:
-    for broker in ("redis://x", "kafka://", "Embedded", ""):
+    for broker in ("redis://x", "kafka://", "Embedded", "", "embedded://here"):
         with pytest.raises(UserError, match="unknown broker"):
             opened(tmp_path, broker)
 

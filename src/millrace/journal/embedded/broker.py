@@ -131,12 +131,6 @@ class EmbeddedBroker(BookBroker):
             os.close(self._lock)
             self._lock = -1
 
-    def let_go(self) -> None:
-        """In a forked process: hold the lock no longer than the one that opened the folder."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
     # Storing.
     def _save(self, draft: Book) -> None:
         storing = Storing()

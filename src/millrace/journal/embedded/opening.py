@@ -56,7 +56,31 @@ def lock(path: str) -> int:
     except BaseException:
         os.close(handle)
         raise
+    _locks[handle] = _identity(handle)
     return handle
+
+
+_locks: dict[int, tuple[int, int] | None] = {}
+"""Handles of locks, and which files they were for: by now a number may be another file's."""
+
+
+def _identity(handle: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(handle)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _let_go() -> None:
+    """In a forked process: hold locks no longer than the process that took them."""
+    for handle, file in _locks.items():
+        if file is not None and _identity(handle) == file:
+            os.close(handle)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def refuse_lost_ledger(root: str, path: str) -> None:

@@ -102,7 +102,7 @@ class Election:
             time.sleep(_POLL_S)
 
     def _check_kind(self, said: OwnerEndpoint | None) -> None:
-        if said is not None and said.broker != self._place.kind:
+        if said is not None and not self._place.takes(said.broker):
             raise UserError(
                 f"the journals of {self._place.path} are served by {said.broker}, not by "
                 f"{self._place.kind}\n  found: {said}\n"

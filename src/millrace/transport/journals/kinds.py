@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 from collections.abc import Callable
 from typing import Final
@@ -10,35 +11,52 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
+from millrace.shuffle.store import LocalStore
 from millrace.transport.journals.owner import Place
 from millrace.transport.launch import own_host
 from millrace.transport.tls import own_certificate
 
 EMBEDDED: Final = "embedded"
+ELSEWHERE: Final = "embedded://"
 MEMORY: Final = "memory"
 KAFKA: Final = "kafka://"
 FOLDER: Final = "journals"
+HOME_FILE: Final = "journals.json"
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
 
 def check_kind(kind: str) -> str:
     """Refuse what names no broker."""
-    if kind in (EMBEDDED, MEMORY) or (kind.startswith(KAFKA) and len(kind) > len(KAFKA)):
+    if kind in (EMBEDDED, MEMORY) or kind.startswith(f"{ELSEWHERE}/"):
+        return kind
+    if kind.startswith(KAFKA) and len(kind) > len(KAFKA):
         return kind
     raise UserError(
         f"unknown broker {kind!r}\n"
-        f"  to fix: give {EMBEDDED!r} (in the workspace's folder), {MEMORY!r} (kept nowhere) or "
-        f"'{KAFKA}host:port'"
+        f"  to fix: give {EMBEDDED!r} (in the workspace's folder), '{ELSEWHERE}/folder' (on a "
+        f"local disk of this host), {MEMORY!r} (kept nowhere) or '{KAFKA}host:port'"
     )
+
+
+def is_embedded(kind: str) -> bool:
+    """Whether a broker keeps its rows in a folder, wherever that is."""
+    return kind == EMBEDDED or kind.startswith(ELSEWHERE)
+
+
+def is_same(wanted: str, found: str) -> bool:
+    """Whether who wants one broker is served by another: a joiner need not know the folder."""
+    return wanted == found or (wanted == EMBEDDED and is_embedded(found))
 
 
 def opener(kind: str, path: str, config: Config) -> Callable[[], Broker]:
     """How to open the broker of a workspace."""
     folder = os.path.join(path, FOLDER)
-    if check_kind(kind) == EMBEDDED:
-        return lambda: EmbeddedBroker.open(folder, config)
+    if check_kind(kind).startswith(ELSEWHERE):
+        folder = kind.removeprefix(ELSEWHERE)
+    if is_embedded(kind):
+        return lambda: _open_embedded(LocalStore(path), kind, folder, config)
     if kind == MEMORY:
         return lambda: MemoryBroker(config)
 
@@ -54,6 +72,36 @@ def opener(kind: str, path: str, config: Config) -> Callable[[], Broker]:
         return broker
 
     return open_kafka
+
+
+def recorded(store: LocalStore) -> str | None:
+    """What kept the journals of a workspace when they were last opened, if that is known."""
+    try:
+        return check_kind(str(json.loads(store.read(HOME_FILE) or b"")["broker"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) -> Broker:
+    """Open the one folder in which the journals of a workspace lie; a second is never begun."""
+    home = recorded(store)
+    gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
+    if home is not None and (home != kind or gone):
+        found = f"the journals of {store.root} lie in {home}"
+        raise UserError(
+            f"{found}, not in {kind}\n  to fix: open it with broker={home!r}"
+            if home != kind
+            else f"{found}, and they are not there\n"
+            "  to fix: open it on the host whose disk that is, or bring them back"
+        )
+    broker = EmbeddedBroker.open(folder, config)
+    try:
+        if home is None:
+            store.create(HOME_FILE, json.dumps({"version": 1, "broker": kind}).encode())
+    except BaseException:
+        broker.close()
+        raise
+    return broker
 
 
 def place_of(
@@ -80,6 +128,7 @@ def place_of(
         kind=check_kind(kind),
         open_broker=opener(kind, path, config),
         config=config,
+        takes=lambda found: is_same(kind, found),
         host=told or own_host(os.environ, loopback=loopback and host is None),
         listen=host,
         port=port,

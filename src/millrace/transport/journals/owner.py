@@ -51,6 +51,8 @@ class Place:
     """What serves the journals, as it is told to others."""
     open_broker: Callable[[], Broker]
     config: Config
+    takes: Callable[[str], bool] = lambda _kind: True
+    """Whether what another owner serves will do."""
     host: str = LOOPBACK
     """The address that others are told, and that is listened on unless `listen` says otherwise."""
     listen: str | None = None
@@ -143,13 +145,6 @@ class Owner:
         """The broker writes no more: let go, so that the journals can be opened again."""
         self._stop.set()
 
-    def forget(self) -> None:
-        """In a forked process: hold the locks no longer than the owner itself does."""
-        os.close(self._lock)
-        let_go = getattr(self.broker, "let_go", None)
-        if let_go is not None:
-            let_go()
-
     def _keep(self) -> None:
         """Tidy in idle moments, and end when the broker has stopped."""
         idle_s = self.place.config.owner_idle_ms / 1000
@@ -241,13 +236,7 @@ def _close_all() -> None:
         owner.close()
 
 
-def _forget_all() -> None:
-    for owner in list(_owners):
-        owner.forget()
-    _owners.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_owners.clear)
 
 
 def _listen(
