@@ -15,6 +15,7 @@ from tests.unit.pipeline.worker_kills_kit import (
     in_child,
     prepare,
     run_job,
+    run_until_told,
 )
 from tests.unit.pipeline.worker_kit import dead, happened, output, totals
 
@@ -132,6 +133,19 @@ def test_calls_in_doubt_can_wait_for_the_user(tmp_path: Path, point: str | None)
     assert output(broker, "pay") == expected()
     assert len(called_again(tmp_path)) <= totals(broker, "pay").in_doubt == BATCH_ROWS
     broker.close()
+
+
+def test_a_worker_that_is_told_to_end_in_a_call_leaves_nothing_in_doubt(tmp_path: Path) -> None:
+    prepare(str(tmp_path))
+    assert in_child(run_until_told, str(tmp_path)) == 0
+    broker = EmbeddedBroker.open(str(tmp_path / "mill"))
+    assert output(broker, "pay")[-1] == -ARMING
+    assert broker.leases("jobs/j/pay") == ()
+    broker.close()
+
+    assert in_child(run_job, str(tmp_path), None, None, {}) == 0
+    assert judge(tmp_path) == 0
+    assert called_again(tmp_path) == []
 
 
 def test_every_point_of_workers_is_covered() -> None:

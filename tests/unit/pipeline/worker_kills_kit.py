@@ -61,7 +61,9 @@ def pay(folder: str, row: dict[str, Any]) -> dict[str, Any]:
     value, log = row["x"], Path(folder) / "calls.log"
     is_first = f"{value}" not in lines(log)
     write_line(log, f"{value}")
-    if value == ARMING and os.environ.get("ARMED_LATER"):
+    if value == ARMING and os.environ.get("ARMED_LATER") == "SIGTERM":
+        os.kill(os.getpid(), signal.SIGTERM)
+    elif value == ARMING and os.environ.get("ARMED_LATER"):
         os.environ[VARIABLE] = os.environ["ARMED_LATER"]
     if value in RAISERS and is_first:
         raise ConnectionError("try again")
@@ -114,6 +116,16 @@ def run_job(folder: str, now: str | None, later: str | None, options: dict[str, 
     if later is not None:
         os.environ["ARMED_LATER"] = later
     bench.run()
+    broker.close()
+
+
+def run_until_told(folder: str) -> None:
+    """Run a worker as a Spark task does that is asked to end while it is in a call."""
+    broker = EmbeddedBroker.open(f"{folder}/mill")
+    worker = Bench(Path(folder), job_hops(folder), CONFIG, broker).start().worker()
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    os.environ["ARMED_LATER"] = "SIGTERM"
+    assert worker.run().ended == "stopped"
     broker.close()
 
 
