@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,10 +37,12 @@ def explain(
         lines.append(_source(job, source))
         lines.append(f"  columns {', '.join(source.schema.names)}")
         lines += _so_far(source.name, done, affected)
+    units = _units(job, sources, hops)
     for hop in hops:
         lines.append(f"hop {hop.name} -> {_target(hop)}")
         steps: list[model.Anything] = [*hop.steps, *((hop.sink,) if hop.sink else ())]
-        lines += [f"  {_step(step)}{_how(step, hop)}" for step in reversed(steps)]
+        most = sum(units.get(name, sys.maxsize) for name in hop.inputs)
+        lines += [f"  {_step(step)}{_how(step, hop, most)}" for step in reversed(steps)]
         lines += [f"    read {name}" for name in _read(job, hop, sources)]
         lines += _so_far(hop.name, done, affected)
     if changes is not None:
@@ -94,8 +97,17 @@ def _own(kind: str, step: model.Anything) -> str:
     return kind if step.name == kind else f"{kind} {step.name}"
 
 
-def _how(step: model.Anything, hop: Hop) -> str:
-    """How a step is run, as far as the user said."""
+def _units(
+    job: str, sources: Sequence[model.Source | model.JournalSource], hops: Sequence[Hop]
+) -> dict[str, int]:
+    """How many journals lie under each prefix of the job's own."""
+    taken = {s.name: s.partitions for s in sources if isinstance(s, model.Source)}
+    made = taken | {hop.name: hop.partitions for hop in hops}
+    return {output_prefix(job, name): count for name, count in made.items()}
+
+
+def _how(step: model.Anything, hop: Hop, most: int) -> str:
+    """How a step is run, as far as the user said; at most so many workers find something to do."""
     if step.name != hop.name:
         return " (fused)"
     if not isinstance(step, model.Map | model.FunctionSink):
@@ -103,6 +115,8 @@ def _how(step: model.Anything, hop: Hop) -> str:
     options = step.options
     said = ["calls recorded"] if hop.expensive is not None else []
     said += [f"at most {counted(options.workers, 'worker')}"] if options.workers else []
+    if options.workers and options.workers > most:
+        said.append(f"{most} at once, since its input has {counted(most, 'partition')}")
     said += [f"{amount:g} {name}" for name, amount in options.resources.items()]
     said += [f"at most {options.rate:g} calls/s"] if options.rate else []
     said += [f"at most {counted(options.max_calls, 'call')}"] if options.max_calls else []

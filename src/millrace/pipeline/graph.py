@@ -82,6 +82,17 @@ def downstream(nodes: Sequence[Node], names: set[str]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes if node.name in reached)
 
 
+def most_workers(nodes: Sequence[Node], name: str) -> int:
+    """How many workers a step that reads a node, before the next `key_by`, wants at most."""
+    reached, most = {name}, 0
+    for node in nodes:
+        if any(given.name in reached for given in node.inputs) and not isinstance(node, KeyBy):
+            reached.add(node.name)
+            if isinstance(node, Map | FunctionSink):
+                most = max(most, node.options.workers or 0)
+    return most
+
+
 def check_graph(job: str, nodes: Sequence[Anything]) -> None:
     """Refuse a job that has nothing to do, or a step that does something for nobody."""
     if not any(isinstance(node, SOURCES) for node in nodes):
@@ -132,6 +143,7 @@ class _Cut:
     """Which nodes are kept, and what is fused in front of each."""
 
     def __init__(self, nodes: Sequence[Anything]) -> None:
+        self._nodes: dict[str, Node] = {node.name: node for node in nodes}
         self._readers = readers_of(nodes)
         self.kept: set[str] = {node.name for node in nodes if _keeps(node)}
         for node in nodes:
@@ -150,14 +162,14 @@ class _Cut:
 
     def line(self, node: Node) -> tuple[Node, ...]:
         """The steps of a kept node's hop, in order: one line, as only unions read several."""
-        before = [given for given in node.inputs if given.name not in self.kept]
-        return (*(step for given in before for step in self.line(given)), node)
+        before = [given.name for given in node.inputs if given.name not in self.kept]
+        return (*(step for name in before for step in self.line(self._nodes[name])), node)
 
     def _leaves(self, node: Node) -> Iterator[Node]:
         """The kept nodes that a node reads, through those that are not kept."""
         for given in node.inputs:
             if given.name in self.kept:
-                yield given
+                yield self._nodes[given.name]
             else:
                 yield from self._leaves(given)
 

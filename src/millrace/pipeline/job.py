@@ -18,7 +18,7 @@ from millrace.pipeline import model
 from millrace.pipeline.descriptions import Description, describe
 from millrace.pipeline.files import Files
 from millrace.pipeline.functions import recognised
-from millrace.pipeline.graph import hops_of
+from millrace.pipeline.graph import hops_of, most_workers
 from millrace.pipeline.hops import ROOT, Hop
 from millrace.pipeline.model import OnChange
 from millrace.pipeline.returns import checked
@@ -75,11 +75,12 @@ class Job:
         self._place = place
         self._nodes: list[model.Anything] = []
         self._targets: set[str] = set()
+        self._spread: set[str] = set()
 
     @property
     def nodes(self) -> tuple[model.Anything, ...]:
         """Sources, steps and sinks, in the order they were written down."""
-        return tuple(self._nodes)
+        return tuple(self._spread_out(node) for node in self._nodes)
 
     @property
     def partitions(self) -> int:
@@ -89,11 +90,11 @@ class Job:
     @property
     def hops(self) -> tuple[Hop, ...]:
         """The pieces of work it consists of."""
-        return hops_of(self.name, self._nodes, partitions=self.partitions)
+        return hops_of(self.name, self.nodes, partitions=self.partitions)
 
     def description(self) -> Description:
         """The job as it is recorded when a run starts: what decides its results."""
-        return describe(self.name, self._nodes, self.hops)
+        return describe(self.name, self.nodes, self.hops)
 
     def source(
         self,
@@ -113,7 +114,8 @@ class Job:
                 once, all or nothing; later runs read what was taken in.
             journal: instead, a journal, which may go on growing.
             journals: instead, all journals below a prefix, also those that are yet to come.
-            partitions: over how many journals what is taken in is spread.
+            partitions: over how many journals what is taken in is spread: so many workers can
+                read it at once. By default as many as the steps that read it have workers.
             version: names the rows, as "videos 2024-05-01". A run with another one notices that.
         """
         call = f"source({name!r})"
@@ -138,6 +140,8 @@ class Job:
             version=version,
         )
         self.add(node)
+        if partitions is None:
+            self._spread.add(name)
         return Step(self, node)
 
     def run(self, until: Until = "caught_up", on_change: OnChange = "fail") -> JobReport:
@@ -216,6 +220,12 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}: {', '.join(node.name for node in self._nodes)})"
+
+    def _spread_out(self, node: model.Anything) -> model.Anything:
+        """A source with as many partitions as workers want to read it, unless it has its own."""
+        if not isinstance(node, model.Source) or node.name not in self._spread:
+            return node
+        return replace(node, partitions=max(node.partitions, most_workers(self._nodes, node.name)))
 
     def _recognise(self) -> None:
         """Look at functions as they are now; refuse those that could be changed unnoticed."""

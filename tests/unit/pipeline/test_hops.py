@@ -13,7 +13,7 @@ from millrace.errors import UserError
 from millrace.pipeline.graph import downstream, hops_of
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.job import Job
-from millrace.pipeline.model import ParquetSink
+from millrace.pipeline.model import ParquetSink, Source
 
 
 def hops(job: Job) -> list[str]:
@@ -209,12 +209,32 @@ def test_a_kept_step_needs_no_sink() -> None:
 
 def test_partitions_are_as_many_as_the_input_has_or_workers_need() -> None:
     job = a_job(config=Config(job_partitions=3))
-    first = a_source(job).map("a", same, schema=VIDEOS, durable=True)
+    first = a_source(job, partitions=3).map("a", same, schema=VIDEOS, durable=True)
     second = first.map("b", same, schema=VIDEOS, expensive=True, workers=8)
     third = second.map("c", same, schema=VIDEOS, expensive=True, workers=2)
     third.map("d", same, schema=VIDEOS, expensive=True, workers=9, partitions=5)
 
     assert [hop.partitions for hop in job.hops] == [3, 8, 8, 5]
+
+
+def test_a_source_is_spread_over_as_many_partitions_as_workers_want_to_read_it() -> None:
+    job = a_job()
+    spread, keyed, own = (
+        a_source(job, "spread"),
+        a_source(job, "keyed"),
+        a_source(job, "own", partitions=2),
+    )
+    spread.filter("id > 1").map("a", same, schema=VIDEOS, expensive=True, workers=6)
+    keyed.key_by("id").map("b", same, schema=VIDEOS, expensive=True, workers=9)
+    own.sink("c", same, workers=3)
+
+    parts = {n.name: n.partitions for n in job.nodes if isinstance(n, Source)}
+    assert parts == {"spread": 6, "keyed": 4, "own": 2}
+    assert {hop.name: hop.partitions for hop in job.hops} == {"a": 6, "key_by": 4, "b": 9, "c": 0}
+    told = job.explain()
+    assert "(calls recorded, at most 6 workers)" in told
+    assert "(calls recorded, at most 9 workers, 4 at once, since its input has 4 part" in told
+    assert "(calls recorded, at most 3 workers, 2 at once, since its input has 2 part" in told
 
 
 def test_journals_of_the_user_are_read_where_they_lie() -> None:
