@@ -219,6 +219,9 @@ class Config:
     """How long an ending run waits for its workers before it has Spark end them."""
     job_nobody_ms_max: int = 600_000
     """How long rows may wait with nobody at work before a run gives up: no slot, no resources."""
+    job_yield_ms: int = 1_000
+    """How long a worker with nothing to do keeps its slot where workers of other kinds want one,
+    and how long it stays away then."""
     job_waves_max: int = 8
     """Workers of one kind are started by at most this many Spark jobs at a time."""
     job_failures_max: int = 4

@@ -8,6 +8,7 @@ event of the job, not an error here: Spark would run the task again, and with it
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -52,6 +53,8 @@ class Settings:
     """Journals that are read no further than to these offsets."""
     only: frozenset[str] | None = None
     """The hops it may work on; all by default."""
+    idle_ms_max: int | None = None
+    """How long it waits for something to do before it leaves its place to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Outcome:
     """What a worker did; plain values, to be written as JSON."""
 
     ended: str
-    """Why: "time", "run over", "stopped", "failed" or "stuck"."""
+    """Why: "time", "run over", "stopped", "idle", "failed" or "stuck"."""
     turns: dict[str, int] = field(default_factory=dict)
     """How often each hop was worked on."""
     rows_in: dict[str, int] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class Worker:
         self._seconds: dict[str, float] = {}
         self._waited = 0.0
         self._idle = 0
+        self._idle_s_max = (settings.idle_ms_max or math.inf) / 1000
         self._until = 0.0
         config = self._config
         self._limits = Limits(
@@ -145,6 +149,7 @@ class Worker:
         )
 
     def _work(self, keeper: Keeper) -> str:
+        worked = time.monotonic()
         while time.monotonic() < self._until:
             if self._stopping.is_set():
                 return "stopped"
@@ -155,11 +160,13 @@ class Worker:
                 return "run over"
             match ended:
                 case None:
+                    if time.monotonic() - worked > self._idle_s_max:
+                        return "idle"
                     self._wait()
                 case Ended.FAILED | Ended.STUCK:
                     return ended.value
                 case _:
-                    self._idle = 0
+                    self._idle, worked = 0, time.monotonic()
         return "time"
 
     def _wait(self) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.errors import Retriable
 from millrace.faults import fault
 from millrace.pipeline.hops import Hop
 from millrace.pipeline.worker import Outcome, Settings, Worker
@@ -55,7 +56,14 @@ def worker_task(work: Work) -> Callable[[Batches], Batches]:
         check_versions(work.versions)
         for batch in numbers:
             for _ in range(batch.num_rows):
-                told = json.dumps(_run(work).as_dict())
+                outcome = _run(work)
+                if outcome.ended == "stuck":
+                    # What it did is published. Only an error makes Spark end this process.
+                    raise Retriable(
+                        "calls of a step never returned, and this worker process is full of them\n"
+                        "  to fix: give the function a time limit of its own"
+                    )
+                told = json.dumps(outcome.as_dict())
                 yield pa.RecordBatch.from_pylist([{"outcome": told}], schema=_RESULT)
 
     return run
@@ -82,6 +90,8 @@ def _run(work: Work) -> Outcome:
             scratch=scratch,
             until_end=work.until_end,
             only=None if work.only is None else frozenset(work.only),
+            # Where there are several kinds of workers, they may want the same slots.
+            idle_ms_max=None if work.only is None else work.config.job_yield_ms,
         )
         return Worker(broker, work.hops, settings).run()
     finally:

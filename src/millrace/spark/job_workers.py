@@ -131,8 +131,11 @@ class Crew:
                 self._failed(error, failures)
             else:
                 failures = 0
+                found = [json.loads(text) for text in table["outcome"].to_pylist()]
                 with self._lock:
-                    self.outcomes += [json.loads(text) for text in table["outcome"].to_pylist()]
+                    self.outcomes += found
+                if all(outcome["ended"] == "idle" for outcome in found):
+                    self._ending.wait(self._config.job_yield_ms / 1000)
 
     def _failed(self, error: Exception, failures: int) -> None:
         """Try again, unless it is no use."""
