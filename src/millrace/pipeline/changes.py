@@ -153,7 +153,9 @@ def told(
         names = ", ".join(stuck)
         lines.append(f"    on_change='continue' cannot be: {names} cannot add to what is done")
     else:
-        lines.append("    job.run(on_change='continue') to keep what is done and go on as written")
+        new = any(change.is_source for change in changes.changed)
+        on = "take in what is new" if new else "go on as written"
+        lines.append(f"    job.run(on_change='continue') to keep what is done and {on}")
     return "\n".join(lines)
 
 
@@ -258,7 +260,9 @@ def _worded(word: str, was: str, now: str) -> str:
         return _SINCE[word]
     if word == "function":
         return "its function"
-    if max(len(was), len(now)) > _SHOWN_MAX or word in ("query", "files"):
+    if word == "files":  # How many, before the digest; datasets have the digest alone.
+        was, now = was.rpartition(" ")[0], now.rpartition(" ")[0]
+    if max(len(was), len(now)) > _SHOWN_MAX or word == "query" or was == now:
         return f"its {word}"
     return f"{_WORDS.get(word, f'its {word}')}, was {was or 'none'}, is {now or 'none'}"
 

@@ -233,8 +233,11 @@ def test_a_changed_source_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "b.mp4").touch()
     found = compare([before], written(given=files(tmp_path)))
 
-    with pytest.raises(JobChanged, match="source 'videos' changed: its files\n"):
+    with pytest.raises(
+        JobChanged, match="source 'videos' changed: its files, was 1 file, is 2 files\n"
+    ) as error:
         decide(found, "fail", rows=ROWS)
+    assert str(error.value).endswith("to keep what is done and take in what is new")
     assert found.stuck == ()
     other_kind = compare([before], written(given=Frame()))
     assert other_kind.changed[0].what["kind"] == ("files", "DataFrame")
