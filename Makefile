@@ -39,10 +39,19 @@ test-slow: java  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow tests
 
 bench: java  ## all benchmarks, each beside its peer
-	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka; do $(BIN)/python benchmarks/$$file.py; done
+	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka job owner open; do $(BIN)/python benchmarks/$$file.py; done
+
+bench-jobs: java  ## the benchmarks of jobs, of their owner and of opening after a crash
+	@for file in job owner open; do $(BIN)/python benchmarks/$$file.py; done
+
+bench-check: java  ## short benchmarks; fails if a ratio fell by more than 20% since it was recorded
+	@$(BIN)/python benchmarks/check.py
+
+bench-record: java  ## record the ratios that bench-check compares with; on a quiet machine
+	@$(BIN)/python benchmarks/check.py --record
 
 clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow bench clean
+.PHONY: help setup java demo fix check test test-slow bench bench-jobs bench-check bench-record clean
