@@ -28,6 +28,19 @@ def started(
     )
 
 
+def children(pid: int) -> list[int]:
+    """The processes below one, its guard and Kafka's Java among them."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            number, _, rest = path.read_text().partition(" ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(rest.rpartition(")")[2].split()[1]) == pid:
+            found += [int(number), *children(int(number))]
+    return found
+
+
 @dataclass(slots=True)
 class KafkaPlace:
     """Where a broker is opened, again and again: `Place` of the contract, on Kafka."""

@@ -8,26 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.kafka.kafka_kit import BUILD, PATIENT
+from tests.kafka.kafka_kit import BUILD, PATIENT, children
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 from tests.unit.journal.kafka.test_process import is_gone, wait_for
 
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.journal.kafka.process import answers
 from millrace.journal.kafka.server import CACHE_VARIABLE
-
-
-def children(pid: int) -> list[int]:
-    """The processes below one, its guard and Kafka's Java among them."""
-    found: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            number, _, rest = path.read_text().partition(" ")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(rest.rpartition(")")[2].split()[1]) == pid:
-            found += [int(number), *children(int(number))]
-    return found
 
 
 def test_kafka_is_started_says_its_address_and_ends_without_a_trace(tmp_path: Path) -> None:

@@ -94,19 +94,14 @@ class Fetching:
         while True:
             found = self._taken(reader, journal, at, count, deadline)
             mine = _from(found, at)
-            if mine:
+            if mine.headers:
                 break
-        values = messages.Incoming(
-            values=[each.value() for each in mine],
-            keys=[each.key() for each in mine],
-            headers=[headers_of(each) for each in mine],
-        )
-        decoded = messages.incoming(values, journal.schema, where=f"journal {journal.name!r}")
+        decoded = messages.incoming(mine, journal.schema, where=f"journal {journal.name!r}")
         rows = decoded.rows
         first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
         if first != at or last - first + 1 != rows.num_rows:
             raise self._missing(journal, at)
-        self.learn(journal.id, Point(Offset(first), place_of(mine[0])))
+        self.learn(journal.id, Point(Offset(first), Place(mine.place)))
         acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
         is_plain = not rows[FLAG].to_numpy().any()
         stored = Stored(
@@ -246,14 +241,19 @@ def _clock_before(reader: Reader, places: Places, at: Offset) -> Clock:
     return Clock(point.place)
 
 
-def _from(found: list[Received], at: Offset) -> list[Received]:
+def _from(found: list[Received], at: Offset) -> messages.Incoming:
     """The messages of rows at or above an offset."""
-    offsets = [messages.offset_of(headers_of(each)) for each in found]
-    return [
-        each
-        for each, offset in zip(found, offsets, strict=True)
-        if offset is not None and offset >= at
-    ]
+    headers = [headers_of(each) for each in found]
+    offsets = [messages.offset_of(each) for each in headers]
+    kept = [place for place, offset in enumerate(offsets) if offset is not None and offset >= at]
+    if len(kept) < len(found):
+        found, headers = [found[place] for place in kept], [headers[place] for place in kept]
+    return messages.Incoming(
+        place=place_of(found[0]) if found else 0,
+        values=[each.value() for each in found],
+        keys=[each.key() for each in found],
+        headers=headers,
+    )
 
 
 def lost(journal: Journal, offset: Offset, topic: str) -> DataLost:

@@ -65,6 +65,8 @@ class Message:
 class Incoming:
     """Messages of a journal's topic as they were read, Millrace's own ones alone."""
 
+    place: int
+    """Kafka's offset of the first."""
     values: list[bytes | None]
     keys: list[bytes | None]
     headers: list[Headers]

@@ -37,6 +37,7 @@ class RecoveringTurns(Turns):
                 self.check()
                 self._recover()
                 self._is_lost = False
+                self.ring()
             except MillraceError as error:
                 if isinstance(error, BrokerStopped):
                     self.stop(str(error))

@@ -197,6 +197,7 @@ def stored() -> pa.RecordBatch:
 def received(batch: pa.RecordBatch, before: int) -> Incoming:
     sent = messages.outgoing(batch, before)
     return Incoming(
+        place=0,
         values=[each.value for each in sent],
         keys=[each.key for each in sent],
         headers=[each.headers for each in sent],
@@ -227,12 +228,14 @@ def test_system_fields_of_another_version_or_length_are_refused() -> None:
     batch = stored()
     schema = pa.schema(list(batch.schema)[7:])
     good = received(batch, 0)
-    short = Incoming(values=good.values, keys=good.keys, headers=[[("mr", b"")]] * 4)
+    short = Incoming(place=0, values=good.values, keys=good.keys, headers=[[("mr", b"")]] * 4)
     newer = [[("mr", b"\x02" + header[0][1][1:]), *header[1:]] for header in good.headers]
 
     with pytest.raises(FormatError, match="another length"):
         messages.incoming(short, schema, where="here")
     with pytest.raises(FormatError, match="format version 2\n  read here: 1"):
         messages.incoming(
-            Incoming(values=good.values, keys=good.keys, headers=newer), schema, where="here"
+            Incoming(place=0, values=good.values, keys=good.keys, headers=newer),
+            schema,
+            where="here",
         )
