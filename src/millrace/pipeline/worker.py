@@ -249,7 +249,7 @@ class Worker:
 
     # Working.
     def _one_turn(self, keeper: Keeper) -> Ended | None:
-        """Work on the best unit that can be had; None if there was none."""
+        """Work on the best unit that can be had; None if there was none, or nothing to do on it."""
         for unit in self._ranked(keeper):
             if keeper.run_is_over.is_set():
                 return None
@@ -257,7 +257,9 @@ class Worker:
                 lease = self._acquire(unit, keeper, stack)
                 if lease is None:
                     continue
-                return self._turn(unit, lease, keeper)
+                ended = self._turn(unit, lease, keeper)
+                is_nothing = ended in (Ended.OVER, Ended.LOST) and not self._shop.has_moved
+                return None if is_nothing else ended
         return None
 
     def _acquire(self, unit: Unit, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:

@@ -57,10 +57,14 @@ class Shop:
         self._broker, self._settings = broker, settings
         self._lines: dict[str, Line] = {}
         self.seconds_publishing = 0.0
+        self.has_moved = False
+        """Whether the last turn got its unit on."""
 
     def work(self, held: Held, *, is_told: Callable[[], bool]) -> Ended:
         """One turn. `is_told` says whether the user was told of this unit's doubt in this run."""
+        self.has_moved = False
         publisher = self._publisher(held)
+        before = publisher.at
         try:
             with contextlib.ExitStack() as stack:
                 line = self._line(held, stack)
@@ -79,6 +83,7 @@ class Shop:
             return Ended.FAILED
         finally:
             self.seconds_publishing += publisher.seconds
+            self.has_moved = publisher.at != before
 
     def close(self) -> None:
         """Give back what was set up."""
