@@ -6,9 +6,11 @@ were truncated: how many they were is recorded before they go.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from millrace.errors import JournalUnknown
 from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo, Position
 from millrace.pipeline import calls, hops
@@ -17,6 +19,7 @@ from millrace.pipeline.events import Event, Happened
 from millrace.pipeline.outline import Outline, Part, group_of, output_of
 
 _LAST_ROWS = (4, 64, 4096)
+_TRIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,13 @@ class Counting:
 
     def count(self) -> Counted:
         """Count now; parts near the sources first, so that what they hand on is not missed."""
+        for _ in range(_TRIES):
+            # Somebody else may be setting a step back, which deletes journals.
+            with contextlib.suppress(JournalUnknown):
+                return self._count()
+        return self._count()
+
+    def _count(self) -> Counted:
         journals = journals_of(self.broker, self.outline)
         asked: list[tuple[str, str]] = []
         for part in self.outline.hops:

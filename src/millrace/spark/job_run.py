@@ -264,7 +264,9 @@ class _Run:
         report = replace(report, runs=watch.history.runs())
         assert report.html is not None
         report.write_html(report.html)
-        self.report, self.error = report, ending.error
+        self.report = report
+        if ending.error is not None:
+            self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
 
     def _remark(self) -> str:
         """What a user might not expect."""
