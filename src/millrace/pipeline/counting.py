@@ -64,8 +64,11 @@ class Counting:
     outline: Outline
     removed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """For each journal's id, up to where it was truncated, and how many rows lay below."""
-    ends: Mapping[str, int] = field(default_factory=dict)
-    """Where a run that does not wait for more rows ends, in journals that go on growing."""
+    ends: Mapping[str, int] | None = None
+    """Where a run that does not wait for more rows ends, in journals of the user's, which may go on
+    growing; one that is not named came later."""
+    journals: frozenset[str] = frozenset()
+    """Those that were there at the last count."""
     _files: dict[str, _Read] = field(default_factory=dict)
 
     def note(self, events: Sequence[Event]) -> None:
@@ -90,6 +93,7 @@ class Counting:
 
     def _count(self) -> Counted:
         journals = journals_of(self.broker, self.outline)
+        self.journals = frozenset(journals)
         asked: list[tuple[str, str]] = []
         for part in self.outline.hops:
             for info in units_of(part, journals):
@@ -122,7 +126,7 @@ class Counting:
             position = at[group_of(self.outline, part), info.name]
             done += max(0, self._rows(at[self._nobody, info.name], info) - position.backlog)
             backlog += position.backlog
-            if (position.committed or 0) < self.ends.get(info.name, position.end):
+            if (position.committed or 0) < self._end(position):
                 waiting += position.backlog
         prefix = output_of(self.outline, part)
         if prefix is None:
@@ -148,6 +152,12 @@ class Counting:
             units=len(units),
             waiting=waiting,
         )
+
+    def _end(self, position: Position) -> int:
+        """Up to where a journal is wanted."""
+        if self.ends is None or self._is_own(position.journal):
+            return position.end
+        return self.ends.get(position.journal, 0)
 
     def _rows(self, position: Position, info: JournalInfo) -> int:
         """All rows that a journal ever had."""

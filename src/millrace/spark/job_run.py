@@ -157,7 +157,7 @@ class _Run:
             if not isinstance(error, _LOST):
                 _note_end(history, lease, "failed", str(error))
             raise
-        ends = begun.ends if self._until == "caught_up" else {}
+        ends = begun.ends if self._until == "caught_up" else None
         counting = Counting(broker, begun.outline, ends=ends)
         watch = Watch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)

@@ -42,6 +42,7 @@ class Watch:
     _alive: float = field(default_factory=time.monotonic)
     _done: int = -1
     _events_seen: int = 0
+    _known: frozenset[str] = frozenset()
 
     @property
     def seconds(self) -> float:
@@ -111,11 +112,13 @@ class Watch:
             )
 
     def housekeeping(self) -> None:
-        """Now and then: remove what everybody has read, and see to journals that are new."""
+        """See to journals that are new; now and then remove what everybody has read."""
+        if self.counting.journals != self._known:
+            self._known = self.counting.journals
+            ensure_journals(self.history.broker, self.hops)
         if time.monotonic() - self._housekept < self.config.job_truncate_ms / 1000:
             return
         self._housekept = time.monotonic()
-        ensure_journals(self.history.broker, self.hops)
         self.truncate()
 
     def truncate(self) -> None:

@@ -19,7 +19,7 @@ from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResour
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
-from millrace.errors import MillraceError, TaskFailed, UserError
+from millrace.errors import JournalUnknown, MillraceError, TaskFailed, UserError
 from millrace.pipeline.hops import Hop
 from millrace.spark import job_task
 from millrace.spark.job_task import Work
@@ -139,7 +139,9 @@ class Crew:
 
     def _failed(self, error: Exception, failures: int) -> None:
         """Try again, unless it is no use."""
-        hopeless = isinstance(error, UserError) or failures >= self._config.job_failures_max
+        # A worker may meet a journal of the user's just before what belongs to it is made.
+        wrong = isinstance(error, UserError) and not isinstance(error, JournalUnknown)
+        hopeless = wrong or failures >= self._config.job_failures_max
         if hopeless and self.error is None:
             known = isinstance(error, MillraceError)
             self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]

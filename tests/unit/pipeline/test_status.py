@@ -9,15 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.pipeline.played_kit import JOB, Played
+from tests.unit.pipeline.played_kit import JOB, ROWS, Played, table
 
 from millrace.errors import LeaseHeld, UserError
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline import hops
 from millrace.pipeline.calls import Totals
+from millrace.pipeline.counting import Counting
 from millrace.pipeline.events import Happened
 from millrace.pipeline.history import History
+from millrace.pipeline.outline import Outline, Part
 from millrace.pipeline.resetting import finish_reset, reset_step
 from millrace.pipeline.retention import free_all, free_read_rows
 from millrace.pipeline.status import job_status, list_jobs
@@ -91,6 +93,30 @@ def test_runs_tell_how_they_ended(played: Played) -> None:
         (2, "failed"),
         (3, "finished"),
     ]
+
+
+def test_a_run_that_does_not_wait_wants_no_rows_that_came_after_it_began() -> None:
+    broker = MemoryBroker()
+    part = Part(name="read", kind="map", inputs=("acme",), prefixes=("acme/",), depth=1)
+    outline = Outline(JOB, (Part(name="acme", kind="journal"), part))
+    for name in ("acme/a", "acme/b"):
+        broker.create(name, ROWS)
+    broker.append("acme/a", table(1, 2, 3))
+    counting = Counting(broker, outline, ends={"acme/a": 3, "acme/b": 0})
+
+    def found() -> tuple[int, int]:
+        counts = counting.count().parts["read"]
+        return counts.backlog, counts.waiting
+
+    assert found() == (3, 3)
+    broker.append("acme/b", table(4))
+    broker.create("acme/later", ROWS)
+    broker.append("acme/later", table(5))
+    assert found() == (5, 3)
+    broker.append("acme/a", table(6))
+    broker.commit(hops.step_root(JOB, "read"), "acme/a", 3, expected=None)
+    assert found() == (3, 0)
+    assert Counting(broker, outline).count().parts["read"].waiting == 3, "one that waits wants all"
 
 
 def test_an_unknown_job_is_refused_by_name(played: Played) -> None:
