@@ -55,7 +55,7 @@ class BookReader(ABC):
         self, seen: int, *, prefix: str = "", labels: Labels | None = None, timeout_s: float = 0
     ) -> Watched:
         """See `Broker.watch`."""
-        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s)
+        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,))
         # The version first: a journal made in between is seen now and once more.
         version = self._book.count(VERSION)
         return Watched(version=version, journals=self.list(prefix, labels))
@@ -66,7 +66,7 @@ class BookReader(ABC):
         def found() -> bool:
             return any(self.end_offset(name) > offset for name, offset in after.items())
 
-        return self._turns.wait(found, timeout_s)
+        return self._turns.wait(found, timeout_s, after)
 
     # Reading.
     def read(

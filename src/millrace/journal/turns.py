@@ -7,8 +7,9 @@ is not in the book.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -48,7 +49,8 @@ class Turns:
         self._afterwards = afterwards
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
-        self._changed = threading.Condition()
+        self._bells: dict[str | None, set[threading.Event]] = {}
+        self._ringing = threading.Lock()
         self._stopped: str | None = None
         self.settled = threading.Lock()
         """Held while the book takes over what was saved, and by who looks at several tables."""
@@ -73,18 +75,47 @@ class Turns:
             self.check()
             return work()
 
-    def wait(self, until: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something saved makes this true; whether it is."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped is not None or until(), timeout_s)
+    def wait(
+        self, until: Callable[[], bool], timeout_s: float, about: Iterable[str] | None = None
+    ) -> bool:
+        """Wait until something saved makes this true; whether it is.
+
+        `about` names the journals and counters it depends on: nobody is woken for others.
+        """
+        bell, topics = threading.Event(), [None] if about is None else list(about)
+        with self._ringing:
+            for topic in topics:
+                self._bells.setdefault(topic, set()).add(bell)
+        try:
+            end = time.monotonic() + timeout_s
+            while self._stopped is None and not until():
+                left_s = end - time.monotonic()
+                if left_s <= 0 or not bell.wait(left_s):
+                    break
+                bell.clear()
+        finally:
+            with self._ringing:
+                for topic in topics:
+                    self._bells[topic].discard(bell)
+                    if not self._bells[topic]:
+                        del self._bells[topic]
         return until()
+
+    def ring(self, about: Iterable[str] | None = None) -> None:
+        """Wake those who wait for these journals and counters; by default everybody."""
+        with self._ringing:
+            if not self._bells:
+                return
+            topics = list(self._bells) if about is None else {None, *about}
+            bells = {bell for topic in topics for bell in self._bells.get(topic, ())}
+        for bell in bells:
+            bell.set()
 
     def stop(self, why: str) -> None:
         """Save nothing from now on."""
         if self._stopped is None:
             self._stopped = why
-        with self._changed:
-            self._changed.notify_all()
+        self.ring()
 
     def check(self) -> None:
         """Refuse if saving has stopped."""
@@ -131,8 +162,7 @@ class Turns:
         finally:
             for request in requests:
                 request.is_done = True
-        with self._changed:
-            self._changed.notify_all()
+        self.ring([*draft.journals.own, *draft.counters.own])
         try:
             self._afterwards()
         except BrokerStopped as error:

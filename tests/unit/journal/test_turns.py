@@ -16,6 +16,7 @@ from millrace.journal.book import Book
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.ledger import Storing
 from millrace.journal.embedded.sqlite import SqliteLedger
+from millrace.journal.memory import MemoryBroker
 from millrace.journal.turns import Turns
 from millrace.journal.values import Appended
 from millrace.testing.disk import RefusingDisk
@@ -153,3 +154,45 @@ def test_readers_beside_moving_out_and_truncation_see_every_row_once(tmp_path: P
     assert seen == [i for i in range(60) for _ in range((1 + i % 90) if i % 3 else 1)]
     assert broker.start_offset(J) == at
     broker.close()
+
+
+def test_who_waits_for_one_journal_is_not_woken_for_another() -> None:
+    broker = MemoryBroker()
+    for name in ("a", "b"):
+        broker.create(name, SCHEMA)
+    looked: list[str] = []
+    looking = threading.Semaphore(0)
+
+    def waiting(name: str) -> bool:
+        def until() -> bool:
+            looked.append(name)
+            looking.release()
+            return broker.end_offset(name) > 1
+
+        return broker._turns.wait(until, 60, (name,))
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(waiting, name) for name in ("a", "b")]
+        for _ in both:
+            assert looking.acquire(timeout=60)
+        looked.clear()
+        for _ in range(5):
+            broker.append("a", column([1]))
+        assert both[0].result(60)
+        assert set(looked) == {"a"}
+        broker.append("b", column([1, 2]))
+        assert both[1].result(60)
+    assert broker._turns._bells == {}
+
+
+def test_whoever_waits_is_woken_when_the_broker_stops() -> None:
+    broker = MemoryBroker()
+    broker.create("a", SCHEMA)
+    with ThreadPoolExecutor(2) as pool:
+        rows = pool.submit(broker.wait_for_rows, {"a": 0}, timeout_s=600)
+        journals = pool.submit(broker.watch, broker.watch(-1).version, timeout_s=600)
+        while len(broker._turns._bells) < 2:
+            threading.Event().wait(0.001)
+        broker.close()
+        assert rows.result(60) is False
+        assert len(journals.result(60).journals) == 1

@@ -21,9 +21,10 @@ class RecoveringTurns(Turns):
         book: Book,
         save: Callable[[Book], None],
         bytes_max: int,
+        afterwards: Callable[[], None],
         recover: Callable[[], None],
     ) -> None:
-        super().__init__(book, save, bytes_max, lambda: None)
+        super().__init__(book, save, bytes_max, afterwards)
         self._recover = recover
         self._is_lost = False
 
