@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +176,34 @@ def test_a_row_is_found_whatever_lies_between(place: KafkaPlace) -> None:
     assert [values(broker.read("a", at, rows_max=1)) for at in range(end)] == [
         [at] for at in range(end)
     ]
+
+
+def test_a_reader_beside_a_truncation_gets_rows_or_hears_that_they_are_truncated(
+    place: KafkaPlace,
+) -> None:
+    place.config = PATIENT.with_options(kafka_readers_max=1, kafka_skip_rows_max=3)
+    broker = place.open()
+    broker.create("a", SCHEMA)
+    for begin in range(0, 120, 10):
+        broker.append("a", column(range(begin, begin + 10)))
+    cutting = threading.Thread(
+        target=lambda: [broker.truncate_before("a", at) for at in range(5, 115, 5)]
+    )
+    cutting.start()
+    outcomes = set()
+    while cutting.is_alive():
+        at = broker.start_offset("a")
+        try:
+            found = values(broker.read("a", at, rows_max=40))
+        except OffsetOutOfRange:
+            outcomes.add("truncated")
+        else:
+            assert found == list(range(at, min(120, at + 40)))
+            outcomes.add("rows")
+    cutting.join()
+
+    assert "rows" in outcomes
+    assert read_all(broker, "a") == list(range(110, 120))
 
 
 def test_messages_of_others_in_a_journals_topic_are_no_rows(

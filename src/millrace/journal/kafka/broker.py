@@ -54,13 +54,16 @@ class KafkaBroker(PlainTopicsBroker):
         """Use `KafkaBroker.open`."""
         super().__init__(cluster, config, times)
         limit = config.journal_commit_bytes_max
-        self._recovering = RecoveringTurns(self._book, self._save, limit, self._recover)
+        self._recovering = RecoveringTurns(
+            self._book, self._save, limit, self._remove_due, self._recover
+        )
         self._turns = self._recovering
         self._root = root
         self._lock = lock
         self._fetching = Fetching(cluster.readers, config, self._missing)
         self._is_new = False
         self._removed_files: list[str] = []
+        self._due: Book | None = None
         self._epoch = 0
         self._load_book(cluster.take_over())
         if self._is_new:
@@ -175,8 +178,7 @@ class KafkaBroker(PlainTopicsBroker):
         for path in removed:
             self._book.adopted.own.pop(path, None)
             self._removed_files.remove(path)
-        with contextlib.suppress(MillraceError):
-            self._after(draft)
+        self._due = draft
 
     def _records(self, draft: Book, removed: Sequence[str]) -> Iterable[Record]:
         if self._is_new:
@@ -216,8 +218,17 @@ class KafkaBroker(PlainTopicsBroker):
         wanted = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
         return [each for _, each in self._book.journals.all() if each.id in wanted]
 
-    def _after(self, draft: Book) -> None:
-        """Remove what the transaction made useless; what fails now is left to `tidy`."""
+    def _remove_due(self) -> None:
+        """Remove what the last transaction made useless; what fails now is left to `tidy`.
+
+        After the book has taken it over: a reader who misses rows finds there that they are gone.
+        """
+        due, self._due = self._due, None
+        if due is not None:
+            with contextlib.suppress(MillraceError):
+                self._remove(due)
+
+    def _remove(self, draft: Book) -> None:
         for path in [path for path, is_adopted in draft.adopted.own.items() if is_adopted]:
             if adopting.remove(path):
                 self._removed_files.append(path)
