@@ -244,6 +244,8 @@ def run(name: str) -> Ratios:
         raise Unusable(f"benchmark {name} did not end within {RUN_S_MAX} s") from error
     print(f"  took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     ratios = short.ratios(json_lines(done.stdout))
+    if not ratios:
+        raise Unusable(f"benchmark {name} gave no ratio\n  found: {done.stdout[-500:]!r}")
     return {f"{name}: {case}": round(ratio, 3) for case, ratio in ratios.items()}
 
 
@@ -268,13 +270,14 @@ def measure_and_judge(names: Sequence[str], recorded: Mapping[str, Recorded]) ->
 
 def record(names: Sequence[str], path: Path) -> None:
     """Measure, and write it down beside what is recorded of other benchmarks."""
-    before = load(path) if path.exists() else {}
-    kept = {case: one for case, one in before.items() if case not in of(names, before)}
+    known = load(path) if path.exists() else {}
     date, where = datetime.now(UTC).date().isoformat(), machine()
     for name in names:
-        kept |= {case: Recorded(ratio, date, where) for case, ratio in run(name).items()}
-    save(path, kept)
-    print(f"recorded {len(kept)} cases in {path}")
+        measured = run(name)
+        known = {case: one for case, one in known.items() if case not in of([name], known)}
+        known |= {case: Recorded(ratio, date, where) for case, ratio in measured.items()}
+        save(path, known)
+    print(f"recorded {len(known)} cases in {path}")
 
 
 def show(judged: Sequence[Judged]) -> None:

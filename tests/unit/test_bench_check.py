@@ -147,6 +147,19 @@ def test_lines_of_benchmarks_become_ratios_of_which_more_is_better() -> None:
     assert found == {"append to one journal, 8 writers": 3.0}
 
 
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [("print('no ratio here')", "gave no ratio"), ("raise ValueError('why')", "ValueError: why")],
+)
+def test_a_benchmark_that_fails_or_says_nothing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, found: str
+) -> None:
+    (tmp_path / "job.py").write_text(code)
+    monkeypatch.setattr(check, "HERE", tmp_path)
+    with pytest.raises(Unusable, match=f"(?s)benchmark job .*{found}"):
+        check.run("job")
+
+
 def test_every_short_form_is_of_a_benchmark_that_exists() -> None:
     for name in check.SHORT:
         assert (check.HERE / f"{name}.py").exists()
