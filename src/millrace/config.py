@@ -199,7 +199,7 @@ class Config:
     """With this many rows waiting for a step, those before it are not given out."""
     job_partitions: int = 4
     """Over how many journals a source is spread, unless it says otherwise."""
-    job_sink_bytes: int = 64 * MIB
+    job_sink_bytes: int = 32 * MIB
     """About how many bytes of rows go into one file of a sink."""
     job_sink_ms: int = 30_000
     """How long rows wait for a file of a sink to fill."""
