@@ -134,6 +134,9 @@ class Crew:
                 found = [json.loads(text) for text in table["outcome"].to_pylist()]
                 with self._lock:
                     self.outcomes += found
+                if any(outcome["ended"] == "failed" for outcome in found):
+                    # The run ends: nobody is to make the calls that failed once more.
+                    self._ending.set()
                 if all(outcome["ended"] == "idle" for outcome in found):
                     self._ending.wait(self._config.job_yield_ms / 1000)
 
