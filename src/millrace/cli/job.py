@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
@@ -182,7 +183,9 @@ def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) ->
         where = f"{row['journal'].rpartition('/')[2]}:{row['offset']}"
         first = str(row["error"]).splitlines() or [""]
         value = str(row["row_json"])
-        table.add_row(when(row["at_us"]), str(row["run"]), where, first[0], value[:_SHOWN_MAX])
+        # As they are: what users wrote may look like rich's markup.
+        error, shown = Text(first[0]), Text(value[:_SHOWN_MAX])
+        table.add_row(when(row["at_us"]), str(row["run"]), where, error, shown)
     _print(table)
 
 

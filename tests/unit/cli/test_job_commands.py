@@ -64,7 +64,8 @@ def test_dead_letters_are_printed_with_their_row_and_error(mill: Path) -> None:
     )
 
     assert '{"n": 1}' in text.output
-    assert (found["error"], found["traceback"], found["row_json"]) == ("e", "t", '{"n": 1}')
+    assert "[/e]" in text.output
+    assert (found["error"], found["traceback"], found["row_json"]) == ("[/e]", "t", '{"n": 1}')
     assert call("dead-letters", JOB, "by_user", "-w", mill, "--format", "json").output == ""
 
 

@@ -113,7 +113,7 @@ class Played:
         self.broker.create(name, letters.SCHEMA)
         row = table(1).to_batches()[0]
         letter = letters.Letter(
-            at_us=1, run=1, journal="j", offset=0, key="k", error="e", traceback="t", row=row
+            at_us=1, run=1, journal="j", offset=0, key="k", error="[/e]", traceback="t", row=row
         )
         self.broker.append(name, letters.to_rows([letter]))
 
