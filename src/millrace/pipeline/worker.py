@@ -185,13 +185,19 @@ class Worker:
         )
         return {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
 
+    def _events(self) -> list[events.Event]:
+        """What happened in this run."""
+        told = patiently(lambda: all_rows(self._broker, hops.runs_journal(self._job)), self._config)
+        return [each for each in events.from_rows(told) if each.run == self._settings.run_epoch]
+
+    def _run_has_failed(self) -> bool:
+        """Whether a step of this run gave up: to call once more what failed would be paid for."""
+        return any(event.happened is Happened.FAILED for event in self._events())
+
     def _left_alone(self) -> set[Unit]:
         """Units that this run is not to work on: held for the user, or without budget."""
-        told = patiently(lambda: all_rows(self._broker, hops.runs_journal(self._job)), self._config)
         out: set[Unit] = set()
-        for event in events.from_rows(told):
-            if event.run != self._settings.run_epoch:
-                continue
+        for event in self._events():
             if event.happened is Happened.HELD:
                 out.add(Unit(event.step, event.detail["journal"]))
             elif event.happened is Happened.SPENT:
@@ -257,6 +263,9 @@ class Worker:
                 lease = self._acquire(unit, keeper, stack)
                 if lease is None:
                     continue
+                # Who gave a unit up said so before it gave the lease back.
+                if self._steps.hops[unit.hop].expensive and self._run_has_failed():
+                    return Ended.FAILED
                 ended = self._turn(unit, lease, keeper)
                 is_nothing = ended in (Ended.OVER, Ended.LOST) and not self._shop.has_moved
                 return None if is_nothing else ended
