@@ -33,6 +33,7 @@ def test_a_driver_killed_in_the_middle_is_followed_by_one_that_goes_on(tmp_path:
         assert [run["state"] for run in report["runs"]] == ["killed", "finished"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_in_doubt_and_the_next_run_goes_on(tmp_path: Path) -> None:
     with paid_api() as api:
         app = Application(tmp_path, api, ROWS)
@@ -82,6 +83,7 @@ def test_a_second_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -
         app.check(app.finish(), in_doubt_max=BATCH * WORKERS)
 
 
+@pytest.mark.slow
 def test_journals_that_are_lost_end_the_run_with_a_clear_error_and_the_next_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -115,13 +117,11 @@ def test_a_driver_that_can_takes_the_journals_over_from_a_killed_owner(tmp_path:
             app.check(app.finish(process), in_doubt_max=BATCH * WORKERS)
 
 
-INGESTION = [
-    "job.ingest.before_adopt",
-    "job.ingest.after_adopt",
-]
-INGESTION_SLOW = [
+POINTS = [
     "job.run.after_started",
     "job.ingest.after_tasks",
+    "job.ingest.before_adopt",
+    "job.ingest.after_adopt",
     "job.run.after_sources",
     "job.run.before_release",
     "job.run.before_ended",
@@ -129,13 +129,8 @@ INGESTION_SLOW = [
 ]
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        INGESTION[0],
-        *(pytest.param(p, marks=pytest.mark.slow) for p in [*INGESTION[1:], *INGESTION_SLOW]),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
 def test_a_driver_killed_at_any_point_of_a_run_leaves_one_that_goes_on(
     tmp_path: Path, point: str
 ) -> None:
