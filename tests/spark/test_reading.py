@@ -123,3 +123,26 @@ def test_partitions_that_were_asked_for_are_left_as_they_are(
 
     assert reports[-1].map_tasks == 5
     assert reports[-1].notes == ()
+
+
+def test_what_follows_few_rows_is_done_in_one_task_and_reused(
+    spark: SparkSession, tmp_path: Path, folder: Path
+) -> None:
+    few = EACH_ALONE.with_options(one_task_bytes_max=60_000, read_together_bytes_max=60_000)
+    select = "SELECT k % 5 AS f, sum(l)::HUGEINT, count(*)"
+    sql = f"{select} FROM '{folder}/left/*.parquet' GROUP BY f ORDER BY f DESC NULLS LAST"
+
+    def query(ws: mr.Workspace) -> Dataset:
+        left = ws.read_parquet(folder / "left").with_columns(f="k % 5")
+        return left.group_by("f").agg(s="sum(l)", n="count(*)").sort("f DESC NULLS LAST")
+
+    with mr.open(tmp_path / "mill", spark, config=few) as ws:
+        ran = [report.ran for report in query(ws).run()]
+        rows = [tuple(row.values()) for row in query(ws).collect().to_pylist()]
+        again = [report.ran for report in query(ws).run()]
+        explained = query(ws).explain()
+
+    assert ran == [FILES, 0, 0, 1]
+    assert rows == duckdb.connect().execute(sql).fetchall()
+    assert again == [0, 0, 0, 0]
+    assert "left out: its rows are few and made in stage 3" in explained

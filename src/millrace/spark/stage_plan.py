@@ -47,7 +47,7 @@ def course_of(stages: Sequence[Stage], config: Config) -> Course:
     return Course(
         stages,
         broadcast_bytes_max=config.broadcast_bytes_max,
-        together_bytes_max=config.read_together_bytes_max,
+        together_bytes_max=min(config.read_together_bytes_max, config.one_task_bytes_max),
     )
 
 
