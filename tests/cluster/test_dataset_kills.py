@@ -200,9 +200,7 @@ def test_a_driver_killed_before_it_repairs_what_is_lost(
 
 
 TASK = [
-    "shuffle.write.before_index@0",
     "shuffle.write.between_indexes@1",
-    "shuffle.write.after_split@2",
     "shuffle.read.after_output@2",
 ]
 TASK_SLOW = [

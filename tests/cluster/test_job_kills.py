@@ -19,6 +19,7 @@ BATCH = 4
 WORKERS = 2
 
 
+@pytest.mark.slow
 def test_a_driver_killed_in_the_middle_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
     with paid_api() as api:
         app = Application(tmp_path, api, ROWS)

@@ -53,6 +53,7 @@ def test_a_task_that_dies_is_tried_again_under_a_new_number_and_swept(
         assert len(attempts(tmp_path / "mill")) == FILES
 
 
+@pytest.mark.slow
 def test_a_speculative_copy_wins_and_the_loser_changes_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_speculative_copy_wins_and_the_loser_changes_nothing(
         assert ws.open_shuffle(shuffle.query_id).manifest == before
 
 
+@pytest.mark.slow
 def test_a_killed_executor_costs_only_its_unfinished_work(cluster: Cluster, tmp_path: Path) -> None:
     source = write_files(tmp_path / "in", FILES)
     mill = tmp_path / "mill"

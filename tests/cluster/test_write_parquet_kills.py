@@ -54,6 +54,7 @@ def leftovers(tmp_path: Path) -> list[str]:
     return sorted(name for name in os.listdir(tmp_path) if name.startswith(".out.millrace-"))
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_no_result_and_a_killed_task_no_file_twice(tmp_path: Path) -> None:
     write_files(tmp_path / "in", FILES)
 

@@ -30,7 +30,7 @@ from millrace.errors import TaskFailed
 
 pytestmark = pytest.mark.spark
 
-SEEDS = 30
+SEEDS = 12
 SEEDS_SLOW = 600
 TABLES = {
     "many": (random_table(1, 200, values=9), 3),
