@@ -60,6 +60,20 @@ def bench_of(folder: Path, step: Any, rows: int = 20) -> Bench:  # noqa: ANN401 
     return bench
 
 
+def test_nobody_calls_once_more_in_a_run_what_a_step_gave_up_on(tmp_path: Path) -> None:
+    poison = Poison(13)
+    step = map_step("f", poison.row, expensive=True, batch_rows=5, retries=0)
+    bench = bench_of(tmp_path, step)
+    bench.run()
+    before = list(poison.called)
+
+    outcome = bench.worker("another").run()
+
+    assert outcome.ended == "failed"
+    assert poison.called == before
+    assert before.count(13) == 1
+
+
 @pytest.mark.parametrize("expensive", [True, False])
 def test_a_row_that_raises_fails_the_step_and_all_before_it_is_published(
     tmp_path: Path, *, expensive: bool
