@@ -8,7 +8,8 @@ MillraceError
 │   ├── SchemaMismatch       rows do not have the columns they were said to have
 │   ├── OffsetOutOfRange     the journal has no such offset, or no longer
 │   ├── StillNeeded          a truncation would take rows that somebody has yet to read
-│   └── JobChanged           a job is not what it was when it last ran; say what to do about it
+│   ├── JobChanged           a job is not what it was when it last ran; say what to do about it
+│   └── BrokenTransaction    a journal holds rows that no producer may write in this order
 ├── FormatError              a file is not what its name says: wrong magic, version or length
 ├── DataLost                 bytes that were promised are gone; run what made them again
 │   ├── MapOutputMissing     the attempt asked for has no output
@@ -17,6 +18,8 @@ MillraceError
 ├── TaskFailed               a Spark task raised; the text carries where and what
 │   ├── FunctionFailed       a function of yours raised; the text carries its traceback
 │   └── StepFailed           a step of a job gave up; the text says why and what to do
+├── ReadsFailed              a session of coordinated reads ended; the text says who failed, and why
+│   └── HintsUnresolved      journals named by a transaction never showed their part of it
 ├── Conflict                 somebody else was first: what was expected is not what was found
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
@@ -71,6 +74,10 @@ class JobChanged(UserError):
     """A job is not what it was when it last ran."""
 
 
+class BrokenTransaction(UserError):
+    """A journal holds rows that no producer may write in this order."""
+
+
 class FormatError(MillraceError):
     """A file is not what its name says."""
 
@@ -108,6 +115,14 @@ class FunctionFailed(TaskFailed):
 
 class StepFailed(TaskFailed):
     """A step of a job gave up."""
+
+
+class ReadsFailed(MillraceError):
+    """A session of coordinated reads ended."""
+
+
+class HintsUnresolved(ReadsFailed):
+    """Journals named by a transaction never showed their part of it."""
 
 
 class Conflict(MillraceError):

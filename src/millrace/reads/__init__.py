@@ -1,0 +1,1 @@
+"""Coordinated reads: many journals, one consistent checkpoint over all of them and all members."""

@@ -1,0 +1,187 @@
+"""A task: which journals are read together, in what order, and shared by which key. Pure.
+
+A cohort is a distinct pair of priority and read delay, numbered in the order of the bindings.
+Transactions over several journals are whole within a cohort.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, NewType
+
+from millrace.errors import UserError
+from millrace.journal.clocks import Clock, clock_at
+from millrace.journal.names import Selector
+from millrace.reads.tags import BINDINGS_MAX
+
+CohortNumber = NewType("CohortNumber", int)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """Journals that are read alike.
+
+    Args:
+        name: unique in its task; stands in results and messages.
+        prefix: journals of this name or below it.
+        labels: and with each of these labels, one of these values.
+        key: columns by which rows are shared among members, or pointers such as "/user/id" into
+            JSON documents; without one, rows are spread evenly.
+        priority: rows of a higher one come first.
+        read_delay_ms: rows wait until this long after they were written.
+        not_before_ms: rows written before this moment, since 1970 UTC, are left out.
+        not_after_ms: and so are those written after this one.
+    """
+
+    name: str
+    prefix: str
+    labels: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    key: Sequence[str] = ()
+    priority: int = 0
+    read_delay_ms: int = 0
+    not_before_ms: int | None = None
+    not_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        _check_name(self.name, "binding")
+        key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        object.__setattr__(self, "key", key)
+        if len({part.startswith("/") for part in self.key}) > 1:
+            raise _wrong(self.name, f"key {', '.join(self.key)} mixes columns and JSON pointers")
+        if not -(2**31) <= self.priority < 2**31:
+            raise _wrong(self.name, f"priority {self.priority} does not fit 32 bits")
+        if self.read_delay_ms < 0:
+            raise _wrong(self.name, f"read_delay_ms {self.read_delay_ms} is below 0")
+        low, high = self.not_before_ms, self.not_after_ms
+        if low is not None and high is not None and low > high:
+            raise _wrong(self.name, f"not_before_ms {low} is after not_after_ms {high}")
+
+    @property
+    def selector(self) -> Selector:
+        """Which journals are meant."""
+        return Selector(self.prefix, self.labels)
+
+    @property
+    def delay(self) -> int:
+        """The read delay, in units of clocks."""
+        return clock_at(self.read_delay_ms * _NS_PER_MS)
+
+    @property
+    def lowest_clock(self) -> Clock:
+        """Rows below it are left out."""
+        return Clock(0) if self.not_before_ms is None else _moment(self.not_before_ms)
+
+    @property
+    def highest_clock(self) -> Clock:
+        """Rows above it are left out."""
+        if self.not_after_ms is None:
+            return Clock(2**64 - 1)
+        return Clock(_moment(self.not_after_ms + 1) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is read, under a name that its checkpoints are kept by.
+
+    Example:
+        >>> orders = Binding(name="orders", prefix="acme/orders", key=("cust_id",))
+        >>> Task("totals", [orders])
+    """
+
+    name: str
+    bindings: tuple[Binding, ...]
+
+    def __init__(self, name: str, bindings: Sequence[Binding]) -> None:
+        _check_name(name, "task")
+        if not 1 <= len(bindings) <= BINDINGS_MAX:
+            raise UserError(f"task {name} has {len(bindings)} bindings\n  to fix: give one or more")
+        names = [binding.name for binding in bindings]
+        twice = next((each for each in names if names.count(each) > 1), None)
+        if twice is not None:
+            raise UserError(f"task {name} has two bindings {twice}\n  to fix: name them apart")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "bindings", tuple(bindings))
+
+    def cohorts(self) -> tuple[CohortNumber, ...]:
+        """The cohort of each binding."""
+        numbers: dict[tuple[int, int], CohortNumber] = {}
+        return tuple(
+            numbers.setdefault((each.priority, each.read_delay_ms), CohortNumber(len(numbers)))
+            for each in self.bindings
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "name": self.name,
+            "bindings": [
+                {
+                    key: value
+                    for key, value in {
+                        "name": each.name,
+                        "prefix": each.prefix,
+                        "labels": {k: _plain(v) for k, v in each.labels.items()},
+                        "key": list(each.key),
+                        "priority": each.priority,
+                        "read_delay_ms": each.read_delay_ms,
+                        "not_before_ms": each.not_before_ms,
+                        "not_after_ms": each.not_after_ms,
+                    }.items()
+                    if value is not None
+                }
+                for each in self.bindings
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Task:
+        """From plain values, as a task file holds them."""
+        _check_fields(content, ("name", "bindings"), "task")
+        bindings = content.get("bindings")
+        if not isinstance(bindings, list) or not isinstance(content.get("name"), str):
+            raise UserError("a task needs a name and a list of bindings")
+        return cls(content["name"], [_binding(each) for each in bindings])
+
+
+def _binding(content: object) -> Binding:
+    if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
+        raise UserError("a binding needs a name\n  to fix: name = ..., prefix = ...")
+    _check_fields(content, tuple(Binding.__dataclass_fields__), f"binding {content['name']}")
+    try:
+        return Binding(**content)
+    except TypeError as error:
+        raise _wrong(content["name"], str(error)) from error
+
+
+def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in content:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise UserError(f"{where} has an unknown field {name!r}\n  to fix: {hint}")
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name[:80]!r} cannot name a {what}\n  to fix: use up to 100 letters, digits and _.-"
+        )
+
+
+def _wrong(name: str, why: str) -> UserError:
+    return UserError(f"binding {name} cannot be read\n  {why}")
+
+
+def _moment(unix_ms: int) -> Clock:
+    return clock_at(unix_ms * _NS_PER_MS)
+
+
+def _plain(value: str | Sequence[str]) -> str | list[str]:
+    return value if isinstance(value, str) else list(value)
