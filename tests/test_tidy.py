@@ -27,6 +27,20 @@ LAYERS = [
     {"workspace"},
     {"cli", "testing", "__init__"},
 ]
+# So do the folders of a layer that is large.
+INNER_LAYERS = {
+    "pipeline": [
+        "patience",
+        "core",
+        "large",
+        "definition",
+        "calling",
+        "report",
+        "sinks",
+        "upkeep",
+        "work",
+    ],
+}
 PURE = {
     "ids.py",
     "keys/hash.py",
@@ -72,27 +86,20 @@ PURE = {
     "journal/kafka/plain.py",
     "journal/kafka/rows.py",
     "journal/kafka/state.py",
-    "pipeline/model.py",
-    "pipeline/hops.py",
-    "pipeline/calls.py",
-    "pipeline/events.py",
-    "pipeline/context.py",
-    "pipeline/options.py",
-    "pipeline/returns.py",
-    "pipeline/graph.py",
-    "pipeline/given.py",
-    "pipeline/changes.py",
-    "pipeline/descriptions.py",
-    "pipeline/explain.py",
-    "pipeline/choosing.py",
-    "pipeline/rule.py",
-    "pipeline/letters.py",
-    "pipeline/rows.py",
+    "pipeline/definition/context.py",
+    "pipeline/definition/options.py",
+    "pipeline/definition/returns.py",
+    "pipeline/definition/graph.py",
+    "pipeline/definition/given.py",
+    "pipeline/definition/changes.py",
+    "pipeline/definition/descriptions.py",
+    "pipeline/definition/explain.py",
     "transport/journals/calls.py",
     "transport/journals/shapes.py",
     "scan/splits.py",
     "operators/sql.py",
     *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),
+    *(path.relative_to(SRC).as_posix() for path in (SRC / "pipeline" / "core").glob("*.py")),
 }
 IMPURE = {
     "asyncio",
@@ -117,8 +124,8 @@ OWNED = {
     "confluent_kafka": "journal",
     "sqlite3": "journal",
 }
-# These name Spark's types for their users, and import them only for the type checker.
-TYPES_ONLY = {"workspace.py", "dataset.py"}
+# These name others' types for their users, and import them only for the type checker.
+TYPES_ONLY = {"workspace.py", "dataset.py", "pipeline/definition/job.py"}
 
 
 def modules() -> list[Path]:
@@ -177,7 +184,20 @@ def import_complaints(path: Path, found: set[str]) -> list[str]:
         is_module = (SRC / inner).exists() or (SRC / f"{inner}.py").exists()
         if is_module and layer_of(inner) > mine:
             out.append(f"{where}: imports {name}, which is a layer below it")
-    return out
+    return out + inner_complaints(where, found)
+
+
+def inner_complaints(where: str, found: set[str]) -> list[str]:
+    folder, *rest = where.removesuffix(".py").split("/")
+    names = INNER_LAYERS.get(folder, [])
+    if not names or rest == ["__init__"] or where in TYPES_ONLY:
+        return []
+    mine = names.index(rest[0])
+    return [
+        f"{where}: imports {name}, which is a folder below it"
+        for name in sorted(found)
+        if name.startswith(f"millrace.{folder}.") and names.index(name.split(".")[2]) > mine
+    ]
 
 
 def complaints(path: Path) -> list[str]:
@@ -204,6 +224,10 @@ def test_a_breach_of_each_rule_is_found() -> None:
     assert import_complaints(path, {"pyspark.sql"}) != []
     assert import_complaints(path, {"millrace.spark.tasks"}) == [
         "shuffle/layout.py: imports millrace.spark.tasks, which is a layer below it"
+    ]
+    path = SRC / "pipeline" / "core" / "rule.py"
+    assert import_complaints(path, {"millrace.pipeline.work.turn"}) == [
+        "pipeline/core/rule.py: imports millrace.pipeline.work.turn, which is a folder below it"
     ]
     long = "def f():\n" + "    x = 1\n" * 60 + "y = 1\n" * 400
     assert len(size_complaints(path, long, ast.parse(long))) == 2

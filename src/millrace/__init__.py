@@ -25,9 +25,9 @@ __all__ = [
 
 from millrace.config import Config
 from millrace.dataset import Dataset
-from millrace.pipeline.context import Context
-from millrace.pipeline.files import files
-from millrace.pipeline.job import Job
-from millrace.pipeline.large import Large, read_large
+from millrace.pipeline.definition.context import Context
+from millrace.pipeline.definition.files import files
+from millrace.pipeline.definition.job import Job
+from millrace.pipeline.large.values import Large, read_large
 from millrace.shuffle.handle import Shuffle
 from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

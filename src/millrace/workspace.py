@@ -19,7 +19,7 @@ from millrace.dataset import Dataset, Written
 from millrace.errors import UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
-from millrace.pipeline.job import Job
+from millrace.pipeline.definition.job import Job
 from millrace.plan.nodes import Node, Scan
 from millrace.scan.files import Paths
 from millrace.scan.source import Listing, open_source

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import millrace as mr
-from millrace.pipeline import hops
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.history import History
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.report.history import History
 
 Row = dict[str, Any]
 CONFIG = mr.Config(job_run_lease_ms=2_000, job_lease_ms=2_000, job_watch_ms=50, job_sample_ms=100)

@@ -17,9 +17,9 @@ from tests.spark.job_kit import CONFIG, TEXTS, calls, caption, happened, ids, ro
 
 import millrace as mr
 from millrace.errors import LeaseHeld, StepFailed
-from millrace.pipeline import hops, letters
-from millrace.pipeline.events import Happened
-from millrace.pipeline.status import job_status
+from millrace.pipeline.core import hops, letters
+from millrace.pipeline.core.events import Happened
+from millrace.pipeline.upkeep.status import job_status
 
 pytestmark = pytest.mark.spark
 ROWS = 60

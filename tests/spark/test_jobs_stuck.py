@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.job_kit import CONFIG, TEXTS, happened, ids
 
 import millrace as mr
-from millrace.pipeline.events import Happened
+from millrace.pipeline.core.events import Happened
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.unit.pipeline.sinks_kit import (
+from tests.unit.pipeline.sinks.sinks_kit import (
     Place,
     column,
     make_input,

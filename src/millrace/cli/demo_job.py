@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import click
 
 import millrace as mr
-from millrace.pipeline.context import Context
+from millrace.pipeline.definition.context import Context
 from millrace.testing.paid_api import ask
 
 

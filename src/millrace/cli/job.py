@@ -16,13 +16,13 @@ from rich.text import Text
 
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
-from millrace.pipeline import hops
-from millrace.pipeline.history import History
-from millrace.pipeline.job import Job
-from millrace.pipeline.report import when
-from millrace.pipeline.retention import free_all
-from millrace.pipeline.status import job_status, list_jobs, reset_step
-from millrace.pipeline.unneeded import remove_unneeded
+from millrace.pipeline.core import hops
+from millrace.pipeline.definition.job import Job
+from millrace.pipeline.large.unneeded import remove_unneeded
+from millrace.pipeline.report.history import History
+from millrace.pipeline.report.report import when
+from millrace.pipeline.upkeep.retention import free_all
+from millrace.pipeline.upkeep.status import job_status, list_jobs, reset_step
 from millrace.text import counted, human_bytes
 from millrace.transport.journals import endpoint, kinds
 from millrace.workspace import Workspace

@@ -27,11 +27,12 @@ from millrace.errors import UserError
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease, SegmentFile
-from millrace.pipeline import events, given, hops
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.files import Files
-from millrace.pipeline.history import History
-from millrace.pipeline.model import Source
+from millrace.pipeline.core import events, hops
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.model import Source
+from millrace.pipeline.definition import given
+from millrace.pipeline.definition.files import Files
+from millrace.pipeline.report.history import History
 from millrace.plan.taken_in import frames_of
 from millrace.spark import ingest_task
 from millrace.spark.ingest_task import HASHES, Dealer, Print

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.errors import StepFailed
-from millrace.pipeline.events import Event, Happened
+from millrace.pipeline.core.events import Event, Happened
 
 
 def step_failed(job: str, event: Event) -> StepFailed:

@@ -17,8 +17,8 @@ from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
-from millrace.pipeline import hops
-from millrace.pipeline.status import running
+from millrace.pipeline.core import hops
+from millrace.pipeline.upkeep.status import running
 
 _POLL_S: Final = 0.1
 

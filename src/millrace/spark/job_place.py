@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.journal.contract import Broker
-from millrace.pipeline.changes import compare
-from millrace.pipeline.descriptions import descriptions, set_back
-from millrace.pipeline.explain import Done, explain
-from millrace.pipeline.history import History
-from millrace.pipeline.hops import runs_journal
-from millrace.pipeline.job import Job, Until
-from millrace.pipeline.model import OnChange
-from millrace.pipeline.report import JobReport
-from millrace.pipeline.resetting import reset_step
-from millrace.pipeline.status import JobStatus, job_status
+from millrace.pipeline.core.hops import runs_journal
+from millrace.pipeline.core.model import OnChange
+from millrace.pipeline.definition.changes import compare
+from millrace.pipeline.definition.descriptions import descriptions, set_back
+from millrace.pipeline.definition.explain import Done, explain
+from millrace.pipeline.definition.job import Job, Until
+from millrace.pipeline.report.history import History
+from millrace.pipeline.report.report import JobReport
+from millrace.pipeline.upkeep.resetting import reset_step
+from millrace.pipeline.upkeep.status import JobStatus, job_status
 from millrace.spark.taken_in import frame_scan
 from millrace.transport.journals.endpoint import JournalAddress
 

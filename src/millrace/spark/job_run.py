@@ -18,15 +18,15 @@ from typing import Final
 from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, TaskFailed
 from millrace.faults import fault
 from millrace.journal.contract import Broker
-from millrace.pipeline import hops as names
-from millrace.pipeline.counting import Counted, Counting
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.history import History, state_of
-from millrace.pipeline.job import Job, Until
-from millrace.pipeline.model import OnChange
-from millrace.pipeline.progress import JobProgress
-from millrace.pipeline.report import HINTS, JobReport, State
-from millrace.pipeline.status import step_reports
+from millrace.pipeline.core import hops as names
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.model import OnChange
+from millrace.pipeline.definition.job import Job, Until
+from millrace.pipeline.report.counting import Counted, Counting
+from millrace.pipeline.report.history import History, state_of
+from millrace.pipeline.report.progress import JobProgress
+from millrace.pipeline.report.report import HINTS, JobReport, State
+from millrace.pipeline.upkeep.status import step_reports
 from millrace.spark.ingest import Taking
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from millrace.errors import JobChanged
 from millrace.faults import fault
 from millrace.journal.values import Lease
-from millrace.pipeline import changes
-from millrace.pipeline.counting import Counted, Counting, journals_of
-from millrace.pipeline.descriptions import Description, descriptions, set_back
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.history import History
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.job import Job
-from millrace.pipeline.layout import begin_again, check_whole, ensure_journals
-from millrace.pipeline.model import OnChange, Source
-from millrace.pipeline.outline import Outline, outline_of
-from millrace.pipeline.resetting import finish_reset, reset_parts
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.model import OnChange, Source
+from millrace.pipeline.definition import changes
+from millrace.pipeline.definition.descriptions import Description, descriptions, set_back
+from millrace.pipeline.definition.job import Job
+from millrace.pipeline.report.counting import Counted, Counting, journals_of
+from millrace.pipeline.report.history import History
+from millrace.pipeline.report.outline import Outline, outline_of
 from millrace.pipeline.sinks import check_sink
-from millrace.pipeline.status import baseline
+from millrace.pipeline.upkeep.layout import begin_again, check_whole, ensure_journals
+from millrace.pipeline.upkeep.resetting import finish_reset, reset_parts
+from millrace.pipeline.upkeep.status import baseline
 from millrace.spark.ingest import SourceReader, Taking, refusal
 from millrace.spark.job_lease import who_am_i
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import Retriable
 from millrace.faults import fault
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.worker import Outcome, Settings, Worker
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.work.worker import Outcome, Settings, Worker
 from millrace.spark.versions import check_versions
 from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from millrace.config import Config
 from millrace.errors import TaskFailed
-from millrace.pipeline.counting import Counted, Counting
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.history import STOPPING, History
-from millrace.pipeline.hops import ROOT, Hop, step_root
-from millrace.pipeline.layout import ensure_journals
-from millrace.pipeline.report import Sample, StepReport, thinned
-from millrace.pipeline.retention import free_read_rows
-from millrace.pipeline.status import step_reports
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.hops import ROOT, Hop, step_root
+from millrace.pipeline.report.counting import Counted, Counting
+from millrace.pipeline.report.history import STOPPING, History
+from millrace.pipeline.report.report import Sample, StepReport, thinned
+from millrace.pipeline.upkeep.layout import ensure_journals
+from millrace.pipeline.upkeep.retention import free_read_rows
+from millrace.pipeline.upkeep.status import step_reports
 from millrace.spark.job_lease import RunLease
 from millrace.spark.job_start import Begun
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError, TaskFailed, UserError
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
 from millrace.spark.job_task import Work
 from millrace.spark.tasks import collect, is_connect

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark import cloudpickle
 
 from millrace.errors import UserError
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.core.hops import Hop
 from millrace.plan.mapped import MapBatches
 from millrace.plan.nodes import Node
 

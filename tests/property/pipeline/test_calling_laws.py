@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.pipeline.worker_kit import QUICK, hop, map_step
+from tests.unit.pipeline.work.worker_kit import QUICK, hop, map_step
 
-from millrace.pipeline.calling import Caller
-from millrace.pipeline.rows import Rows
-from millrace.pipeline.running import call_for
+from millrace.pipeline.calling.caller import Caller
+from millrace.pipeline.calling.kinds import call_for
+from millrace.pipeline.core.rows import Rows
 
 
 class Nothing:

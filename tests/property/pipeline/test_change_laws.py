@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.pipeline.written_kit import VIDEOS, Written, same
+from tests.unit.pipeline.definition.written_kit import VIDEOS, Written, same
 
 from millrace.config import Config
 from millrace.errors import JobChanged
 from millrace.journal.memory import MemoryBroker
-from millrace.pipeline.events import Happened
-from millrace.pipeline.history import History
-from millrace.pipeline.hops import Hop, output_journal, run_lease
-from millrace.pipeline.job import Job
-from millrace.pipeline.layout import journals_of
-from millrace.pipeline.model import Map, OnChange, Select
-from millrace.pipeline.steps import Step
+from millrace.pipeline.core.events import Happened
+from millrace.pipeline.core.hops import Hop, output_journal, run_lease
+from millrace.pipeline.core.model import Map, OnChange, Select
+from millrace.pipeline.definition.job import Job
+from millrace.pipeline.definition.steps import Step
+from millrace.pipeline.report.history import History
+from millrace.pipeline.upkeep.layout import journals_of
 from millrace.spark.ingest import Taking
 from millrace.spark.job_start import begin
 

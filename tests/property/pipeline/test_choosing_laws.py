@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.pipeline.worker_kit import NUMBERS, hop, map_step
+from tests.unit.pipeline.work.worker_kit import NUMBERS, hop, map_step
 
-from millrace.pipeline.choosing import Limits, Place, Steps, rank
-from millrace.pipeline.hops import Hop, Unit
-from millrace.pipeline.model import ParquetSink
+from millrace.pipeline.core.choosing import Limits, Place, Steps, rank
+from millrace.pipeline.core.hops import Hop, Unit
+from millrace.pipeline.core.model import ParquetSink
 
 LIMITS = Limits(backlog_rows_max=10, sink_bytes=1_000_000, sink_ms=1_000_000_000)
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.unit.pipeline.written_kit import VIDEOS, a_job, a_source, same
+from tests.unit.pipeline.definition.written_kit import VIDEOS, a_job, a_source, same
 
 from millrace.errors import UserError
-from millrace.pipeline.changes import compare
-from millrace.pipeline.descriptions import Description
-from millrace.pipeline.graph import SINKS, SOURCES, hops_of, readers_of
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.job import Job
-from millrace.pipeline.model import Filter, FunctionSink, Map, Select, Union
-from millrace.pipeline.steps import Step
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.model import Filter, FunctionSink, Map, Select, Union
+from millrace.pipeline.definition.changes import compare
+from millrace.pipeline.definition.descriptions import Description
+from millrace.pipeline.definition.graph import SINKS, SOURCES, hops_of, readers_of
+from millrace.pipeline.definition.job import Job
+from millrace.pipeline.definition.steps import Step
 
 KINDS = ("map", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
 LAW = settings(max_examples=60, deadline=None)

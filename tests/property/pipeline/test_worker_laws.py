@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.pipeline.worker_kit import (
+from tests.unit.pipeline.work.worker_kit import (
     JOB,
     QUICK,
     Bench,
@@ -27,8 +27,8 @@ from millrace.errors import AgentUnreachable, MillraceError
 from millrace.journal.contract import Broker
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.values import Publish, Published
-from millrace.pipeline import hops
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.hops import Hop
 
 
 class Killed(MillraceError):

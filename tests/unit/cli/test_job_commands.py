@@ -13,8 +13,8 @@ from tests.unit.pipeline.played_kit import JOB, Played
 import millrace as mr
 from millrace.cli.main import cli
 from millrace.errors import UserError
-from millrace.pipeline import hops
-from millrace.pipeline.calls import Totals
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.calls import Totals
 
 
 def call(*arguments: object) -> Result:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millrace.journal.contract import Broker
-from millrace.pipeline import calls, events, hops, letters
-from millrace.pipeline.calls import CallRecord, Kind, Totals
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.history import History
-from millrace.pipeline.outline import Outline, Part
+from millrace.pipeline.core import calls, events, hops, letters
+from millrace.pipeline.core.calls import CallRecord, Kind, Totals
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.report.history import History
+from millrace.pipeline.report.outline import Outline, Part
 
 ROWS = pa.schema([("n", pa.int64())])
 JOB = "captions"

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from tests.unit.pipeline.worker_kit import (
+from tests.unit.pipeline.work.worker_kit import (
     JOB,
     QUICK,
     Bench,
@@ -25,10 +25,10 @@ from tests.unit.pipeline.worker_kit import (
 )
 
 from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.pipeline import hops
-from millrace.pipeline.context import Context
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.model import ParquetSink
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.model import ParquetSink
+from millrace.pipeline.definition.context import Context
 from millrace.pipeline.sinks import check_sink
 from millrace.testing.paid_api import answer_to, ask, calls
 

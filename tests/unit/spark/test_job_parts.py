@@ -18,11 +18,11 @@ from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, TaskFailed, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.values import Lease
-from millrace.pipeline import hops
-from millrace.pipeline.counting import Counting
-from millrace.pipeline.events import Event, Happened
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.model import Calling, Map, Options, Source
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.model import Calling, Map, Options, Source
+from millrace.pipeline.report.counting import Counting
 from millrace.spark.ingest_task import Dealer, Print, decode_file, encode_file, print_of
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import millrace as mr
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.core.hops import Hop
 from millrace.spark.job_workers import spent_on
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from millrace.journal.contract import Broker
-from millrace.pipeline.hops import Hop
-from millrace.pipeline.model import FunctionSink, JournalSink, ParquetSink
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.model import FunctionSink, JournalSink, ParquetSink
 from millrace.pipeline.sinks.contract import Prepared, Settings, SinkWriter
 from millrace.pipeline.sinks.journal import JournalWriter, make_journal
 from millrace.pipeline.sinks.parquet import ParquetWriter, check_parquet_sink, clear_parquet_sink

@@ -21,7 +21,7 @@ from millrace.errors import Conflict, JournalUnknown, StorageError, UserError
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo
-from millrace.pipeline.hops import files_journal
+from millrace.pipeline.core.hops import files_journal
 from millrace.pipeline.sinks.recorded import file_name
 from millrace.shuffle.store import storage_errors, sync_folder
 

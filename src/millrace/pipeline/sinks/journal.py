@@ -10,7 +10,7 @@ import pyarrow as pa
 from millrace.errors import JournalUnknown, SchemaMismatch
 from millrace.journal import records
 from millrace.journal.contract import Broker, Transaction
-from millrace.pipeline.hops import Hop
+from millrace.pipeline.core.hops import Hop
 
 
 def make_journal(hop: Hop, name: str, broker: Broker) -> None:

@@ -21,9 +21,9 @@ from millrace.errors import Conflict, DataLost, UnsupportedType
 from millrace.faults import fault
 from millrace.journal.contract import Broker, Transaction
 from millrace.journal.values import ANYTHING
-from millrace.pipeline import large
-from millrace.pipeline.hops import Hop, files_journal
-from millrace.pipeline.model import ParquetSink
+from millrace.pipeline.core.hops import Hop, files_journal
+from millrace.pipeline.core.model import ParquetSink
+from millrace.pipeline.large import values as large
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.sinks import recorded
 from millrace.pipeline.sinks.contract import Prepared, Settings

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.pipeline.hops import step_root
+from millrace.pipeline.core.hops import step_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,59 @@
+"""What is told when a step fails, and how that travels inside a worker."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Final
+
+_TRACE_LINES_MAX: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A row whose calls raised, or a batch of them."""
+
+    place: int
+    """Of the row among those that were called for."""
+    error: str
+    traceback: str
+    attempts: int = 1
+
+
+class Stopped(Exception):
+    """No more calls are to be made in this batch."""
+
+
+class QueryFailed(Exception):
+    """A filter or a column could not be calculated for some row."""
+
+    def __init__(self, step: str, offset: int, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.step, self.offset, self.failure = step, offset, failure
+
+
+class MakingFailed(Exception):
+    """What a step calls could not be made."""
+
+    def __init__(self, step: str, failure: Failure) -> None:
+        super().__init__(failure.error)
+        self.step, self.failure = step, failure
+
+
+def failure_of(place: int, error: Exception, attempts: int) -> Failure:
+    """What is told of an error: its text, and its traceback from the user's code on."""
+    own = error.__traceback__
+    while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
+        own = own.tb_next
+    text = "".join(traceback.format_exception(type(error), error, own))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return Failure(
+        place=place,
+        error=f"{type(error).__name__}: {error}",
+        traceback="\n".join(lines[-_TRACE_LINES_MAX:]),
+        attempts=attempts,
+    )
+
+
+def _is_ours(path: str) -> bool:
+    return "/millrace/pipeline/" in path or "/asyncio/" in path

@@ -1,0 +1,99 @@
+"""The rule that makes each batch count once: what is true is the committed offset. Pure.
+
+A worker publishes the rows of a batch and moves the unit's offset from where it stood in one
+transaction, under its lease. Whatever it does not know, it decides by that offset.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from millrace.pipeline.core.calls import CallRecord, in_doubt
+from millrace.pipeline.core.model import OnDoubt
+
+_NUMBER: Final = re.compile(r"(?:^|/)(\d+)$")
+
+
+class Answer(StrEnum):
+    """What became of a transaction whose answer was lost."""
+
+    DONE = "done"
+    """It was carried out."""
+    AGAIN = "again"
+    """It was not; asking again is safe, since it expects the old offset."""
+    OVERTAKEN = "overtaken"
+    """Somebody else moved on: nothing of this worker's counts."""
+
+
+def what_became(*, expected: int | None, wanted: int, found: int | None) -> Answer:
+    """Judge a lost answer by the unit's committed offset."""
+    assert wanted != expected, "a transaction that moves nothing cannot be told by the offset"
+    if found == wanted:
+        return Answer.DONE
+    return Answer.AGAIN if found == expected else Answer.OVERTAKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """No call is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The calls for these rows are made again."""
+
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """The rows are left out, and counted."""
+
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The user has to say what to do."""
+
+    record: CallRecord
+
+
+Doubt = Clear | Again | LeaveOut | Hold
+
+
+def doubt(last: CallRecord | None, committed: int | None, choice: OnDoubt) -> Doubt:
+    """What to do about the calls that a worker before this one may have made."""
+    record = in_doubt(last, committed)
+    if record is None:
+        return Clear()
+    match choice:
+        case "retry":
+            return Again(record.next)
+        case "skip":
+            return LeaveOut(record.next)
+        case "hold":
+            return Hold(record)
+
+
+def kept_partition(journal: str, partitions: int) -> int:
+    """Where the rows of an input journal go when no key says: always to the same partition."""
+    number = _NUMBER.search(journal)
+    place = int(number[1]) if number else zlib.crc32(journal.encode())
+    return place % partitions
+
+
+def row_key(job: str, step: str, journal_id: int, offset: int) -> str:
+    """The key of a row, which never changes."""
+    return f"{job}/{step}/{journal_id}/{offset}"
+
+
+def halves(count: int) -> Sequence[tuple[int, int]]:
+    """How a batch that raised is cut to find the rows that do."""
+    middle = count // 2
+    return ((0, middle), (middle, count))

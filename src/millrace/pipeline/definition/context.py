@@ -1,0 +1,29 @@
+"""What a user's function may ask about the call it is in. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Given to functions that have a parameter `context`.
+
+    Example:
+        >>> def caption(row: dict, context: mr.Context) -> Caption:
+        ...     return api.caption(row["url"], idempotency_key=context.key)
+    """
+
+    job: str
+    step: str
+    keys: tuple[str, ...]
+    """A key for each row, the same whenever the row is called for, also after a crash."""
+    attempt: int = 1
+    """1 for the first call; more when calls before it raised."""
+    in_doubt: bool = False
+    """Whether a worker that died may have made this call already."""
+
+    @property
+    def key(self) -> str:
+        """The key of the only row; of a batch the keys of its first and last row."""
+        return self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}..{self.keys[-1]}"

@@ -1,0 +1,1 @@
+"""Values too large for journals: files in the workspace, and rows that refer to them."""

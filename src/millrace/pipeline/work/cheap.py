@@ -1,0 +1,188 @@
+"""A turn on a unit whose steps may run again: rows are gathered, and published while more are made.
+
+Invariant: one publish is in flight at a time, and offsets are committed in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millrace.pipeline.calling.failing import QueryFailed
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.letters import Letter
+from millrace.pipeline.core.model import ParquetSink
+from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.large.values import loaded_bytes
+from millrace.pipeline.sinks.contract import SinkWriter
+from millrace.pipeline.work.ahead import Piece, ReadAhead
+from millrace.pipeline.work.line import Line, Through
+from millrace.pipeline.work.publishing import Change, Publisher, abandoned_on_error
+from millrace.pipeline.work.turn import Ended, Held
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Rows that wait for their publish."""
+
+    next: int
+    since: float
+    outputs: list[pa.RecordBatch] = field(default_factory=list)
+    letters: dict[str, list[Letter]] = field(default_factory=dict)
+    bytes: int = 0
+
+
+class CheapTurn:
+    """Piece by piece through the line, published by time or size."""
+
+    def __init__(
+        self,
+        held: Held,
+        line: Line,
+        ahead: ReadAhead,
+        publisher: Publisher,
+        sink: SinkWriter | None,
+    ) -> None:
+        self.held, self.line, self.ahead = held, line, ahead
+        self.publisher, self.sink = publisher, sink
+        self.is_parquet = isinstance(held.hop.sink, ParquetSink)
+        self._gathered = _Gathered(publisher.at, time.monotonic())
+        self._flying: Future[None] | None = None
+        self._sent = publisher.at
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="millrace-publish")
+
+    def run(self) -> Ended:
+        """Work until the turn is over or something ends it."""
+        try:
+            ended = self._pieces()
+            self._land()
+        finally:
+            self._threads.shutdown(wait=True)
+        return ended
+
+    def _pieces(self) -> Ended:
+        while self.held.goes_on():
+            try:
+                piece = self.ahead.next()
+            except QueryFailed as failed:
+                failure = failed.failure
+                self._hand_over([self.held.failed(failed.step, failed.offset, failure)])
+                return Ended.FAILED
+            if piece is None:
+                break
+            self._measure(piece)
+            for rows, next_ in self._cut(piece):
+                if not self.held.goes_on():
+                    break
+                ended = self._take(rows, next_)
+                if ended is not None:
+                    return ended
+            if self.ahead.is_dry():
+                self._hand_over_if_due()
+        self._hand_over()
+        return Ended.OVER
+
+    def _take(self, rows: Rows, next_: int) -> Ended | None:
+        """Take some rows through the steps; why the turn ends, if it does."""
+        through = self.line.run(rows, self.held)
+        if through.failed is not None:
+            return self._fail(through, rows)
+        if through.out is None:
+            if through.stuck is not None:
+                return self._stuck(through.stuck)
+            self._hand_over()
+            return Ended.OVER
+        self._gather(through, next_)
+        tally, name = self.held.tally, self.held.hop.name
+        tally.add(tally.rows_out, name, len(through.out))
+        if through.stuck is not None:
+            return self._stuck(through.stuck)
+        self._hand_over_if_due()
+        return None
+
+    def _gather(self, through: Through, next_: int) -> None:
+        gathered = self._gathered
+        gathered.next = next_
+        if through.out is not None and len(through.out):
+            gathered.outputs.append(through.out.batch)
+            batch = through.out.batch
+            gathered.bytes += loaded_bytes(batch) if self.is_parquet else int(batch.nbytes)
+        for step, some in through.letters.items():
+            gathered.letters.setdefault(step, []).extend(some)
+
+    def _fail(self, through: Through, rows: Rows) -> Ended:
+        """Publish what lies before the row that failed, and say why it did."""
+        assert through.failed is not None
+        step, offset, failure = through.failed
+        before = rows.before(offset)
+        if len(before):
+            again = self.line.run(before, self.held)
+            if again.out is not None:
+                self._gather(again, offset)
+        self._hand_over([self.held.failed(step, offset, failure)])
+        return Ended.FAILED
+
+    def _stuck(self, step: str) -> Ended:
+        self._hand_over([self.held.event(Happened.STUCK, step)])
+        return Ended.STUCK
+
+    def _hand_over_if_due(self) -> None:
+        config, gathered = self.held.config, self._gathered
+        if self.is_parquet:
+            is_due = gathered.bytes >= config.job_sink_bytes
+        else:
+            waited_ms = (time.monotonic() - gathered.since) * 1000
+            is_due = gathered.bytes >= config.job_publish_bytes
+            is_due |= waited_ms >= config.job_publish_ms
+        if is_due:
+            self._hand_over()
+
+    def _hand_over(self, events: list[Event] | None = None) -> None:
+        """Publish what was gathered while the next rows are worked on."""
+        gathered = self._gathered
+        if gathered.next == self._sent and not events:
+            return
+        self._land()
+        first, self._sent = self._sent, gathered.next
+        self._flying = self._threads.submit(self._publish, gathered, first, events or [])
+        self._gathered = _Gathered(gathered.next, time.monotonic())
+        if self.is_parquet:
+            self._land()  # Two files at once would take twice the memory.
+
+    def _publish(self, gathered: _Gathered, first: int, events: list[Event]) -> None:
+        change = Change(next=gathered.next, letters=gathered.letters, events=events)
+        if self.sink is None:
+            change.outputs = gathered.outputs
+        elif gathered.outputs:
+            journal_id = self.held.journal.id
+            change.prepared = self.sink.prepare(journal_id, gathered.outputs, first, gathered.next)
+        with abandoned_on_error(change):
+            self.publisher.publish(change)
+
+    def _land(self) -> None:
+        """Wait for the publish in flight; what it raised is raised here."""
+        flying, self._flying = self._flying, None
+        if flying is not None:
+            flying.result()
+
+    def _measure(self, piece: Piece) -> None:
+        tally, name = self.held.tally, self.held.hop.name
+        tally.add(tally.rows_in, name, piece.read)
+        if piece.read:
+            tally.row_bytes[name] = piece.bytes / piece.read
+
+    def _cut(self, piece: Piece) -> Iterator[tuple[Rows, int]]:
+        """A piece as the functions want it, with the offset behind each part."""
+        config, rows = self.held.config, piece.rows
+        each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
+        step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
+        step = max(1, step)
+        for begin in range(0, len(rows), step):
+            end = min(begin + step, len(rows))
+            yield rows.slice(begin, end), piece.next if end == len(rows) else int(rows.offsets[end])
+        if not len(rows):
+            yield rows, piece.next

@@ -1,0 +1,34 @@
+"""Looks at what a worker before this one left of a unit: its last record and its offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.journal.contract import Broker
+from millrace.pipeline.core import calls, rule
+from millrace.pipeline.core.calls import Totals
+from millrace.pipeline.core.model import OnDoubt
+from millrace.pipeline.core.rule import Doubt
+from millrace.pipeline.work.tail import last_row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """How a unit was left."""
+
+    totals: Totals
+    end: int
+    """Of the record of calls."""
+    doubt: Doubt
+
+
+def look(broker: Broker, journal: str, committed: int | None, choice: OnDoubt) -> Left:
+    """Read the last record of calls and judge it by the committed offset."""
+    row, end = last_row(broker, journal)
+    if row is None:
+        return Left(totals=Totals(), end=end, doubt=rule.Clear())
+    kept = {name: row[name] for name in calls.SCHEMA.names}
+    (last,) = calls.from_rows(pa.Table.from_pylist([kept], calls.SCHEMA))
+    return Left(totals=last.totals, end=end, doubt=rule.doubt(last, committed, choice))

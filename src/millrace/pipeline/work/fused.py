@@ -1,0 +1,82 @@
+"""The steps of a hop in front of its last one: filters and columns, as one query over each batch.
+
+Invariant: a row that comes out has the offset of the one row that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import TaskFailed
+from millrace.journal.records import OFFSET, OFFSET_FIELD
+from millrace.operators.engine import Engine, KeptOpen
+from millrace.operators.sql import query
+from millrace.pipeline.calling.failing import Failure, QueryFailed
+from millrace.pipeline.core.model import Filter, Select
+from millrace.pipeline.core.rows import Rows, nothing
+from millrace.plan import nodes
+from millrace.plan.expressions import parse_conditions, parse_named
+from millrace.plan.mapped import Made
+
+
+class Query:
+    """Filters and selects that follow each other. Opened with the first rows."""
+
+    def __init__(
+        self,
+        steps: Sequence[Filter | Select],
+        schema: pa.Schema,
+        *,
+        config: Config,
+        time_zone: str,
+        scratch: str,
+    ) -> None:
+        self.name = steps[-1].name
+        self.schema, self._root = _tree(steps, schema)
+        self._engine = Engine(
+            memory_bytes_max=min(config.job_query_bytes_max, config.query_memory_bytes_max),
+            spill_folder=scratch,
+            time_zone=time_zone,
+        )
+        self._open: KeptOpen | None = None
+
+    def run(self, rows: Rows) -> Rows:
+        """What is left of some rows."""
+        if not len(rows):
+            return nothing(self.schema)
+        if self._open is None:
+            self._open = self._engine.keep_open(query(self._root), self._root.schema)
+        try:
+            found = Rows.from_offsets(self._open.run(rows.with_offsets()))
+        except TaskFailed as error:
+            failure = Failure(place=0, error=str(error), traceback="")
+            raise QueryFailed(self.name, int(rows.offsets[0]), failure) from error
+        assert (np.diff(found.offsets) >= 0).all(), "one thread keeps the order of rows"
+        return found
+
+    def close(self) -> None:
+        """Give back what the query holds."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _tree(steps: Sequence[Filter | Select], schema: pa.Schema) -> tuple[pa.Schema, nodes.Node]:
+    """The columns that come out, and the plan, which passes the offsets on beside them."""
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
+    root: nodes.Node = Made(pa.schema([OFFSET_FIELD, *plain]))
+    offset = nodes.passed_on(root.schema, [OFFSET])
+    for step in steps:
+        if isinstance(step, Filter):
+            for part in parse_conditions(step.condition, plain, call=f"filter({step.condition!r})"):
+                root = nodes.Filter(root, part)
+            continue
+        call = f"select({', '.join(map(repr, step.columns))})"
+        named = [pair for text in step.columns for pair in parse_named(text, plain, call=call)]
+        root = nodes.Project(root, (*offset, *named))
+        plain = root.schema.remove(0)
+    return plain, root

@@ -1,0 +1,166 @@
+"""The steps of a cheap hop, one after the other, over a piece of a unit's rows.
+
+They leave no trace, so after a crash they simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.pipeline.calling.caller import Called, Caller
+from millrace.pipeline.calling.failing import Failure, QueryFailed
+from millrace.pipeline.calling.kinds import call_for
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.letters import Letter
+from millrace.pipeline.core.model import Filter, KeyBy, Map, Select, Union
+from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.work.fused import Query
+from millrace.pipeline.work.turn import Held, Tally
+
+
+@dataclass(slots=True, kw_only=True)
+class Through:
+    """What came out at the end of the line."""
+
+    out: Rows | None
+    """None if not all rows came through: the step failed, or the worker is to end."""
+    letters: dict[str, list[Letter]] = field(default_factory=dict)
+    failed: tuple[str, int, Failure] | None = None
+    """Step, offset of the input row, and why."""
+    stuck: str | None = None
+    """The step whose calls never returned."""
+
+
+class Line:
+    """Filters, columns and functions of a hop. For one thread."""
+
+    def __init__(
+        self, hop: Hop, config: Config, *, time_zone: str, workspace: str, scratch: str
+    ) -> None:
+        """Makes what is called; whatever that raises comes out as it is."""
+        self.parts: list[Query | Caller] = []
+        schema, waiting = hop.schema, list[Filter | Select]()
+        for step in hop.steps:
+            match step:
+                case Filter() | Select():
+                    waiting.append(step)
+                case Map():
+                    self._add_query(waiting, schema, config, time_zone, scratch)
+                    waiting = []
+                    if hop.expensive is step:
+                        break
+                    self.parts.append(Caller.of(hop, step, config, workspace))
+                    schema = step.schema
+                case KeyBy() | Union():
+                    pass  # Rows go on as they are; where to is decided when they are published.
+        self._add_query(waiting, schema, config, time_zone, scratch)
+        last = self.parts[-1] if self.parts else None
+        self.front: Query | None = None
+        if self.parts and isinstance(self.parts[0], Query):
+            self.front, self.parts = self.parts[0], self.parts[1:]
+        self.schema: pa.Schema = last.schema if isinstance(last, Query) else schema
+        """Of the rows that come out, or go to the expensive step behind them."""
+
+    def _add_query(
+        self,
+        steps: Sequence[Filter | Select],
+        schema: pa.Schema,
+        config: Config,
+        time_zone: str,
+        scratch: str,
+    ) -> None:
+        if steps:
+            query = Query(steps, schema, config=config, time_zone=time_zone, scratch=scratch)
+            self.parts.append(query)
+
+    def first(self, rows: Rows) -> Rows:
+        """Rows through the filters and columns in front of all functions.
+
+        A query costs as much for few rows as for thousands, so these get whole pieces.
+        """
+        return rows if self.front is None else self.front.run(rows)
+
+    def batch_rows(self, config: Config) -> int:
+        """Rows to take at a time, as the functions want them; many where there are none."""
+        callers = [part for part in self.parts if isinstance(part, Caller)]
+        wanted = [each.options.batch_rows or config.job_batch_rows for each in callers]
+        return min(wanted, default=config.journal_read_rows_max)
+
+    def batch_bytes(self, config: Config) -> int:
+        """The same in bytes."""
+        callers = [part for part in self.parts if isinstance(part, Caller)]
+        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in callers]
+        return min(wanted, default=config.job_read_ahead_bytes)
+
+    def run(self, rows: Rows, held: Held) -> Through:
+        """Take rows through all steps behind the first filters and columns."""
+        through = Through(out=None)
+        for part in self.parts:
+            if not len(rows):
+                break
+            if isinstance(part, Query):
+                try:
+                    rows = part.run(rows)
+                except QueryFailed as failed:
+                    through.failed = (failed.step, failed.offset, failed.failure)
+                    return through
+                continue
+            called = call_for(part, rows, held.journal.id, _Waiting(held))
+            self._note(through, part, called, rows, held)
+            if called.done < len(rows):
+                return through
+            rows = called.out
+        through.out = rows
+        return through
+
+    def _note(self, through: Through, part: Caller, called: Called, rows: Rows, held: Held) -> None:
+        step, tally = part.step.name, held.tally
+        _count(tally, step, called)
+        if called.left_out and part.options.on_error == "dead_letter":
+            through.letters.setdefault(step, []).extend(
+                held.letter(step, rows.slice(f.place, f.place + 1), f) for f in called.left_out
+            )
+            tally.add(tally.dead_letters, step, len(called.left_out))
+        if called.failed is not None:
+            offset = int(rows.offsets[called.done])
+            through.failed = (step, offset, called.failed)
+        if called.stuck:
+            through.stuck = step
+
+    def close(self) -> None:
+        """Give back what the steps hold, but for what was made to be kept."""
+        for part in [*self.parts, *([] if self.front is None else [self.front])]:
+            part.close()
+
+
+def _count(tally: Tally, step: str, called: Called) -> None:
+    tally.add(tally.calls, step, called.calls)
+    tally.add(tally.errors, step, called.errors)
+    tally.add(tally.skipped, step, len(called.left_out))
+    tally.add(tally.in_function, step, called.seconds)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Calls of a cheap step need nothing but the worker's leave."""
+
+    held: Held
+
+    def delay_s(self, number: int) -> float:
+        """Nothing."""
+        del number
+        return 0.0
+
+    def again(self, number: int) -> float:
+        """Nothing."""
+        del number
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the worker is to end."""
+        if seconds > 0:
+            self.held.sleep(seconds)

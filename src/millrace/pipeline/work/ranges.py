@@ -1,0 +1,82 @@
+"""Cuts what was read ahead into the batches of an expensive step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.pipeline.calling.failing import QueryFailed
+from millrace.pipeline.core.rows import Rows, nothing, together
+from millrace.pipeline.work.ahead import ReadAhead
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Rows to call for, and the offset behind all that was looked at to find them."""
+
+    rows: Rows
+    next: int
+
+    def cut(self, count: int) -> Range:
+        """Only the first rows of it."""
+        if count >= len(self.rows):
+            return self
+        return Range(self.rows.slice(0, count), int(self.rows.offsets[count - 1]) + 1)
+
+
+class Ranges:
+    """Batches of a unit, each beginning where the one before it ended."""
+
+    def __init__(
+        self, ahead: ReadAhead, schema: pa.Schema, at: int, *, rows_max: int, bytes_max: int
+    ) -> None:
+        self._ahead, self._schema = ahead, schema
+        self._held = nothing(schema)
+        self._read_to = at
+        self._rows_max, self._bytes_max = rows_max, bytes_max
+        self.failed: QueryFailed | None = None
+        """Why nothing is read any more, if a filter or a column failed."""
+
+    def up_to(self, offset: int) -> Range:
+        """All rows below an offset."""
+        while self._read_to < offset and self._read_on():
+            pass
+        rows = self._held.before(offset)
+        self._held = self._held.slice(len(rows), len(self._held))
+        return Range(rows, min(offset, self._read_to))
+
+    def next(self, goes_on: Callable[[], bool]) -> Range:
+        """The next batch; without rows when there are none for now, or it is not to go on."""
+        while len(self._held) < self._rows_max and self._read_on():
+            if not len(self._held) and not goes_on():
+                break
+        count = self._fitting()
+        if count >= len(self._held):
+            taken, self._held = self._held, nothing(self._schema)
+            return Range(taken, self._read_to)
+        whole = Range(self._held, self._read_to)
+        self._held = self._held.slice(count, len(self._held))
+        return whole.cut(count)
+
+    def _fitting(self) -> int:
+        count = len(self._held)
+        if not count:
+            return 0
+        each = max(1, int(self._held.batch.nbytes) // count)
+        return max(1, min(self._rows_max, self._bytes_max // each))
+
+    def _read_on(self) -> bool:
+        if self.failed is not None:
+            return False
+        try:
+            piece = self._ahead.next()
+        except QueryFailed as failed:
+            self.failed = failed
+            return False
+        if piece is None:
+            return False
+        self._held = together(self._schema, [self._held, piece.rows])
+        self._read_to = piece.next
+        return True

@@ -1,0 +1,205 @@
+"""Sets up what a turn needs and takes it down again: reader, steps, publisher, sink."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+from millrace.config import Config
+from millrace.errors import JournalUnknown, UserError
+from millrace.journal.contract import Broker
+from millrace.pipeline.calling.caller import Caller
+from millrace.pipeline.calling.failing import Failure, MakingFailed
+from millrace.pipeline.calling.instances import has_model
+from millrace.pipeline.core import calls, hops
+from millrace.pipeline.core.rule import Hold
+from millrace.pipeline.patience import patiently
+from millrace.pipeline.sinks import open_sink
+from millrace.pipeline.upkeep.layout import has_budget
+from millrace.pipeline.work.ahead import ReadAhead
+from millrace.pipeline.work.budget import Budget
+from millrace.pipeline.work.cheap import CheapTurn
+from millrace.pipeline.work.doubt import Left, look
+from millrace.pipeline.work.expensive import ExpensiveTurn
+from millrace.pipeline.work.line import Line
+from millrace.pipeline.work.publishing import Change, Publisher
+from millrace.pipeline.work.ranges import Ranges
+from millrace.pipeline.work.turn import Ended, Held
+
+_AHEAD_BATCHES = 4
+
+
+class Surroundings(Protocol):
+    """What is asked of a worker's settings."""
+
+    @property
+    def config(self) -> Config:
+        """Its limits."""
+
+    @property
+    def time_zone(self) -> str:
+        """In which filters and columns are calculated."""
+
+    @property
+    def workspace(self) -> str:
+        """The folder of the workspace."""
+
+    @property
+    def scratch(self) -> str:
+        """A folder of this host's."""
+
+
+class Shop:
+    """Where a worker does its turns. Steps that make nothing stay set up from turn to turn."""
+
+    def __init__(self, broker: Broker, settings: Surroundings) -> None:
+        self._broker, self._settings = broker, settings
+        self._lines: dict[str, Line] = {}
+        self.seconds_publishing = 0.0
+        self.has_moved = False
+        """Whether the last turn got its unit on."""
+
+    def work(self, held: Held, *, is_told: Callable[[], bool]) -> Ended:
+        """One turn. `is_told` says whether the user was told of this unit's doubt in this run."""
+        self.has_moved = False
+        publisher = self._publisher(held)
+        before = publisher.at
+        try:
+            with contextlib.ExitStack() as stack:
+                line = self._line(held, stack)
+                if held.hop.expensive is None:
+                    return self._cheap(held, line, publisher, stack)
+                return self._expensive(held, line, publisher, stack, is_told)
+        except MakingFailed as failed:
+            event = held.failed(failed.step, publisher.at, failed.failure)
+            publisher.publish(Change(next=publisher.at, events=[event]), "settle")
+            return Ended.FAILED
+        except UserError as error:
+            # Results that cannot be published, such as too many bytes at once.
+            failure = Failure(place=0, error=str(error), traceback="")
+            event = held.failed(held.hop.name, publisher.at, failure)
+            publisher.publish(Change(next=publisher.at, events=[event]), "settle")
+            return Ended.FAILED
+        finally:
+            self.seconds_publishing += publisher.seconds
+            self.has_moved = publisher.at != before
+
+    def close(self) -> None:
+        """Give back what was set up."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+    def _publisher(self, held: Held) -> Publisher:
+        group, name = held.hop.group, held.journal.name
+        position = patiently(lambda: self._broker.positions([(group, name)]), held.config)[0]
+        at = position.start if position.committed is None else position.committed
+        return Publisher(
+            broker=self._broker,
+            config=held.config,
+            hop=held.hop,
+            journal=held.journal,
+            lease=held.lease,
+            at=int(at),
+            is_new=position.committed is None,
+        )
+
+    def _line(self, held: Held, stack: contextlib.ExitStack) -> Line:
+        hop = held.hop
+        line = self._lines.get(hop.name)
+        if line is None:
+            settings = self._settings
+            line = Line(
+                hop,
+                held.config,
+                time_zone=settings.time_zone,
+                workspace=settings.workspace,
+                scratch=settings.scratch,
+            )
+            if has_model(hop):
+                stack.callback(line.close)
+            else:
+                self._lines[hop.name] = line
+        return line
+
+    def _cheap(
+        self, held: Held, line: Line, publisher: Publisher, stack: contextlib.ExitStack
+    ) -> Ended:
+        sink = None
+        if held.hop.sink is not None:
+            sink = open_sink(held.hop, self._broker, self._settings)
+            sink.recover(held.journal.name, held.journal.id)
+        ahead = ReadAhead(
+            self._broker,
+            held.journal.name,
+            publisher.at,
+            config=held.config,
+            end=held.end,
+            piece_rows=held.config.journal_read_rows_max,
+            through=line.first,
+        )
+        stack.callback(ahead.close)
+        return CheapTurn(held, line, ahead, publisher, sink).run()
+
+    def _expensive(
+        self,
+        held: Held,
+        line: Line,
+        publisher: Publisher,
+        stack: contextlib.ExitStack,
+        is_told: Callable[[], bool],
+    ) -> Ended:
+        step, config = held.hop.expensive, held.config
+        assert step is not None
+        left = self._left(held, publisher)
+        if isinstance(left.doubt, Hold) and is_told():
+            return Ended.HELD
+        publisher.calls_end = left.end
+        if has_budget(step.options):
+            journal = hops.budget_journal(held.hop.job, held.hop.name)
+            publisher.budget = Budget(self._broker, journal, step.options)
+        caller = Caller.of(held.hop, step, config, self._settings.workspace)
+        stack.callback(caller.close)
+        rows_max = step.options.batch_rows or config.job_expensive_rows
+        ahead = ReadAhead(
+            self._broker,
+            held.journal.name,
+            publisher.at,
+            config=config,
+            end=held.end,
+            piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
+            through=line.first,
+        )
+        stack.callback(ahead.close)
+        ranges = Ranges(
+            ahead,
+            line.schema,
+            publisher.at,
+            rows_max=rows_max,
+            bytes_max=step.options.batch_bytes or config.job_batch_bytes,
+        )
+        turn = ExpensiveTurn(
+            held=held,
+            caller=caller,
+            ranges=ranges,
+            publisher=publisher,
+            totals=left.totals,
+            doubt=left.doubt,
+        )
+        return turn.run()
+
+    def _left(self, held: Held, publisher: Publisher) -> Left:
+        """How the unit was left; a journal that is new gets its record now."""
+        choice = held.hop.options.on_doubt
+        committed = None if publisher.is_new else publisher.at
+
+        def ask() -> Left:
+            name = publisher.calls_journal
+            try:
+                return look(self._broker, name, committed, choice)
+            except JournalUnknown:
+                self._broker.create(name, calls.SCHEMA)
+                return look(self._broker, name, committed, choice)
+
+        return patiently(ask, held.config)

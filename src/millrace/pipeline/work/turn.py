@@ -1,0 +1,179 @@
+"""What is common to all turns: a unit that a worker holds the lease of, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from millrace.config import Config
+from millrace.journal.contract import Broker
+from millrace.journal.values import JournalInfo, Lease
+from millrace.pipeline.calling.failing import Failure, Stopped
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.letters import Letter
+from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.core.rule import row_key
+from millrace.pipeline.work.keeping import Keeper
+
+_LOOK_S: Final = 0.02
+_RUN_LOOK_S: Final = 0.5
+
+
+class StopFlag:
+    """Like an event, and safe to set in a signal handler: nothing is locked."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether somebody did."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until somebody asks to stop."""
+        until = time.monotonic() + seconds
+        while not self._is_set and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+
+
+class Ended(StrEnum):
+    """Why a turn ended."""
+
+    OVER = "over"
+    """Its time was over, there was nothing more, or the worker is to stop."""
+    LOST = "lost"
+    """Another worker has the unit."""
+    FAILED = "failed"
+    HELD = "held"
+    SPENT = "spent"
+    STUCK = "stuck"
+    """Calls never returned: this process should make no more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a worker did, counted as it goes; all of it in `Outcome`."""
+
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    in_function: dict[str, float] = field(default_factory=dict)
+    row_bytes: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def add(to: dict[str, Any], name: str, count: float) -> None:
+        """Count some more for a step."""
+        if count:
+            to[name] = to.get(name, 0) + count
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A unit in this worker's hands."""
+
+    broker: Broker
+    config: Config
+    hop: Hop
+    journal: JournalInfo
+    lease: Lease
+    run: int
+    keeper: Keeper
+    stopping: StopFlag
+    tally: Tally
+    until: float
+    """When the turn is over, in steady seconds."""
+    end: int | None
+    """Rows from this offset on are left for later."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether the steps behind this one can take more; asked now and then."""
+    stays: Callable[[], bool] = lambda: False
+    """Whether the turn may go on when its time is over."""
+    looked: float = 0.0
+    is_over: bool = False
+    """Whether it ends whatever the time."""
+
+    def goes_on(self) -> bool:
+        """Whether to begin more in this turn."""
+        now = time.monotonic()
+        if self.is_ending():
+            return False
+        if now >= self.until:
+            if self.is_over or not self.stays():
+                return False
+            self.until = now + self.config.job_turn_ms / 1000
+        if now - self.looked > self.config.job_publish_ms / 1000:
+            if self.looked and not self.has_room():
+                self.is_over = True
+            self.looked = now
+        return not self.is_over
+
+    def is_ending(self) -> bool:
+        """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
+        return (
+            self.stopping.is_set()
+            or self.keeper.run_is_over.is_set()
+            or self.keeper.has_lost(self.lease)
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in a call's name, or raise `Stopped`."""
+        until = time.monotonic() + seconds
+        while True:
+            if self.is_ending():
+                raise Stopped
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self.stopping.wait(min(left, _RUN_LOOK_S))
+
+    def letter(self, step: str, row: Rows, failure: Failure) -> Letter:
+        """A dead letter for the one row given."""
+        offset = int(row.offsets[0])
+        return Letter(
+            at_us=now_us(),
+            run=self.run,
+            journal=self.journal.name,
+            offset=offset,
+            key=row_key(self.hop.job, step, self.journal.id, offset),
+            error=failure.error,
+            traceback=failure.traceback,
+            row=row.batch,
+        )
+
+    def event(self, happened: Happened, step: str, **detail: Any) -> Event:  # noqa: ANN401 - JSON
+        """Something to tell about this unit."""
+        return Event(
+            at_us=now_us(),
+            run=self.run,
+            happened=happened,
+            step=step,
+            detail={"journal": self.journal.name, **detail},
+        )
+
+    def failed(self, step: str, offset: int, failure: Failure) -> Event:
+        """The step gives up at this row."""
+        return self.event(
+            Happened.FAILED,
+            step,
+            offset=offset,
+            key=row_key(self.hop.job, step, self.journal.id, offset),
+            error=failure.error,
+            traceback=failure.traceback,
+            attempts=failure.attempts,
+        )
+
+
+def now_us() -> int:
+    """The time that records carry."""
+    return time.time_ns() // 1000

@@ -1,0 +1,176 @@
+"""A job with nothing but a sink, and processes that write to it and are killed meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import StorageError
+from millrace.faults import VARIABLE
+from millrace.journal.contract import Broker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.values import Lease
+from millrace.pipeline.core.hops import Hop, unit_lease
+from millrace.pipeline.core.model import JournalSink, ParquetSink, Sink
+from millrace.pipeline.sinks import SinkWriter, open_sink
+from millrace.testing.faults import armed
+
+SCHEMA = pa.schema([("x", pa.int64())])
+JOB, SINK = "captions", "out"
+multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Settings of a worker."""
+
+    workspace: str
+    config: Config = field(default_factory=Config)
+    scratch: str = "/nowhere"
+
+
+def hop_of(sink: Sink, schema: pa.Schema = SCHEMA) -> Hop:
+    return Hop(
+        job=JOB,
+        name=SINK,
+        inputs=("in",),
+        schema=schema,
+        steps=(),
+        sink=sink,
+        output=schema,
+        partitions=0,
+        depth=1,
+        feeds=(),
+    )
+
+
+def parquet_hop(folder: Path | str, schema: pa.Schema = SCHEMA) -> Hop:
+    return hop_of(ParquetSink(name=SINK, schema=schema, path=str(folder)), schema)
+
+
+def journal_hop(journal: str, schema: pa.Schema = SCHEMA) -> Hop:
+    return hop_of(JournalSink(name=SINK, schema=schema, journal=journal), schema)
+
+
+def column(values: Iterable[int]) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(list(values), pa.int64())})
+
+
+def take(broker: Broker, hop: Hop, journal: str, mill: str) -> tuple[Lease, SinkWriter]:
+    """Take a unit away from whoever has it; leftovers are old at once."""
+    name = unit_lease(JOB, SINK, broker.get(journal).id)
+    epoch = broker.fence(name)
+    lease = broker.acquire(name, f"worker {epoch}")
+    return lease, open_sink(hop, broker, Place(mill, Config(unfinished_grace_ms=1)))
+
+
+def publish(
+    broker: Broker,
+    hop: Hop,
+    writer: SinkWriter,
+    journal: str,
+    take: tuple[int, Sequence[int] | None],
+    lease: Lease | None = None,
+) -> None:
+    """What a worker does for one range: up to an offset, with the rows that were made of it."""
+    next_, values = take
+    before = broker.committed(hop.group, journal)
+    first = before or 0
+    rows = range(first, next_) if values is None else values
+    prepared = writer.prepare(broker.get(journal).id, [column(rows)], first, next_)
+    with broker.transaction(lease) as t:
+        prepared.add_to(t)
+        t.commit(hop.group, journal, next_, expected=before)
+    prepared.finish()
+
+
+def seen(folder: Path | str) -> list[int]:
+    """The rows that a reader of the folder finds."""
+    if not any(name.endswith(".parquet") for name in os.listdir(folder)):
+        return []
+    rows = duckdb.execute(f"SELECT x FROM read_parquet('{folder}/*')").fetchall()
+    return sorted(row[0] for row in rows)
+
+
+def unfinished(folder: Path | str) -> list[str]:
+    return sorted(n for n in os.listdir(Path(folder, ".millrace")) if n.endswith(".unfinished"))
+
+
+def committed(broker: Broker, hop: Hop, journals: Iterable[str]) -> list[int]:
+    """The rows that were committed: row n of a journal is its first row's value plus n."""
+    return sorted(
+        x
+        for name in journals
+        for x in broker.read(name, 0)
+        .rows()["x"]
+        .to_pylist()[: broker.committed(hop.group, name) or 0]
+    )
+
+
+def make_input(broker: Broker, journals: int, rows: int) -> list[str]:
+    """Journals whose rows all differ."""
+    names = [f"in/{n}" for n in range(journals)]
+    for number, name in enumerate(names):
+        broker.create(name, SCHEMA)
+        broker.append(name, column(range(number * rows, (number + 1) * rows)))
+    return names
+
+
+# In processes of their own.
+
+
+def child_writes(mill: str, folder: str, point: str, armed_for: str) -> None:
+    """Take the unit, recover and write a range; a fault is armed for one of both."""
+    broker = EmbeddedBroker.open(mill)
+    hop = parquet_hop(folder)
+    lease, writer = take(broker, hop, "in/0", mill)
+    if armed_for == "recovering":
+        os.environ[VARIABLE] = armed(point)[VARIABLE]
+    writer.recover("in/0", broker.get("in/0").id)
+    os.environ[VARIABLE] = armed(point)[VARIABLE]
+    publish(broker, hop, writer, "in/0", (20, None), lease)
+
+
+def child_fills_up(mill: str, folder: str, told: str) -> None:
+    """Write a range that no file can hold any more, then one that fits; tell what happened."""
+    broker = EmbeddedBroker.open(mill)
+    hop = parquet_hop(folder)
+    lease, writer = take(broker, hop, "in/0", mill)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        writer.prepare(broker.get("in/0").id, [column(range(10_000))], 0, 20)
+    except StorageError as error:
+        Path(told).write_text(f"{unfinished(folder)} {error}", encoding="utf-8")
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    publish(broker, hop, writer, "in/0", (20, None), lease)
+    broker.close()
+
+
+def child_works(mill: str, folder: str, seed: int) -> None:
+    """Write ranges of all units, at random, for good."""
+    broker = EmbeddedBroker.open(mill)
+    hop = parquet_hop(folder)
+    chance = random.Random(seed)  # noqa: S311 - a seed replays it
+    journals = [each.name for each in broker.list("in")]
+    while True:
+        name = chance.choice(journals)
+        lease, writer = take(broker, hop, name, mill)
+        writer.recover(name, broker.get(name).id)
+        for _ in range(3):
+            at = broker.committed(hop.group, name) or 0
+            end = min(at + chance.randint(1, 3), broker.end_offset(name))
+            if end > at:
+                rows: Any = broker.read(name, at, rows_max=end - at).rows()["x"].to_pylist()
+                publish(broker, hop, writer, name, (end, rows), lease)
+        broker.release(lease)
