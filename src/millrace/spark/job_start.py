@@ -39,6 +39,8 @@ class Begun:
     """What was done by then."""
     ends: dict[str, int]
     """Where the journals of the user's that it reads ended by then."""
+    events_from: int
+    """Where what workers tell of it begins in the job's record."""
 
 
 def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) -> Begun:
@@ -60,13 +62,15 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) ->
     before = _count(history, outline)
     history.add(_started(history, outline, described, before, lease), lease=lease)
     history.look()
+    events_from = history.offset
     fault("job.run.after_started")
     for reader in readers:
         taking.check()
         reader.bring_in()
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
-    return Begun(outline=outline, before=before, ends=_ends(history, outline))
+    ends = _ends(history, outline)
+    return Begun(outline=outline, before=before, ends=ends, events_from=events_from)
 
 
 def _settle(

@@ -42,6 +42,8 @@ class Work:
     run: int
     time_zone: str
     workspace: str
+    events_from: int
+    """Where what is told of this run begins in the job's record."""
     until_end: Mapping[str, int] | None
     """Journals that are read no further than to these offsets."""
     only: tuple[str, ...] | None
@@ -88,6 +90,7 @@ def _run(work: Work) -> Outcome:
             time_zone=work.time_zone,
             workspace=work.workspace,
             scratch=scratch,
+            events_from=work.events_from,
             until_end=work.until_end,
             only=None if work.only is None else frozenset(work.only),
             # Where there are several kinds of workers, they may want the same slots.

@@ -28,7 +28,8 @@ class History:
     broker: Broker
     job: str
     events: list[Event] = field(default_factory=list)
-    _offset: int = 0
+    offset: int = 0
+    """Where the next look begins."""
 
     @classmethod
     def begin(cls, broker: Broker, job: str) -> History:
@@ -54,12 +55,12 @@ class History:
         """What happened since the last look."""
         fresh: list[Event] = []
         while True:
-            found = self.broker.read(hops.runs_journal(self.job), self._offset)
+            found = self.broker.read(hops.runs_journal(self.job), self.offset)
             fresh += events.from_rows(found.rows())
-            if found.next_offset == self._offset:
+            if found.next_offset == self.offset:
                 self.events += fresh
                 return fresh
-            self._offset = found.next_offset
+            self.offset = found.next_offset
 
     def add(self, *added: Event, lease: Lease | None = None) -> None:
         """Record that something happened."""

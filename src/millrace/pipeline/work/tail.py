@@ -1,27 +1,15 @@
-"""The last row, or all rows, of a journal that only its own job writes."""
+"""The last row of a journal that only its own job writes."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.journal.contract import Broker
 from millrace.journal.records import OFFSET
 
 _FEW_OFFSETS: Final = 8
-
-
-def all_rows(broker: Broker, journal: str) -> pa.Table:
-    """Every row of a journal that is not long."""
-    offset, found = int(broker.start_offset(journal)), list[pa.Table]()
-    while True:
-        fetched = broker.read(journal, offset)
-        found.append(fetched.rows())
-        if fetched.next_offset == offset:
-            return pa.concat_tables(found)
-        offset = int(fetched.next_offset)
 
 
 def last_row(broker: Broker, journal: str) -> tuple[dict[str, Any] | None, int]:

@@ -22,7 +22,7 @@ from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo, Lease
 from millrace.pipeline.calling.hands import stuck_calls
 from millrace.pipeline.calling.instances import begin_run, has_model, made_for
-from millrace.pipeline.core import choosing, events, hops
+from millrace.pipeline.core import choosing, hops
 from millrace.pipeline.core.choosing import Limits, Place, Steps
 from millrace.pipeline.core.events import Happened
 from millrace.pipeline.core.hops import Hop, Unit
@@ -31,7 +31,7 @@ from millrace.pipeline.patience import patiently
 from millrace.pipeline.upkeep.layout import journals_of
 from millrace.pipeline.work.keeping import Keeper
 from millrace.pipeline.work.shop import Shop
-from millrace.pipeline.work.tail import all_rows
+from millrace.pipeline.work.told import Told
 from millrace.pipeline.work.turn import Ended, Held, StopFlag, Tally
 
 _IDLE_LONGER_MAX: Final = 10
@@ -49,6 +49,8 @@ class Settings:
     time_zone: str
     workspace: str
     scratch: str
+    events_from: int = 0
+    """Nothing of the run lies before this offset in the job's record."""
     until_end: Mapping[str, int] | None = None
     """Journals that are read no further than to these offsets."""
     only: frozenset[str] | None = None
@@ -91,6 +93,13 @@ class Worker:
         self._steps = Steps.of(job_hops)
         self._job = job_hops[0].job
         self._stopping = StopFlag()
+        self._told = Told(
+            broker,
+            settings.config,
+            self._job,
+            run=settings.run_epoch,
+            offset=settings.events_from,
+        )
         self.keeper: Keeper | None = None
         """While it runs."""
         self._tally = Tally()
@@ -185,19 +194,14 @@ class Worker:
         )
         return {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
 
-    def _events(self) -> list[events.Event]:
-        """What happened in this run."""
-        told = patiently(lambda: all_rows(self._broker, hops.runs_journal(self._job)), self._config)
-        return [each for each in events.from_rows(told) if each.run == self._settings.run_epoch]
-
     def _run_has_failed(self) -> bool:
         """Whether a step of this run gave up: to call once more what failed would be paid for."""
-        return any(event.happened is Happened.FAILED for event in self._events())
+        return any(event.happened is Happened.FAILED for event in self._told.look())
 
     def _left_alone(self) -> set[Unit]:
         """Units that this run is not to work on: held for the user, or without budget."""
         out: set[Unit] = set()
-        for event in self._events():
+        for event in self._told.look():
             if event.happened is Happened.HELD:
                 out.add(Unit(event.step, event.detail["journal"]))
             elif event.happened is Happened.SPENT:

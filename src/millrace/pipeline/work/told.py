@@ -1,0 +1,38 @@
+"""What is told of a run on its way: read from where the run began, each event once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.config import Config
+from millrace.journal.contract import Broker
+from millrace.pipeline.core import events, hops
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.patience import patiently
+
+_WANTED: Final = frozenset({Happened.FAILED, Happened.HELD, Happened.SPENT})
+
+
+class Told:
+    """Events of one run that workers go by; for one thread."""
+
+    def __init__(self, broker: Broker, config: Config, job: str, *, run: int, offset: int) -> None:
+        """Nothing of the run lies before `offset` in the job's record."""
+        self._broker, self._config = broker, config
+        self._journal, self._run, self._offset = hops.runs_journal(job), run, offset
+        self._found: list[Event] = []
+
+    def look(self) -> list[Event]:
+        """What steps of this run have given up on, held or spent so far."""
+        while True:
+            fetched = patiently(
+                lambda: self._broker.read(self._journal, self._offset), self._config
+            )
+            self._found += [
+                event
+                for event in events.from_rows(fetched.rows())
+                if event.run == self._run and event.happened in _WANTED
+            ]
+            if fetched.next_offset == self._offset:
+                return self._found
+            self._offset = int(fetched.next_offset)
