@@ -168,12 +168,11 @@ class Sequences:
             found = outcome(Flag(int(rows.flags[place])), clock, state)
             if found in ERRORS:
                 raise _broken(rows, place, found, state)
-            if state.open is not None:
-                begins[place] = state.open.begin
-                if found is Outcome.ROLLS_BACK:
-                    highest = state.open.highest
-                    where = int(rows.tags[place]), int(rows.producers[place])
-                    gone.append((*where, state.open.begin, offset, highest))
+            begins[place] = offset if state.open is None else state.open.begin
+            if found is Outcome.ROLLS_BACK:
+                assert state.open is not None
+                where = int(rows.tags[place]), int(rows.producers[place])
+                gone.append((*where, state.open.begin, offset, state.open.highest))
             outcomes[place] = found
             state = advance(state, found, clock, offset)
         self._last[pair] = state.last_commit
