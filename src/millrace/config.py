@@ -145,6 +145,9 @@ class Config:
     """Most rows of one read, unless the caller says otherwise."""
     journal_read_bytes_max: int = 16 * MIB
     """About how many bytes one read returns, unless the caller says otherwise."""
+    journal_moves_max: int = 262_144
+    """Of how many journals it is remembered when they last moved; who asks for more looks at all.
+    """
     journal_lease_ms: int = 30_000
     """How long a lease lasts that is not renewed, unless the caller says otherwise."""
     ledger_checkpoint_bytes: int = 32 * MIB
@@ -269,6 +272,30 @@ class Config:
     """The owner tidies when nothing was written for this long."""
     owner_tidy_ms_max: int = 300_000
     """The owner tidies at least this often, also when it is never idle."""
+
+    # Live reads.
+    live_read_rows_max: int = 65_536
+    """Most rows of one read for all followers of a journal that are at the same place."""
+    live_read_bytes_max: int = 4 * MIB
+    """About how many bytes such a read returns."""
+    live_channel_rows_max: int = 262_144
+    """Most rows of one journal that wait for one follower to take them."""
+    live_channel_bytes_max: int = 16 * MIB
+    """About how many bytes of one journal wait for one follower to take them."""
+    live_backoff_ms: int = 1
+    """The first wait for a follower that has no room; it doubles."""
+    live_hold_ms_max: int = 250
+    """How long a follower without room holds back the others before they go on without it."""
+    live_stall_ms_max: int = 120_000
+    """A follower that has rows and takes none for this long is dropped."""
+    live_beat_ms: int = 500
+    """How often a follower with no rows to be sent hears that the owner is there."""
+    live_watch_ms: int = 1_000
+    """How often followers look for new journals."""
+    live_stream_ms_max: int = 60_000
+    """How long one stream of rows lasts; who follows for longer opens the next."""
+    live_streams_max: int = 256
+    """Most followers that an owner serves at once."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""

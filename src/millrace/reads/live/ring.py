@@ -1,0 +1,351 @@
+"""Who reads for whom: the readers of one journal, each at its place. Pure.
+
+A ring has no place of its own. Each subscriber has one, `next`: all rows of its range below it are
+in its channel, or taken. Subscribers at the same place are read for together, by whichever of them
+wants rows first. A read ends where the next subscriber above stands, so one that is behind replays
+what it missed, arrives at exactly that place, and is read for with the others from then on.
+
+A subscriber whose channel is full holds back the others at its place, for `hold_ms_max` in all.
+Then they go on without it, and it replays by itself once it takes rows again. One that has rows
+and takes none for `stall_ms_max` is dropped.
+
+Invariant: each subscriber gets the committed rows of its range from its first offset on, in offset
+order, each once, however joins, leaves, reads and appends fall together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NewType, Self
+
+from millrace.config import Config
+from millrace.errors import MillraceError, Retriable
+from millrace.journal.names import JournalId, Offset
+from millrace.keys.ranges import KeyRange
+
+SubscriberId = NewType("SubscriberId", int)
+ReadNumber = NewType("ReadNumber", int)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingKey:
+    """What readers have in common that share reads.
+
+    Key columns are part of it: rows are hashed once for all. Replays that end by themselves are
+    kept apart, so that they never hold back who follows.
+    """
+
+    journal: str
+    id: JournalId
+    """A journal that was deleted and made again is another one."""
+    keys: tuple[str, ...] = ()
+    replay: bool = False
+    version: str = ""
+    """Of the task that reads; "" for readers that are no task's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """See `Config` for what each means."""
+
+    read_rows_max: int
+    read_bytes_max: int
+    channel_rows_max: int
+    channel_bytes_max: int
+    backoff_ms: int
+    hold_ms_max: int
+    stall_ms_max: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """The limits that a config names."""
+        return cls(
+            read_rows_max=config.live_read_rows_max,
+            read_bytes_max=config.live_read_bytes_max,
+            channel_rows_max=config.live_channel_rows_max,
+            channel_bytes_max=config.live_channel_bytes_max,
+            backoff_ms=config.live_backoff_ms,
+            hold_ms_max=config.live_hold_ms_max,
+            stall_ms_max=config.live_stall_ms_max,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much some rows are."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Subscriber:
+    """One reader."""
+
+    id: SubscriberId
+    range: KeyRange
+    next: Offset
+    end: Offset | None
+    """Where a replay ends."""
+    moved_ms: int
+    """When it last took rows, or got some with none waiting."""
+    rows: int = 0
+    """In its channel."""
+    bytes: int = 0
+    held_ms: int = 0
+    """How long it has held others back since they were last all at the journal's end."""
+    held_since_ms: int | None = None
+    failed: Gone | None = None
+    """Why nothing more is read for it; what is in its channel comes first."""
+
+    def is_done(self) -> bool:
+        """Whether there is nothing more to read for it."""
+        return self.end is not None and self.next >= self.end
+
+    def wants_more(self) -> bool:
+        """Whether it is to be read for."""
+        return self.failed is None and not self.is_done()
+
+    def held_back_ms(self, now_ms: int) -> int:
+        """How long it has held others back, until now."""
+        return self.held_ms + (0 if self.held_since_ms is None else now_ms - self.held_since_ms)
+
+
+# What one who wants rows is to do.
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Rows are in its channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Read committed rows from `begin` on, none at or above `bound`, for all these members."""
+
+    number: ReadNumber
+    begin: Offset
+    bound: Offset | None
+    members: Mapping[SubscriberId, KeyRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Another one reads for it just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait so long, or until somebody takes rows: one at this place has a full channel."""
+
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtEnd:
+    """Nothing to read; wait for committed rows at or above this offset."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A replay reached its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """It was dropped, or a read for it failed; there is nothing more for it."""
+
+    kind: type[MillraceError]
+    text: str
+
+    def error(self) -> MillraceError:
+        """What to raise."""
+        return self.kind(self.text)
+
+
+Step = Take | Read | Await | Hold | AtEnd | Done | Gone
+
+
+@dataclass(slots=True)
+class Ring:
+    """The readers of one journal."""
+
+    key: RingKey
+    limits: Limits
+    subscribers: dict[SubscriberId, Subscriber] = field(default_factory=dict)
+    reading: dict[ReadNumber, Read] = field(default_factory=dict)
+    """Reads on their way."""
+    gone: dict[SubscriberId, Gone] = field(default_factory=dict)
+    end: Offset | None = None
+    """Where committed rows ended when last seen; None: to be found out by reading."""
+    reads: int = 0
+    """How many reads there were."""
+
+    def on_join(
+        self,
+        who: SubscriberId,
+        range: KeyRange,  # noqa: A002 - as everywhere
+        begin: Offset,
+        *,
+        end: Offset | None = None,
+        now_ms: int,
+    ) -> None:
+        """Somebody wants the rows of a range from `begin` on, up to `end` if given."""
+        assert who not in self.subscribers, who
+        self.subscribers[who] = Subscriber(
+            id=who, range=range, next=begin, end=end, moved_ms=now_ms
+        )
+
+    def on_leave(self, who: SubscriberId) -> None:
+        """Somebody wants no more."""
+        self.subscribers.pop(who, None)
+        self.gone.pop(who, None)
+
+    def is_empty(self) -> bool:
+        """Whether nobody is left who would ask."""
+        return not self.subscribers and not self.gone
+
+    def on_wanted(self, who: SubscriberId, now_ms: int) -> Step:
+        """Somebody is ready for rows; what is it to do?"""
+        if who in self.gone:
+            return self.gone[who]
+        mine = self.subscribers[who]
+        if mine.rows:
+            return Take()
+        if mine.failed is not None:
+            return mine.failed
+        if mine.is_done():
+            return Done()
+        busy = {member for read in self.reading.values() for member in read.members}
+        if who in busy:
+            return Await()
+        if self.end is not None and mine.next >= self.end:
+            return AtEnd(mine.next)
+        here = [
+            each
+            for each in self.subscribers.values()
+            if each.next == mine.next and each.id not in busy and each.wants_more()
+        ]
+        waits = [self._hold(each, now_ms) for each in here if not self._has_room(each)]
+        if any(waits):
+            return Hold(max(waits))
+        return self._read([each for each in here if self._has_room(each)], mine.next)
+
+    def on_read(
+        self,
+        number: ReadNumber,
+        next_offset: Offset,
+        end_offset: Offset,
+        shares: Mapping[SubscriberId, Size],
+        *,
+        now_ms: int,
+    ) -> list[SubscriberId]:
+        """Rows up to `next_offset` were read; return whose channels get their share."""
+        read = self.reading.pop(number)
+        assert read.begin <= next_offset, (read, next_offset)
+        assert read.bound is None or next_offset <= read.bound, (read, next_offset)
+        self.end = end_offset if self.end is None else max(self.end, end_offset)
+        given = []
+        for each in self._present(read.members):
+            assert each.next == read.begin, (each, read)
+            each.next = next_offset
+            if next_offset >= end_offset:
+                each.held_ms = 0
+            share = shares.get(each.id)
+            if share is not None and share.rows:
+                if not each.rows:
+                    each.moved_ms = now_ms
+                each.rows += share.rows
+                each.bytes += share.bytes
+                given.append(each.id)
+        return given
+
+    def on_failed(self, number: ReadNumber, kind: type[MillraceError], text: str) -> None:
+        """A read failed: everybody it was for hears of it, after what is in its channel."""
+        for each in self._present(self.reading.pop(number).members):
+            each.failed = Gone(kind, text)
+
+    def on_cancelled(self, number: ReadNumber) -> None:
+        """Whoever read gave up: another one will have to."""
+        del self.reading[number]
+
+    def on_taken(self, who: SubscriberId, size: Size, now_ms: int) -> None:
+        """Somebody took rows out of its channel."""
+        mine = self.subscribers[who]
+        mine.rows -= size.rows
+        mine.bytes -= size.bytes
+        assert mine.rows >= 0 and mine.bytes >= 0, mine  # noqa: PT018 - one invariant
+        mine.held_ms, mine.held_since_ms = mine.held_back_ms(now_ms), None
+        mine.moved_ms = now_ms
+
+    def on_more(self, waited_for: Offset) -> None:
+        """There are committed rows at or above an offset that somebody waited for."""
+        if self.end is not None and self.end <= waited_for:
+            self.end = None
+
+    def on_tick(self, now_ms: int) -> list[SubscriberId]:
+        """Drop those that have rows and took none for too long; return them."""
+        stalled = [
+            each
+            for each in self.subscribers.values()
+            if each.rows and now_ms - each.moved_ms >= self.limits.stall_ms_max
+        ]
+        for each in stalled:
+            del self.subscribers[each.id]
+            self.gone[each.id] = Gone(Retriable, self._stalled(each, now_ms))
+        return [each.id for each in stalled]
+
+    def check(self) -> None:
+        """Assert what must hold after every step."""
+        seen: set[SubscriberId] = set()
+        for read in self.reading.values():
+            assert not seen & set(read.members), f"two reads for one: {self}"
+            seen |= set(read.members)
+            for each in self._present(read.members):
+                assert each.next == read.begin, f"moved while it was read for: {self}"
+        for each in self.subscribers.values():
+            assert each.id not in self.gone, f"gone and there: {self}"
+            assert (each.rows > 0) == (each.bytes > 0), f"rows without bytes: {each}"
+
+    def _read(self, members: list[Subscriber], begin: Offset) -> Read:
+        above = [each.next for each in self.subscribers.values() if each.next > begin]
+        ends = [each.end for each in members if each.end is not None]
+        self.reads += 1
+        read = Read(
+            number=ReadNumber(self.reads),
+            begin=begin,
+            bound=min([*above, *ends], default=None),
+            members={each.id: each.range for each in members},
+        )
+        self.reading[read.number] = read
+        return read
+
+    def _has_room(self, who: Subscriber) -> bool:
+        """A whole read fits, so that no channel holds more than its limit, or than one read."""
+        limits = self.limits
+        return not who.rows or (
+            who.rows + limits.read_rows_max <= limits.channel_rows_max
+            and who.bytes + limits.read_bytes_max <= limits.channel_bytes_max
+        )
+
+    def _hold(self, full: Subscriber, now_ms: int) -> int:
+        """How long to wait for one with a full channel; 0 if others waited long enough for it."""
+        if full.held_since_ms is None:
+            full.held_since_ms = now_ms
+        waited_ms = now_ms - full.held_since_ms
+        left_ms = self.limits.hold_ms_max - full.held_back_ms(now_ms)
+        # As long again as was waited already: the waits double.
+        return max(0, min(max(self.limits.backoff_ms, waited_ms), left_ms))
+
+    def _present(self, members: Iterable[SubscriberId]) -> list[Subscriber]:
+        return [self.subscribers[each] for each in members if each in self.subscribers]
+
+    def _stalled(self, who: Subscriber, now_ms: int) -> str:
+        waited_s = (now_ms - who.moved_ms) / 1000
+        return (
+            f"a live reader of journal {self.key.journal!r} was dropped\n"
+            f"  keys {who.range}: it took none of its {who.rows} rows for {waited_s:.0f} s\n"
+            f"  limit: {self.limits.stall_ms_max / 1000:.0f} s (live_stall_ms_max)\n"
+            "  to fix: read on from the last offset you have, and take rows as they come"
+        )
