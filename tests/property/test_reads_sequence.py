@@ -155,7 +155,7 @@ def test_rows_of_many_tags_are_sequenced_as_the_table_says(
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=3_000, deadline=None)
 @given(HISTORY, CUTS, STARTS)
 def test_many_histories_are_sequenced_as_the_table_says(
     history: list[Step], cuts: list[int], starts: dict[Pair, int]

@@ -94,9 +94,8 @@ def merge(*parts: Checkpoint) -> Checkpoint:
     shown = Shown.concat([part.shown for part in parts])
     shown = _newest(shown, (shown.number, shown.producer, shown.tag), (shown.tag, shown.producer))
     gone = RolledBack.concat([part.rolled_back for part in parts])
-    gone = _newest(
-        gone, (gone.begin, gone.producer, gone.tag), (gone.tag, gone.producer, gone.begin)
-    )
+    order = (gone.highest, gone.end, gone.begin, gone.producer, gone.tag)
+    gone = _newest(gone, order, (gone.tag, gone.producer, gone.begin))
     number = max(part.number for part in parts)
     return Checkpoint(number=number, reads=reads, shown=shown, rolled_back=gone)
 
@@ -144,7 +143,10 @@ def find_pairs(
 
 
 def without_done(checkpoint: Checkpoint) -> Checkpoint:
-    """Leave out rolled-back ranges whose rows lie below what is shown anyway."""
+    """Leave out rolled-back ranges whose rows lie below what is shown anyway.
+
+    Later windows do not need them; the one that ends at this checkpoint does.
+    """
     gone = checkpoint.rolled_back
     if not len(gone):
         return checkpoint
