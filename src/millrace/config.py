@@ -297,6 +297,46 @@ class Config:
     live_streams_max: int = 256
     """Most followers that an owner serves at once."""
 
+    # Coordinated reads.
+    reads_buffer_bytes_max: int = 64 * MIB
+    """What a slice holds of rows that were read and have to wait for their turn."""
+    reads_fetch_bytes_max: int = 16 * MIB
+    """What a slice reads in one call, over all journals."""
+    reads_fetch_bytes_min: int = 16 * KIB
+    """What it reads of one journal at least, if it is there."""
+    reads_fetch_journals_max: int = 4_096
+    """Most journals that are read in one call."""
+    reads_window_bytes_max: int = 32 * MIB
+    """What a slice may have sent to a queue that has not taken it yet."""
+    reads_message_bytes_target: int = 4 * MIB
+    """Larger pieces are cut before they are sent to a queue."""
+    reads_lease_ms: int = 15_000
+    """How long a session's lease on its task lasts without being renewed."""
+    reads_hint_wait_ms_max: int = 900_000
+    """How long a transaction over several journals may stay without one of its parts."""
+    reads_open_transaction_ms: int = 600_000
+    """A transaction that is open for longer is told by name in the status."""
+    reads_silent_producer_ms: int = 2_592_000_000
+    """A producer that was silent for longer is left out of checkpoints."""
+    reads_members_wait_ms_max: int = 60_000
+    """How long a session waits for its members to register."""
+    reads_restart_wait_ms: int = 500
+    """The wait before a failed session is opened again; it doubles."""
+    reads_restart_wait_ms_max: int = 30_000
+    """Up to this."""
+    reads_disk_bytes_max: int = 8 * GIB
+    """What a task stages on disk, over all members, before journal reads are pushed back."""
+    reads_segment_bytes_target: int = 64 * MIB
+    """A segment file of a queue that reached this size is followed by a new one."""
+    reads_block_bytes_target: int = 1 * MIB
+    """Small messages are put together to blocks of this size, or of the following."""
+    reads_block_rows_target: int = 8_192
+    """How many rows are enough for a block."""
+    reads_held_bytes_max: int = 256 * MIB
+    """Most bytes of one stream that a full queue holds; above a sender's window and one message."""
+    reads_batch_rows_target: int = 65_536
+    """How many staged rows are put in order at a time."""
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):

@@ -1,0 +1,49 @@
+"""A queue's limits, and what it must know of bindings. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.config import Config
+
+PAIRS_MAX: Final = 64
+"""Of so many pairs of tag and producer in a block its clocks are known; of more, a sample."""
+BUFFERED_BLOCKS_MAX: Final = 4
+"""How many blocks' worth of rows are put together at a time, over all bindings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """Sizes of one member's queue."""
+
+    disk_bytes_max: int
+    """Above this, messages are held back and not answered."""
+    segment_bytes_target: int
+    block_bytes_target: int
+    block_rows_target: int
+    held_bytes_max: int
+    """Of one stream: a sender's window and one message. More means that it kept to no window."""
+    batch_rows_target: int
+    """How many rows are put in order at a time when a checkpoint is read."""
+
+    @classmethod
+    def of(cls, config: Config) -> QueueLimits:
+        """From the configuration."""
+        return cls(
+            disk_bytes_max=config.reads_disk_bytes_max,
+            segment_bytes_target=config.reads_segment_bytes_target,
+            block_bytes_target=config.reads_block_bytes_target,
+            block_rows_target=config.reads_block_rows_target,
+            held_bytes_max=config.reads_held_bytes_max,
+            batch_rows_target=config.reads_batch_rows_target,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BindingOrder:
+    """Where a binding's rows stand among others: higher priority first, then clock plus delay."""
+
+    priority: int = 0
+    delay: int = 0
+    """In units of clocks."""

@@ -1,0 +1,306 @@
+"""A member's queue: stages rows of all slices on disk, and gives those that a checkpoint shows.
+
+One object under one lock, with no thread of its own: whoever received a message drives it. What is
+read stays readable for as long as somebody has it in hand, whatever is released meanwhile.
+
+Invariant: the rows that a checkpoint shows are the same however often they are read, until it is
+released; and a release changes nothing about the rows of later ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.errors import StorageError
+from millrace.reads.checkpoint import RolledBack, Shown
+from millrace.reads.queue import moving, order
+from millrace.reads.queue.blocks import (
+    Block,
+    Encoder,
+    Lsn,
+    decode,
+    is_ordered,
+    stamps_of,
+    summarise,
+)
+from millrace.reads.queue.directory import Candidate, Directory
+from millrace.reads.queue.disk import Disk
+from millrace.reads.queue.limits import BindingOrder, QueueLimits
+from millrace.reads.queue.messages import Message, Replies
+from millrace.reads.queue.segments import Freeing, Punch, Segments, Unlink
+from millrace.reads.queue.state import Action, Answer, Intake, Store
+from millrace.reads.queue.visibility import Consumed, View, pick
+from millrace.reads.window import Visible
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """How a queue stands."""
+
+    blocks: int
+    rows: int
+    """In blocks; some of them may have been read."""
+    segments: int
+    used_bytes: int
+    held_messages: int
+    held_bytes: int
+    is_full: bool
+
+
+class Queue:
+    """Takes messages of numbered streams; see the module."""
+
+    def __init__(
+        self, disk: Disk, limits: QueueLimits, streams: int, bindings: Sequence[BindingOrder]
+    ) -> None:
+        self._disk = disk
+        self._limits = limits
+        self._bindings = tuple(bindings)
+        self._lock = threading.Lock()
+        self._intake = Intake(limits, streams)
+        self._directory = Directory()
+        self._segments = Segments(limits.segment_bytes_target)
+        self._encoder = Encoder()
+        self._last_lsn = Lsn(0)
+        self._put_off: list[Punch] = []
+        """Bytes that are dead, and that somebody still has in hand."""
+        self._is_limit_off = False
+        self._failure: StorageError | None = None
+
+    def handle(self, stream: int, message: Message) -> Replies:
+        """Take a message that came on a stream; what to answer, each to a stream."""
+        with self._lock:
+            self._check()
+            is_full = self._is_full()
+            return self._perform(self._intake.on_message(stream, message, is_full=is_full))
+
+    def on_end(self, stream: int) -> Replies:
+        """Nothing more comes on a stream: what it sent is stored, whatever the limit says."""
+        with self._lock:
+            self._check()
+            return self._perform(self._intake.on_end(stream))
+
+    def set_limit_off(self, off: bool) -> Replies:  # noqa: FBT001 - a switch is what it is
+        """Store whatever comes, or keep to the limit again."""
+        with self._lock:
+            self._check()
+            self._is_limit_off = off
+            return self._drain()
+
+    def read(self, visible: Visible, *, rows_max: int | None = None) -> list[pa.RecordBatch]:
+        """The rows that become visible, in order; the first so many of them if a number is given.
+
+        A large checkpoint is better gone through with `batches`.
+        """
+        out: list[pa.RecordBatch] = []
+        left = rows_max
+        for batch in self.batches(visible):
+            if left is not None and batch.num_rows >= left:
+                return [*out, batch.slice(0, left)] if left else out
+            out.append(batch)
+            left = None if left is None else left - batch.num_rows
+        return out
+
+    def batches(self, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """The rows that become visible, in order, a batch at a time.
+
+        What is held in memory is what lies out of order. Blocks that are visible whole and in order
+        come without a copy. Nothing that is released later changes what this gives.
+        """
+        with self._lock:
+            self._check()
+            view = View(visible)
+            pieces = [self._piece(each, view) for each in self._directory.candidates(view)]
+        rows = self._limits.batch_rows_target
+        return order.together(order.in_order(pieces, self._bindings, rows), rows)
+
+    def release(self, shown: Shown, rolled_back: RolledBack) -> Replies:
+        """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
+        with self._lock:
+            self._check()
+            self._punch_put_off()
+            consumed = Consumed(shown, rolled_back)
+            review = self._directory.review(consumed)
+            self._directory.remove(review.dead)
+            self._free(review.dead)
+            self._free(self._look_at(review.suspects, consumed))
+            self._free(self._move_out_of_sparse(consumed))
+            return self._drain()
+
+    def used_bytes(self) -> int:
+        """What the queue takes on disk, and what it is about to write there."""
+        with self._lock:
+            return self._used()
+
+    def is_full(self) -> bool:
+        """Whether messages with rows are held back."""
+        with self._lock:
+            return self._is_full() or self._intake.held_messages > 0
+
+    def stats(self) -> QueueStats:
+        """How the queue stands."""
+        with self._lock:
+            return QueueStats(
+                blocks=len(self._directory),
+                rows=self._directory.rows,
+                segments=len(self._segments),
+                used_bytes=self._used(),
+                held_messages=self._intake.held_messages,
+                held_bytes=self._intake.held_bytes,
+                is_full=self._is_full(),
+            )
+
+    def close(self) -> None:
+        """Drop all files."""
+        with self._lock:
+            self._failure = StorageError("this queue was closed\n  to fix: open another")
+            self._disk.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _used(self) -> int:
+        return self._segments.used_bytes + self._intake.buffered_bytes
+
+    def _is_full(self) -> bool:
+        return not self._is_limit_off and self._used() >= self._limits.disk_bytes_max
+
+    def _drain(self) -> Replies:
+        """Take what was held back, as far as there is room."""
+        replies: Replies = []
+        while not self._is_full() and (actions := self._intake.on_room()):
+            replies += self._perform(actions)
+        return replies
+
+    def _perform(self, actions: Iterable[Action]) -> Replies:
+        replies: Replies = []
+        for action in actions:
+            match action:
+                case Store(binding, batches):
+                    self._last_lsn = Lsn(self._last_lsn + 1)
+                    self._write(self._last_lsn, binding, batches)
+                case Answer(stream, reply):
+                    replies.append((stream, reply))
+                case _:
+                    assert_never(action)
+        return replies
+
+    def _write(self, lsn: Lsn, binding: int, batches: list[pa.RecordBatch]) -> None:
+        """Write rows as a block."""
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        stamps = stamps_of(batch)
+        segment = self._segments.place()
+        content = self._encoder.encode(batch, lsn)
+        try:
+            position = self._disk.append(segment, content)
+        except StorageError as error:
+            self._failure = error
+            raise
+        block = Block(
+            lsn=lsn,
+            segment=segment,
+            position=position,
+            length=len(content),
+            binding=binding,
+            schema=batch.schema,
+            rows=batch.num_rows,
+            is_ordered=is_ordered(stamps),
+            summary=summarise(stamps),
+        )
+        self._segments.on_written(block)
+        self._directory.add(block)
+
+    def _piece(self, candidate: Candidate, view: View) -> order.Piece:
+        """What order needs of a block; its bytes are mapped now, so they stay what they are."""
+        block = candidate.block
+        content = self._content(block)
+        return order.Piece(
+            binding=block.binding,
+            floor=candidate.floor,
+            ceiling=block.summary.highest,
+            is_ordered=block.is_ordered,
+            load=partial(decode, content)
+            if candidate.is_whole
+            else partial(_load_visible, content, view),
+        )
+
+    def _content(self, block: Block) -> pa.Buffer:
+        return self._disk.map(block.segment, block.position, block.length)
+
+    def _look_at(self, suspects: list[Block], consumed: Consumed) -> list[Block]:
+        """Count what is left of blocks, and move it on if it is little. Returns those now dead."""
+        dead: list[Block] = []
+        known: list[Block] = []
+        remainders: list[moving.Remainder] = []
+        for block in suspects:
+            stamps = stamps_of(decode(self._content(block)))
+            live = consumed.live(stamps)
+            count = int(np.count_nonzero(live))
+            if not count:
+                dead.append(block)
+            elif moving.is_worth_moving(block, count):
+                remainders.append(moving.Remainder(block, count))
+            else:
+                known.append(replace(block, summary=summarise(stamps.take(live))))
+        self._directory.refresh(known)
+        self._directory.remove(dead)
+        return dead + self._move(remainders, consumed)
+
+    def _move(self, remainders: list[moving.Remainder], consumed: Consumed) -> list[Block]:
+        """Write remainders again, behind everything. Returns blocks that nobody needs now."""
+        moved: list[Block] = []
+        target = self._limits.block_bytes_target
+        for group in moving.groups(remainders, self._directory, target):
+            decoded = [decode(self._content(block)) for block in group]
+            live = [pick(batch, consumed.live(stamps_of(batch))) for batch in decoded]
+            self._directory.remove(group)
+            self._write(group[0].lsn, group[0].binding, live)
+            moved += group
+        return moved
+
+    def _move_out_of_sparse(self, consumed: Consumed) -> list[Block]:
+        """Where nothing can be punched, empty segments that hold little."""
+        sparse = set(self._segments.sparse())
+        if not sparse:
+            return []
+        blocks = [block for block in self._directory if block.segment in sparse]
+        return self._move([moving.Remainder(block, block.rows) for block in blocks], consumed)
+
+    def _free(self, blocks: list[Block]) -> None:
+        """Give back the bytes of blocks that nobody needs."""
+        for action in self._segments.on_dead(blocks):
+            self._give_back(action)
+
+    def _give_back(self, action: Freeing) -> None:
+        match action:
+            case Unlink(segment):
+                self._put_off = [each for each in self._put_off if each.segment != segment]
+                self._disk.unlink(segment)
+            case Punch(segment, begin, end) if self._disk.is_held(segment, begin, end):
+                self._put_off.append(action)
+            case Punch(segment, begin, end):
+                if not self._disk.punch(segment, begin, end) and self._segments.can_punch:
+                    self._segments.can_punch = False
+                    _LOG.warning("queue files cannot have holes here; disk is freed a file later")
+            case _:
+                assert_never(action)
+
+    def _punch_put_off(self) -> None:
+        waiting, self._put_off = self._put_off, []
+        for punch in waiting:
+            self._give_back(punch)
+
+
+def _load_visible(content: pa.Buffer, view: View) -> pa.RecordBatch:
+    return view.shown(decode(content))
