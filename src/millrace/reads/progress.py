@@ -81,14 +81,22 @@ class Progress:
         return cls(points=points, hints=hints, opens=opens, rolled_back=gone, reads=reads)
 
 
+def run_starts(points: Points, hinted: npt.NDArray[np.bool_]) -> Ints:
+    """Where runs begin that can be joined: no commit of them named anybody.
+
+    Points of one tag and producer must stand together.
+    """
+    begins = np.ones(len(points), np.bool_)
+    same = (points.tag[1:] == points.tag[:-1]) & (points.producer[1:] == points.producer[:-1])
+    begins[1:] = ~same | hinted[1:] | hinted[:-1]
+    return np.flatnonzero(begins)
+
+
 def collapse(points: Points, hinted: npt.NDArray[np.bool_]) -> Points:
     """Join runs of commits without hints; points of one tag and producer must stand together."""
     if not len(points):
         return points
-    begins = np.ones(len(points), np.bool_)
-    same = (points.tag[1:] == points.tag[:-1]) & (points.producer[1:] == points.producer[:-1])
-    begins[1:] = ~same | hinted[1:] | hinted[:-1]
-    starts = np.flatnonzero(begins)
+    starts = run_starts(points, hinted)
     ends = np.append(starts[1:], len(points)) - 1
     return Points(
         points.tag[starts], points.producer[starts], points.clock[ends], points.begin[starts]

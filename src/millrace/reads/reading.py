@@ -1,0 +1,314 @@
+"""What a user of coordinated reads touches: a session, its checkpoints and their rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import LeaseHeld, LeaseLost, ReadsFailed, UserError
+from millrace.journal.contract import Broker
+from millrace.journal.values import Lease
+from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
+from millrace.reads.messages import ToSession
+from millrace.reads.routing import Extract
+from millrace.reads.session.actor import Members, SessionActor
+from millrace.reads.session.state import SessionState
+from millrace.reads.session.status import Status, status_of
+from millrace.reads.session.store import CheckpointStore
+from millrace.reads.task import Task
+from millrace.reads.threads import ThreadMembers
+
+_LOOK_S: Final = 0.5
+"""How often the session looks whether something stalls, and for new journals at the latest."""
+
+
+class RunningMembers(Members, Protocol):
+    """Members that somebody runs for a session."""
+
+    def start(self) -> None:
+        """Begin to work: every member can be reached, and every stream between them is open."""
+
+    def used_bytes(self) -> list[int]:
+        """What each queue takes on disk."""
+
+    def close(self) -> None:
+        """Stop them all and drop their files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The members that a session wants, and where they tell it what happens."""
+
+    task: Task
+    count: int
+    epoch: int
+    """Of the session's lease."""
+    folder: str
+    on_message: Callable[[int, ToSession], None]
+    on_failure: Callable[[int, BaseException], None]
+
+
+MakeMembers = Callable[[Wanted], RunningMembers]
+
+
+def as_threads(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
+    """Members as threads of this process."""
+    return lambda wanted: ThreadMembers(
+        task=wanted.task,
+        count=wanted.count,
+        broker=broker,
+        folder=wanted.folder,
+        on_message=wanted.on_message,
+        on_failure=wanted.on_failure,
+        config=config,
+        extract=extract,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a session is to be opened."""
+
+    members: int = 1
+    last_commit: int | None = None
+    read_through: int | None = None
+    take_over: bool = False
+    holder: str = ""
+
+
+class ReadSession:
+    """An open session. Made by `Workspace.reads`.
+
+    Example:
+        >>> with ws.reads(task, members=3) as session:
+        ...     checkpoint = session.next_checkpoint(timeout=10)
+        ...     for member in range(session.members):
+        ...         rows = session.read(member, checkpoint)
+        ...     session.commit(checkpoint)
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        task: Task,
+        folder: str,
+        opening: Opening,
+        config: Config,
+        make_members: MakeMembers | None = None,
+    ) -> None:
+        if opening.members < 1:
+            raise UserError(f"{opening.members} members cannot read\n  to fix: give 1 or more")
+        self.task = task
+        self.members = opening.members
+        self._broker = broker
+        self._config = config
+        self._stop = threading.Event()
+        self._is_wanted = 0
+        self._lease = _acquire(broker, task, opening, config)
+        self._folder = os.path.join(folder, f"{task.name}-{self._lease.epoch}")
+        try:
+            self._store = CheckpointStore(broker, task.name, self._lease)
+            resumed = self._store.load(
+                last_commit=opening.last_commit, read_through=opening.read_through
+            )
+            state = SessionState(task, opening.members, resumed)
+            wanted = Wanted(
+                task=task,
+                count=opening.members,
+                epoch=self._lease.epoch,
+                folder=self._folder,
+                on_message=self._on_message,
+                on_failure=self._on_failure,
+            )
+            self._members = (make_members or as_threads(broker, config))(wanted)
+            self._actor = SessionActor(state, self._members, self._store, broker)
+            self._begin()
+        except BaseException:
+            broker.release(self._lease)
+            raise
+        self._threads = [
+            threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            for run, name in ((self._renew, "reads-lease"), (self._watch, "reads-watch"))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:
+        """What has become visible since the last checkpoint; None if nothing did in time.
+
+        It is stored before it is given out. After a crash, checkpoints that were given out and not
+        committed come again first, exactly as they were.
+
+        Args:
+            timeout: how long to wait, in seconds; None: until there is something.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._actor.changed:
+            self._is_wanted += 1
+            try:
+                while True:
+                    try:
+                        found = self._actor.next_checkpoint()
+                    except LeaseLost as error:
+                        self._on_failure(None, error)
+                        self._actor.check()
+                        raise
+                    if found is not None:
+                        return found
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return None
+                    self._actor.changed.wait(left)
+            finally:
+                self._is_wanted -= 1
+
+    def read(self, member: int, checkpoint: Checkpoint | int) -> pa.Table:
+        """The rows that a checkpoint makes visible to a member.
+
+        Rows of a journal come in its order; across journals those of higher priority come first,
+        then those with the lower clock. The system columns are `_mr_tag`, `_mr_producer`,
+        `_mr_clock` and `_mr_offset`. Reading again gives the same rows, until the checkpoint is
+        committed.
+        """
+        batches = list(self.batches(member, checkpoint))
+        if not batches:
+            return pa.table({})
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        return pa.concat_tables(tables, promote_options="default")
+
+    def batches(self, member: int, checkpoint: Checkpoint | int) -> Iterator[pa.RecordBatch]:
+        """The same as `read`, a batch at a time."""
+        return self._actor.read(member, _number(checkpoint))
+
+    def commit(self, checkpoint: Checkpoint | int) -> None:
+        """Everything up to this checkpoint is done: it is never shown again, and disk is freed."""
+        try:
+            self._actor.commit(_number(checkpoint))
+        except LeaseLost as error:
+            self._on_failure(None, error)
+            self._actor.check()
+
+    def release(self, producer: int | None = None) -> None:
+        """Let transactions go that wait for another journal, of one producer or of all.
+
+        Their rows appear as far as they are committed, each journal by itself.
+        """
+        with self._actor.changed:
+            self._actor.state.release(producer)
+            self._actor.changed.notify_all()
+
+    def status(self) -> Status:
+        """How far journals are read, what is waited for, and what lies on disk."""
+        with self._actor.changed:
+            self._actor.check()
+            return status_of(self._actor.state, self._members.used_bytes(), _now_ms())
+
+    def close(self) -> None:
+        """Stop reading. What was committed stays; what was not is shown again next time."""
+        self._stop.set()
+        with self._actor.changed:
+            self._actor.changed.notify_all()
+        self._actor.fail(ReadsFailed(f"the session of task {self.task.name} was closed"))
+        self._members.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._broker.release(self._lease)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Inside.
+    def _begin(self) -> None:
+        """Open every stream, then have journals read; the first error ends it all."""
+        try:
+            self._members.start()
+            self._version = self._actor.look(_now_ms())
+            self._actor.begin()
+        except BaseException:
+            self._members.close()
+            raise
+
+    def _on_message(self, slice_: int, message: ToSession) -> None:
+        self._actor.on_message(slice_, message, _now_ms())
+
+    def _on_failure(self, member: int | None, error: BaseException) -> None:
+        who = "the session" if member is None else f"member {member}"
+        failure = ReadsFailed(
+            f"the session of task {self.task.name} ended: {who} failed\n  "
+            f"{type(error).__name__}: {error}\n  to fix: open it again; it goes on from the last "
+            "checkpoint"
+        )
+        failure.__cause__ = error
+        self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
+
+    def _guard(self, run: object) -> None:
+        assert callable(run)
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 - it ends the session, which tells it
+            if not self._stop.is_set():
+                self._on_failure(None, error)
+
+    def _renew(self) -> None:
+        pause_s = self._config.reads_lease_ms / 3000
+        while not self._stop.wait(pause_s):
+            self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._store.renewed(self._lease)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            seen = self._broker.watch(self._version, prefix="\0", timeout_s=_LOOK_S).version
+            if seen != self._version or self._actor.wants_journals:
+                self._version = self._actor.look(_now_ms())
+            with self._actor.changed:
+                limit = self._config.reads_hint_wait_ms_max
+                wanted = self._is_wanted > 0
+                self._actor.state.check_stall(_now_ms(), limit, is_wanted=wanted)
+
+
+def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Lease:
+    """The lease of a task: at once, when its holder has died, or by taking it over."""
+    name = f"reads/{task.name}"
+    deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
+    while True:
+        try:
+            return broker.acquire(name, opening.holder, lease_ms=config.reads_lease_ms)
+        except LeaseHeld as error:
+            if opening.take_over:
+                broker.fence(name)
+            elif time.monotonic() > deadline:
+                raise LeaseHeld(
+                    f"task {task.name} is being read by another session\n  {error}\n"
+                    "  to fix: close that one, or open with take_over=True, which ends it"
+                ) from error
+            else:
+                time.sleep(0.2)
+
+
+def _number(checkpoint: Checkpoint | int) -> CheckpointNumber:
+    if isinstance(checkpoint, Checkpoint):
+        return checkpoint.number
+    return CheckpointNumber(checkpoint)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

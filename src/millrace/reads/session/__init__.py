@@ -1,0 +1,1 @@
+"""The session: says who reads what, gathers progress, and hands out checkpoints."""

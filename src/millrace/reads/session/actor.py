@@ -1,0 +1,205 @@
+"""Runs a session: its journals, its members, its store of checkpoints, and its users."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.journal.contract import Broker
+from millrace.journal.names import Offset
+from millrace.reads.checkpoint import (
+    Checkpoint,
+    CheckpointNumber,
+    RolledBack,
+    Shown,
+    resume_offsets,
+)
+from millrace.reads.messages import Pressure, Reported, ToSession, ToSlice
+from millrace.reads.session.state import Send, SessionState
+from millrace.reads.session.store import CheckpointStore
+from millrace.reads.tags import Ints, Tag, journals_of
+from millrace.reads.window import Visible, between
+
+
+class Members(Protocol):
+    """The members of a session, wherever they run."""
+
+    def send(self, slice_: int, message: ToSlice) -> None:
+        """Tell a slice something."""
+
+    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """The rows of a member's queue that are visible, in order."""
+
+    def release(self, shown: Shown, rolled_back: RolledBack) -> None:
+        """Every queue may free what is shown."""
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """Every queue takes whatever comes, or keeps to its disk limit again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    """A checkpoint that was handed out: everything shown before it, and with it."""
+
+    delta: Checkpoint
+    before: Checkpoint
+    whole: Checkpoint
+
+
+class SessionActor:
+    """A session over members that somebody else runs. Any thread may call it."""
+
+    def __init__(
+        self, state: SessionState, members: Members, store: CheckpointStore, broker: Broker
+    ) -> None:
+        self._state = state
+        self._members = members
+        self._store = store
+        self._broker = broker
+        self._lock = threading.RLock()
+        self._handed: dict[CheckpointNumber, _Handed] = {}
+        self._deferred: list[tuple[int, Reported]] = []
+        self._failure: BaseException | None = None
+        self.changed = threading.Condition(self._lock)
+
+    # Journals.
+    def look(self, now_ms: int) -> int:
+        """Look at the journals there are, and have those read that the task is for.
+
+        Returns the version that was seen, to be watched from.
+        """
+        with self._lock:
+            deferred = len(self._deferred)
+        watched = self._broker.watch(-1)
+        with self._lock:
+            ready, self._deferred = self._deferred[:deferred], self._deferred[deferred:]
+            # What these name was made before, so if it is not in the list it is gone again.
+            named = [int(each.progress.hints.journal.max(initial=0)) for _, each in ready]
+            highest = max([0, *named, *(each.id for each in watched.journals)])
+            unread = self._state.unread(watched.journals)
+            starts = {name: self._broker.start_offset(name) for name in unread}
+            self._send(self._state.on_journals(watched.journals, highest, starts))
+            for slice_, message in ready:
+                self.on_message(slice_, message, now_ms)
+        return watched.version
+
+    def begin(self) -> None:
+        """Once, after the journals were looked at first."""
+        with self._lock:
+            self._state.check_prepared()
+            if self._state.is_recovering:
+                self._members.set_limit_off(off=True)
+
+    # Slices.
+    def on_message(self, slice_: int, message: ToSession, now_ms: int) -> None:
+        """A slice says something."""
+        with self._lock:
+            match message:
+                case Reported(progress):
+                    if self._state.misses_journals(progress) or any(
+                        each == slice_ for each, _ in self._deferred
+                    ):
+                        self._deferred.append((slice_, message))
+                    else:
+                        self._state.on_reported(progress, now_ms)
+                case Pressure(is_pushed_back):
+                    self._state.on_pressure(slice_, is_pushed_back=is_pushed_back)
+            self.changed.notify_all()
+
+    @property
+    def wants_journals(self) -> bool:
+        """Whether a report names a journal that was not there when journals were last looked at."""
+        return bool(self._deferred)
+
+    def fail(self, error: BaseException) -> None:
+        """End the session; the first failure is the one that is told."""
+        with self._lock:
+            self._failure = self._failure or error
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise if the session has failed."""
+        if self._failure is not None:
+            raise self._failure
+
+    # Checkpoints.
+    def next_checkpoint(self) -> Checkpoint | None:
+        """The next checkpoint, stored and ready to be read; None if there is nothing new now."""
+        with self._lock:
+            self.check()
+            is_replay = self._state.is_recovering
+            delta = self._state.next_checkpoint()
+            if delta is None:
+                return None
+            if not is_replay:
+                self._store.prepare(delta)
+            self._handed[delta.number] = _Handed(delta, self._state.before, self._state.whole)
+            sends = self._state.after_replay()
+            if sends:
+                self._members.set_limit_off(off=False)
+                self._send(sends)
+            return delta
+
+    def visible(self, number: CheckpointNumber) -> Visible:
+        """What a checkpoint makes visible."""
+        with self._lock:
+            self.check()
+            if number not in self._handed:
+                there = ", ".join(map(str, self._handed)) or "none"
+                raise UserError(
+                    f"checkpoint {number} is not there to be read\n  handed out and not "
+                    f"committed: {there}\n  to fix: read a checkpoint before it is committed"
+                )
+            handed = self._handed[number]
+            return between(handed.before, handed.whole)
+
+    def read(self, member: int, number: CheckpointNumber) -> Iterator[pa.RecordBatch]:
+        """The rows that a checkpoint makes visible to a member, in order."""
+        return self._members.read(member, self.visible(number))
+
+    def commit(self, number: CheckpointNumber) -> None:
+        """Everything up to a checkpoint was processed: never show it again, free its disk."""
+        with self._lock:
+            self.check()
+            whole = self._store.commit(number, self._floors(number))
+            self._handed = {n: each for n, each in self._handed.items() if n > number}
+            self._members.release(whole.shown, whole.rolled_back)
+
+    @property
+    def state(self) -> SessionState:
+        """For looking at, under `changed`."""
+        return self._state
+
+    def _floors(self, number: CheckpointNumber) -> dict[str, Offset]:
+        """Where the journals are needed from on that moved up to a checkpoint."""
+        if number not in self._handed:
+            return {}
+        deltas = [each.delta for n, each in self._handed.items() if n <= number]
+        moved = [journals_of(tags) for each in deltas for tags in (each.reads.tag, each.shown.tag)]
+        offsets = resume_offsets(_of_journals(self._handed[number].whole, np.concatenate(moved)))
+        names = self._state.names()
+        floors: dict[str, Offset] = {}
+        for tag, offset in offsets.items():
+            name = names.get(Tag(tag))
+            if name is not None:  # Of several bindings the lowest counts.
+                floors[name] = min(floors.get(name, offset), offset)
+        return floors
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        for send in sends:
+            self._members.send(send.slice, send.message)
+
+
+def _of_journals(whole: Checkpoint, journals: Ints) -> Checkpoint:
+    reads, shown = whole.reads, whole.shown
+    return Checkpoint(
+        number=whole.number,
+        reads=reads.take(np.isin(journals_of(reads.tag), journals)),
+        shown=shown.take(np.isin(journals_of(shown.tag), journals)),
+    )

@@ -1,0 +1,245 @@
+"""Where the checkpoints of a task are kept: a journal of its own in the workspace.
+
+A checkpoint is stored under its number, fenced by the session's lease, before it is handed out; a
+commit notes the number and moves the task's group, so that nobody truncates what it still needs.
+Now and then a whole checkpoint is stored and what lies before it is removed.
+
+Invariant: what `load` gives is what was stored by calls that returned, in order; a session whose
+lease is over stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.errors import DataLost, JournalUnknown, UserError
+from millrace.faults import fault
+from millrace.journal.contract import Broker
+from millrace.journal.names import Offset
+from millrace.journal.values import ANYTHING, Append, Commit, Lease, Publish
+from millrace.reads.checkpoint import (
+    BEGINNING,
+    Checkpoint,
+    CheckpointNumber,
+    merge,
+    without_done,
+)
+from millrace.reads.session.state import Resumed
+
+_PART_BYTES: Final = 256 * 1024
+"""Larger ones are cut, since brokers limit what one row may hold."""
+_READ_ROWS: Final = 10_000
+
+
+class Kind(StrEnum):
+    """What a row of the journal holds."""
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    WHOLE = "whole"
+    DROPPED = "dropped"
+    """Whatever was prepared above this number never counts."""
+
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("part", pa.int64(), nullable=False),
+        pa.field("parts", pa.int64(), nullable=False),
+        pa.field("content", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: CheckpointNumber
+    kind: Kind
+    content: bytes = b""
+
+
+def journal_name(task: str) -> str:
+    """The journal that keeps a task's checkpoints."""
+    return f"reads/{task}/checkpoints"
+
+
+def group_name(task: str) -> str:
+    """The group that stands for a task in the journals it reads."""
+    return f"reads/{task}"
+
+
+class CheckpointStore:
+    """The checkpoints of one task, for the session that holds its lease."""
+
+    def __init__(self, broker: Broker, task: str, lease: Lease) -> None:
+        self._broker = broker
+        self._task = task
+        self._journal = journal_name(task)
+        self._lease = lease
+        self._whole = Checkpoint()
+        self._prepared: dict[CheckpointNumber, Checkpoint] = {}
+        self._bytes_since_whole = 0
+        self._whole_bytes = 0
+        broker.create(self._journal, SCHEMA)
+
+    def load(self, *, last_commit: int | None = None, read_through: int | None = None) -> Resumed:
+        """Where to begin: after the last commit, with what was handed out beyond it.
+
+        A caller with a log of its own says which checkpoint was its last commit, and through which
+        one it has to read first; what lies above that is forgotten.
+        """
+        found = read_checkpoints(self._broker, self._task)
+        self._whole = found.committed
+        begin = found.committed.number if last_commit is None else last_commit
+        end = read_through if read_through is not None else last_commit
+        _check_there(found, self._task, begin, end)
+        done = [each for each in found.prepared if each.number <= begin]
+        open_ = [
+            each
+            for each in found.prepared
+            if each.number > begin and (end is None or each.number <= end)
+        ]
+        self._prepared = {each.number: each for each in (*done, *open_)}
+        if end is not None and len(self._prepared) < len(found.prepared):
+            self._append([_Row(CheckpointNumber(end), Kind.DROPPED)])
+        committed = without_done(merge(found.committed, *done))
+        return Resumed(committed, tuple(open_), found.last_number)
+
+    def renewed(self, lease: Lease) -> None:
+        """Write under a lease that was renewed."""
+        self._lease = lease
+
+    def prepare(self, delta: Checkpoint) -> None:
+        """Store a checkpoint before it is handed out."""
+        fault("reads.prepare.before_store")
+        self._append([_Row(delta.number, Kind.PREPARED, delta.to_bytes())])
+        fault("reads.prepare.after_store")
+        self._prepared[delta.number] = delta
+
+    def commit(self, number: CheckpointNumber, floors: Mapping[str, Offset]) -> Checkpoint:
+        """Note that everything up to a checkpoint was processed; returns it whole.
+
+        `floors` are the offsets below which the task needs nothing of a journal any more.
+        """
+        if number <= self._whole.number:
+            return self._whole
+        if number not in self._prepared:
+            there = ", ".join(map(str, self._prepared)) or "none"
+            raise UserError(
+                f"checkpoint {number} of task {self._task} was not handed out\n"
+                f"  handed out and not committed: {there}"
+            )
+        fault("reads.commit.before_store")
+        self._append([_Row(number, Kind.COMMITTED)], floors)
+        fault("reads.commit.after_store")
+        done = [each for each in self._prepared if each <= number]
+        whole = merge(self._whole, *(self._prepared.pop(each) for each in done))
+        self._whole = without_done(whole)
+        self._compact()
+        return self._whole
+
+    def _compact(self) -> None:
+        """Store the whole once the deltas since are larger, and remove what lies before."""
+        if self._bytes_since_whole <= max(self._whole_bytes, _PART_BYTES):
+            return
+        content = self._whole.to_bytes()
+        rows = [_Row(self._whole.number, Kind.WHOLE, content)]
+        rows += [_Row(n, Kind.PREPARED, each.to_bytes()) for n, each in self._prepared.items()]
+        first = self._append(rows)
+        fault("reads.compact.after_store")
+        self._broker.truncate_before(self._journal, first)
+        self._whole_bytes, self._bytes_since_whole = len(content), 0
+
+    def _append(self, rows: list[_Row], floors: Mapping[str, Offset] | None = None) -> Offset:
+        group = group_name(self._task)
+        commits = tuple(
+            Commit(group=group, journal=name, offset=offset, expected=ANYTHING)
+            for name, offset in (floors or {}).items()
+        )
+        batch = _to_batch(rows)
+        part = Append(journal=self._journal, rows=batch)
+        done = self._broker.publish(Publish(parts=(part,), commits=commits, lease=self._lease))
+        self._bytes_since_whole += sum(len(row.content) for row in rows) + 100 * len(rows)
+        return done.appended[self._journal].first_offset
+
+
+def read_checkpoints(broker: Broker, task: str) -> Resumed:
+    """What is stored of a task, without being its session; nothing if it never ran."""
+    try:
+        rows = _read_all(broker, journal_name(task))
+    except JournalUnknown:
+        return Resumed(Checkpoint())
+    whole, number = Checkpoint(), BEGINNING
+    prepared: dict[CheckpointNumber, Checkpoint] = {}
+    for row in rows:
+        number = CheckpointNumber(max(number, row.number))
+        match row.kind:
+            case Kind.WHOLE:
+                whole = Checkpoint.from_bytes(row.number, row.content)
+                prepared = {}
+            case Kind.PREPARED:
+                prepared[row.number] = Checkpoint.from_bytes(row.number, row.content)
+            case Kind.COMMITTED:
+                done = [each for each in prepared if each <= row.number]
+                whole = merge(whole, *(prepared.pop(each) for each in done))
+            case Kind.DROPPED:
+                prepared = {n: each for n, each in prepared.items() if n <= row.number}
+    open_ = tuple(prepared[each] for each in sorted(prepared))
+    return Resumed(without_done(whole), open_, number)
+
+
+def _read_all(broker: Broker, journal: str) -> list[_Row]:
+    offset = broker.start_offset(journal)
+    rows: list[_Row] = []
+    pieces: list[bytes] = []
+    while True:
+        fetched = broker.read(journal, offset, rows_max=_READ_ROWS)
+        for each in fetched.rows().to_pylist():
+            if each["part"] != len(pieces):
+                raise DataLost(f"checkpoint {each['number']} in {journal} is not whole")
+            pieces.append(each["content"])
+            if len(pieces) == each["parts"]:
+                number = CheckpointNumber(each["number"])
+                rows.append(_Row(number, Kind(each["kind"]), b"".join(pieces)))
+                pieces = []
+        offset = fetched.next_offset
+        if offset >= fetched.end_offset:
+            return rows
+
+
+def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
+    out = []
+    for row in rows:
+        pieces = [
+            row.content[begin : begin + _PART_BYTES]
+            for begin in range(0, max(1, len(row.content)), _PART_BYTES)
+        ]
+        out += [
+            {
+                "number": row.number,
+                "kind": row.kind.value,
+                "part": part,
+                "parts": len(pieces),
+                "content": piece,
+            }
+            for part, piece in enumerate(pieces)
+        ]
+    return pa.RecordBatch.from_pylist(out, schema=SCHEMA)
+
+
+def _check_there(found: Resumed, task: str, begin: int, end: int | None) -> None:
+    known = {found.committed.number, *(each.number for each in found.prepared)}
+    for wanted in (begin, end):
+        if wanted is not None and wanted not in known:
+            raise UserError(
+                f"task {task} has no checkpoint {wanted} to resume from\n"
+                f"  committed: {found.committed.number}, handed out beyond: "
+                f"{', '.join(str(each.number) for each in found.prepared) or 'none'}\n"
+                "  to fix: name one of these, or begin anew under another task name"
+            )

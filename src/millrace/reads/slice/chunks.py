@@ -1,0 +1,199 @@
+"""Rows that a slice has read and not let go yet, in the chunks in which they came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.journal.committed import stamps_of
+from millrace.journal.records import (
+    CLOCK,
+    HINTS,
+    KEY,
+    OFFSET,
+    PRODUCER,
+    SYSTEM_COLUMNS,
+    TIMESTAMP,
+)
+from millrace.reads.governor import Places
+from millrace.reads.queue.messages import TAG
+from millrace.reads.sequence import Stamped
+from millrace.reads.tags import Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Rows of one binding as they were read."""
+
+    binding: int
+    stamped: Stamped
+    owners: Ints
+    hints: pa.Array
+    rows: pa.RecordBatch
+    """As queues get them: tag, producer, clock, offset, then the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Rows of one binding for one member."""
+
+    owner: int
+    rows: pa.RecordBatch
+
+
+class Chunks:
+    """Holds chunks by number until none of their rows waits."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, Chunk] = {}
+        self._next = 0
+        self._bytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """What is held."""
+        return self._bytes
+
+    def add(self, chunk: Chunk) -> int:
+        """Hold a chunk; returns its number."""
+        self._next += 1
+        self._chunks[self._next] = chunk
+        self._bytes += chunk.rows.nbytes
+        return self._next
+
+    def keep(self, numbers: set[int]) -> None:
+        """Let all but these go."""
+        for number in [each for each in self._chunks if each not in numbers]:
+            self._bytes -= self._chunks.pop(number).rows.nbytes
+
+    def stamped(self, places: Places) -> Stamped:
+        """The system fields of rows, in this order."""
+        parts = self._parts(places)
+        if len(parts) == 1:
+            chunk, _, where = parts[0]
+            return _pick(chunk.stamped, where)
+        out = Stamped(
+            tags=np.empty(len(places), np.int64),
+            offsets=np.empty(len(places), np.int64),
+            producers=np.empty(len(places), np.int64),
+            clocks=np.empty(len(places), np.uint64),
+            flags=np.empty(len(places), np.uint8),
+        )
+        for chunk, which, where in parts:
+            picked = _pick(chunk.stamped, where)
+            out.tags[which], out.offsets[which] = picked.tags, picked.offsets
+            out.producers[which], out.clocks[which] = picked.producers, picked.clocks
+            out.flags[which] = picked.flags
+        return out
+
+    def hints(self, places: Places) -> tuple[Ints, Ints]:
+        """The journals that these rows name: for each, which of the rows, and the journal."""
+        rows, journals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for chunk, which, where in self._parts(places):
+            lists = chunk.hints.take(pa.array(where))
+            lengths = np.nan_to_num(lists.value_lengths().to_numpy(zero_copy_only=False))
+            rows.append(np.repeat(which, lengths.astype(np.int64)))
+            journals.append(lists.flatten().to_numpy())
+        return np.concatenate(rows), np.concatenate(journals)
+
+    def routed(self, places: Places) -> list[Routed]:
+        """Rows by binding and member, each in this order."""
+        out: list[Routed] = []
+        parts = self._parts(places)
+        for binding in dict.fromkeys(chunk.binding for chunk, _, _ in parts):
+            mine = [part for part in parts if part[0].binding == binding]
+            out += _routed(mine)
+        return out
+
+    def _parts(self, places: Places) -> list[tuple[Chunk, Ints, Ints]]:
+        """By chunk: the chunk, which of the places are in it, and where in it."""
+        if not len(places):
+            return []
+        if (places.chunk == places.chunk[0]).all():
+            every = np.arange(len(places))
+            return [(self._chunks[int(places.chunk[0])], every, places.place)]
+        order = np.argsort(places.chunk, kind="stable")
+        cuts = np.flatnonzero(np.diff(places.chunk[order])) + 1
+        return [
+            (self._chunks[int(places.chunk[some[0]])], some, places.place[some])
+            for some in np.split(order, cuts)
+        ]
+
+
+def chunk_of(binding: int, tags: Ints, rows: pa.RecordBatch, owners: Ints) -> Chunk:
+    """Stored rows of one binding, those of a tag together and in order, as a chunk."""
+    stamps = stamps_of(rows)
+    columns = {TAG: pa.array(tags)}
+    columns |= {name: rows[name] for name in (PRODUCER, CLOCK, OFFSET)}
+    columns |= {n: rows[n] for n in (KEY, TIMESTAMP) if rows[n].null_count < rows.num_rows}
+    names = rows.schema.names[SYSTEM_COLUMNS:]
+    columns |= {name: rows[name] for name in names}
+    stamped = Stamped(
+        tags=tags,
+        offsets=stamps.offsets,
+        producers=stamps.producers,
+        clocks=stamps.clocks,
+        flags=stamps.flags,
+    )
+    return Chunk(
+        binding=binding,
+        stamped=stamped,
+        owners=owners,
+        hints=rows[HINTS],
+        rows=pa.RecordBatch.from_pydict(columns),
+    )
+
+
+def _routed(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> list[Routed]:
+    """Rows of one binding, out of one chunk or several."""
+    owners = np.concatenate([chunk.owners[where] for chunk, _, where in parts])
+    ranks = np.concatenate([which for _, which, _ in parts])
+    one_owner = bool((owners == owners[0]).all())
+    if len(parts) == 1:
+        chunk, _, where = parts[0]
+        if one_owner:
+            return [Routed(int(owners[0]), _take(chunk.rows, where))]
+        order = np.argsort(owners.astype(np.uint16), kind="stable")
+        rows = _take(chunk.rows, where[order])
+    else:
+        together = _concat([_take(chunk.rows, where) for chunk, _, where in parts])
+        order = np.lexsort((ranks, owners))
+        rows = _take(together, order)
+    sorted_owners = owners[order]
+    cuts = [0, *(np.flatnonzero(np.diff(sorted_owners)) + 1).tolist(), len(owners)]
+    return [
+        Routed(int(sorted_owners[begin]), rows.slice(begin, end - begin))
+        for begin, end in pairwise(cuts)
+    ]
+
+
+def _take(rows: pa.RecordBatch, where: Ints) -> pa.RecordBatch:
+    """Rows at these places, without a copy if they lie together."""
+    first, count = int(where[0]), len(where)
+    if int(where[-1]) - first == count - 1 and (np.diff(where) == 1).all():
+        return rows.slice(first, count)
+    return rows.take(pa.array(where))
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One after the other; a system column that some do not have is null there."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return pa.concat_batches(batches)
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    together = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return together.to_batches()[0]
+
+
+def _pick(rows: Stamped, where: npt.NDArray[np.int64]) -> Stamped:
+    return Stamped(
+        tags=rows.tags[where],
+        offsets=rows.offsets[where],
+        producers=rows.producers[where],
+        clocks=rows.clocks[where],
+        flags=rows.flags[where],
+    )

@@ -1,0 +1,53 @@
+"""What a slice has for one queue, sent in order, with a bound on what is unanswered. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pyarrow as pa
+
+from millrace.reads.queue.messages import Flush, Rows
+
+
+class Outbox:
+    """Messages for a queue, and how many bytes of them it has yet to take."""
+
+    def __init__(self, window_bytes_max: int) -> None:
+        self._window = window_bytes_max
+        self._waiting: deque[Rows | Flush] = deque()
+        self._sent: deque[tuple[int, int]] = deque()  # number and bytes of what is unanswered
+        self._unanswered = 0
+        self._number = 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something waits for the queue to take what it was sent."""
+        return bool(self._waiting)
+
+    def rows(self, batch: pa.RecordBatch) -> None:
+        """Send rows after everything before."""
+        self._number += 1
+        self._waiting.append(Rows(self._number, batch))
+
+    def flush(self, cycle: int) -> None:
+        """Send a flush after everything before."""
+        self._waiting.append(Flush(cycle))
+
+    def ready(self) -> list[Rows | Flush]:
+        """What can be sent now. One message always fits into an empty window."""
+        out: list[Rows | Flush] = []
+        while self._waiting:
+            message = self._waiting[0]
+            if isinstance(message, Rows):
+                size = message.batch.nbytes
+                if self._unanswered and self._unanswered + size > self._window:
+                    break
+                self._unanswered += size
+                self._sent.append((message.number, size))
+            out.append(self._waiting.popleft())
+        return out
+
+    def on_taken(self, number: int) -> None:
+        """The queue has this message and all before it."""
+        while self._sent and self._sent[0][0] <= number:
+            self._unanswered -= self._sent.popleft()[1]
