@@ -105,6 +105,7 @@ class Worker:
         self._tally = Tally()
         self._shop = Shop(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
+        self._found_at = 0.0
         self._aside: set[Unit] = set()
         self._waits: dict[Unit, tuple[int | None, float]] = {}
         self._warm: tuple[str, float] | None = None
@@ -133,8 +134,7 @@ class Worker:
         keeper = self.keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
         try:
             keeper.look()
-            self._units = self._find_units()
-            self._aside = self._left_alone()
+            self._find_units()
             self._until = begun + config.job_worker_ms / 1000
             ended = self._work(keeper)
         finally:
@@ -187,12 +187,14 @@ class Worker:
         self._waited += time.monotonic() - begun
 
     # Choosing.
-    def _find_units(self) -> dict[Unit, JournalInfo]:
+    def _find_units(self) -> None:
+        self._found_at = time.monotonic()
         found = patiently(
             lambda: [(hop, journals_of(self._broker, hop)) for hop in self._steps.hops.values()],
             self._config,
         )
-        return {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
+        self._units = {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
+        self._aside |= self._left_alone()
 
     def _run_has_failed(self) -> bool:
         """Whether a step of this run gave up: to call once more what failed would be paid for."""
@@ -260,6 +262,9 @@ class Worker:
     # Working.
     def _one_turn(self, keeper: Keeper) -> Ended | None:
         """Work on the best unit that can be had; None if there was none, or nothing to do on it."""
+        is_old = time.monotonic() - self._found_at > self._config.job_turn_ms / 1000
+        if self._settings.until_end is None and is_old:
+            self._find_units()  # The user's journals may be more by now.
         for unit in self._ranked(keeper):
             if keeper.run_is_over.is_set():
                 return None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from tests.unit.pipeline.work.worker_kit import (
+    LONG_MS,
+    NUMBERS,
+    QUICK,
     Bench,
     fill,
     filter_step,
@@ -74,3 +81,32 @@ def test_filters_cheap_and_expensive_steps_flow_into_each_other(tmp_path: Path) 
     assert sorted(called) == paid
     assert sorted(output(bench.broker, "pay")) == sorted(paid * 2)
     assert source() == "jobs/j/src/out"
+
+
+@pytest.mark.parametrize("is_expensive", [True, False])
+def test_a_journal_that_comes_while_a_worker_runs_is_worked_on(
+    tmp_path: Path, *, is_expensive: bool
+) -> None:
+    config = QUICK.with_options(job_turn_ms=5, job_worker_ms=LONG_MS)
+    step = map_step("plus", plus_one, expensive=is_expensive)
+    bench = Bench(tmp_path, [hop(step)], config)
+    fill(bench.broker, [1, 2])
+    worker = bench.start().worker()
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+
+    def wait_for(*values: int) -> None:
+        until = time.monotonic() + 60
+        while output(bench.broker, "plus") != list(values):
+            assert time.monotonic() < until, output(bench.broker, "plus")
+            time.sleep(0.005)
+
+    try:
+        wait_for(2, 3)
+        later = f"{source()}/1"
+        bench.broker.create(later, NUMBERS)
+        bench.broker.append(later, pa.table({"x": [3, 4]}, NUMBERS))
+        wait_for(2, 3, 4, 5)
+    finally:
+        worker.stop()
+        thread.join(60)
