@@ -17,7 +17,10 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def standalone_master(worker_environments: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A master and workers as processes of their own, each worker with its own environment."""
+    """A master and workers as processes of their own, each worker with its own environment.
+
+    One with `SPARK_LOCAL_IP` counts as a host of its own.
+    """
     home = os.path.dirname(pyspark.__file__)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -26,10 +29,12 @@ def standalone_master(worker_environments: Sequence[Mapping[str, str]]) -> Itera
     base = {**os.environ, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
     spark_class = [os.path.join(home, "bin", "spark-class")]
     deploy = "org.apache.spark.deploy"
-    where = ["--host", "127.0.0.1", "--webui-port", "0"]
-    commands = [([f"{deploy}.master.Master", *where, "--port", str(port)], base)]
+    master_at = ["--host", "127.0.0.1", "--webui-port", "0", "--port", str(port)]
+    commands = [([f"{deploy}.master.Master", *master_at], base)]
     for environment in worker_environments:
-        worker = [f"{deploy}.worker.Worker", *where, "--cores", "1", "--memory", "1g"]
+        host = environment.get("SPARK_LOCAL_IP", "127.0.0.1")
+        worker = [f"{deploy}.worker.Worker", "--host", host, "--webui-port", "0"]
+        worker += ["--cores", "1", "--memory", "1g"]
         worker += ["--work-dir", environment["SPARK_WORKER_DIR"], master]
         commands.append((worker, {**base, **environment}))
     processes = []
