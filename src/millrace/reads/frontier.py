@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from millrace.reads.catalog import Catalog
 from millrace.reads.checkpoint import Checkpoint, CheckpointNumber, ReadOffsets, RolledBack, Shown
-from millrace.reads.numbering import Numbering, PairNumbering
+from millrace.reads.numbering import UNKNOWN, Numbering, PairNumbering
 from millrace.reads.progress import Hints, Opens, Points, Progress, Reads
 from millrace.reads.tables import NONE
 from millrace.reads.tags import Clocks, Ints, Tag, bindings_of
@@ -135,6 +135,8 @@ class Frontier:
             state.shown[pairs] = np.maximum(state.shown[pairs], shown.clock)
             state.committed[pairs] = np.maximum(state.committed[pairs], shown.clock)
             state.begin_handed[pairs] = shown.begin
+            silent = ~self._has_reported(shown.tag)
+            state.begin[pairs[silent]] = shown.begin[silent]
         if len(delta.reads):
             tags = self._number_tags(delta.reads.tag)
             self._read_handed[tags] = delta.reads.offset
@@ -197,6 +199,12 @@ class Frontier:
             known = self._tags.values[fresh]
             pairs = np.flatnonzero(np.isin(self._pairs.firsts, known))
             self._per_pair.begin[pairs] = NONE
+
+    def _has_reported(self, tags: Ints) -> Mask:
+        numbers = self._tags.find(tags)
+        found: Mask = numbers != UNKNOWN
+        found[found] = self._reported[numbers[found]]
+        return found
 
     def _open(self, opens: Opens) -> None:
         if len(opens):
