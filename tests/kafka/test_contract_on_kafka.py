@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.unit.journal import test_contract, test_transactions
+from tests.unit.journal import test_contract, test_many, test_transactions
 from tests.unit.journal.test_transactions import two
 
 __all__ = ["two"]
 
-SHARED = (test_contract, test_transactions)
+SHARED = (test_contract, test_many, test_transactions)
 
 globals().update(
     {

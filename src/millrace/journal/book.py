@@ -30,6 +30,8 @@ V = TypeVar("V")
 VERSION: Final = "version"
 NEXT_JOURNAL: Final = "next_journal"
 OWN_PRODUCER: Final = "own_producer"
+MOVED: Final = "moved"
+"""What those wait for who wait for any journal to move."""
 
 
 class Kind(IntEnum):
@@ -210,6 +212,11 @@ class Book:
             self.counters,
         )
         return any(layer.own for layer in layers)
+
+    def moved(self) -> Iterable[JournalId]:
+        """The journals to which this draft adds rows, or from which it takes some, each once."""
+        gone = (each.id for each in (*self.truncated, *self.deleted))
+        return dict.fromkeys([*(block.journal.id for block in self.blocks), *gone])
 
     def journal(self, name: str) -> Journal:
         """The journal of this name."""

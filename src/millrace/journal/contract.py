@@ -27,6 +27,8 @@ from millrace.journal.values import (
     Isolation,
     JournalInfo,
     Lease,
+    Missing,
+    Moved,
     Position,
     Publish,
     Published,
@@ -127,6 +129,15 @@ class Broker(Protocol):
     def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
         """Wait until one of these journals has committed rows at or above its offset."""
 
+    def moved(self, since: int, *, timeout_s: float) -> Moved:
+        """The journals that grew, were truncated or deleted after a version, at once if any did.
+
+        Otherwise after the next such move, or after the timeout with none. Rows of open
+        transactions and ACKs count. A version that the broker does not know, such as 0, one from
+        long ago or one of an earlier life, is answered at once with None: look at all of them. So
+        ask first and look then. It costs what moved, however many journals there are.
+        """
+
     def delete(self, name: str) -> None:
         """Remove a journal, its rows and what groups committed in it. Its id is never reused."""
 
@@ -199,10 +210,13 @@ class Broker(Protocol):
         rows_max: int | None = None,
         bytes_max: int | None = None,
         isolation: Isolation = "committed",
+        missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """Rows of many journals, in the order given, until a limit over all of them is reached.
 
-        Journals with nothing new and those behind the limit are left out.
+        Journals with nothing new and those behind the limit are left out. One that is gone, or has
+        no such offset, is an error that names it; with `missing="tell"` the others are read, and
+        that error is the `problem` of what was fetched of it.
         """
 
     def start_offset(self, name: str) -> Offset:

@@ -6,19 +6,29 @@ Invariant: a reader sees a row only after the request that wrote it was saved.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import OffsetOutOfRange
+from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal import reading
-from millrace.journal.book import VERSION, Book, Journal
+from millrace.journal.book import MOVED, VERSION, Book, Journal
 from millrace.journal.committed import RolledBack
+from millrace.journal.moves import Moves
 from millrace.journal.names import Offset, Selector
+from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.reading import Stored, Taking
 from millrace.journal.turns import Turns
-from millrace.journal.values import Fetched, Isolation, JournalInfo, Position, Watched
+from millrace.journal.values import (
+    Fetched,
+    Isolation,
+    JournalInfo,
+    Missing,
+    Moved,
+    Position,
+    Watched,
+)
 
 Labels = Mapping[str, str | Sequence[str]]
 
@@ -29,8 +39,10 @@ class BookReader(ABC):
     def __init__(self, book: Book, config: Config) -> None:
         self._book = book
         self._config = config
+        self._formats = Formats()
+        self._moves = Moves(config.journal_moves_max)
         limit = config.journal_commit_bytes_max
-        self._turns = Turns(book, self._save, limit, self._afterwards)
+        self._turns = Turns(book, self._save, limit, self._afterwards, self._note)
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
@@ -68,6 +80,13 @@ class BookReader(ABC):
 
         return self._turns.wait(found, timeout_s, after)
 
+    def moved(self, since: int, *, timeout_s: float) -> Moved:
+        """See `Broker.moved`."""
+        if not self._turns.wait(lambda: self._moves.is_after(since), timeout_s, (MOVED,)):
+            # Who asks again and again is not to be told for ever that nothing moves.
+            self._turns.check()
+        return self._moves.after(since)
+
     # Reading.
     def read(
         self,
@@ -79,9 +98,8 @@ class BookReader(ABC):
         isolation: Isolation = "committed",
     ) -> Fetched:
         """See `Broker.read`."""
-        rows_max = rows_max or self._config.journal_read_rows_max
-        bytes_max = bytes_max or self._config.journal_read_bytes_max
-        return self._fetch(name, Offset(offset), rows_max, bytes_max, isolation)
+        limits = self._limits(rows_max, bytes_max)
+        return self._fetch(name, Offset(offset), *limits, isolation)
 
     def read_many(
         self,
@@ -90,20 +108,24 @@ class BookReader(ABC):
         rows_max: int | None = None,
         bytes_max: int | None = None,
         isolation: Isolation = "committed",
+        missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """See `Broker.read_many`."""
-        rows_left = rows_max or self._config.journal_read_rows_max
-        bytes_left = bytes_max or self._config.journal_read_bytes_max
-        found: dict[str, Fetched] = {}
-        for name, offset in offsets.items():
-            if rows_left <= 0 or bytes_left <= 0:
-                break
-            fetched = self._fetch(name, Offset(offset), rows_left, bytes_left, isolation)
-            if fetched.next_offset > offset:
-                found[name] = fetched
-                rows_left -= fetched.num_rows
-                bytes_left -= sum(batch.nbytes for batch in fetched.batches)
-        return found
+        found = self._fetched(offsets, self._limits(rows_max, bytes_max), isolation)
+        return {each.journal: each for each in told(found, missing)}
+
+    def read_packed(
+        self,
+        offsets: Mapping[str, int],
+        *,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+        isolation: Isolation = "committed",
+        missing: Missing = "raise",
+    ) -> Packed:
+        """What `read_many` returns, as it is sent on to another process."""
+        found = self._fetched(offsets, self._limits(rows_max, bytes_max), isolation)
+        return pack(told(found, missing), self._formats)
 
     def start_offset(self, name: str) -> Offset:
         """See `Broker.start_offset`."""
@@ -132,6 +154,10 @@ class BookReader(ABC):
         return tuple(self._position(group, name) for group, name in wanted)
 
     # Inside.
+    def _note(self, draft: Book) -> None:
+        """The book has taken a draft over: its journals have moved."""
+        self._moves.note(draft.moved())
+
     def _position(self, group: str, name: str) -> Position:
         with self._turns.settled:
             journal = self._book.journal(name)
@@ -172,11 +198,37 @@ class BookReader(ABC):
             taking.take(ranges, lambda stored: self._load(journal, stored))
         return Fetched(
             journal=name,
+            id=journal.id,
             schema=journal.schema,
             batches=tuple(taking.batches),
             next_offset=taking.offset,
             end_offset=end,
         )
+
+    def _limits(self, rows_max: int | None, bytes_max: int | None) -> tuple[int, int]:
+        """How many rows and bytes a read returns."""
+        return (
+            rows_max or self._config.journal_read_rows_max,
+            bytes_max or self._config.journal_read_bytes_max,
+        )
+
+    def _fetched(
+        self, offsets: Mapping[str, int], limits: tuple[int, int], isolation: Isolation
+    ) -> Iterator[Fetched]:
+        """What there is of many journals, until a limit is reached, and what is wrong with some."""
+        rows_left, bytes_left = limits
+        for name, offset in offsets.items():
+            if rows_left <= 0 or bytes_left <= 0:
+                return
+            try:
+                fetched = self._fetch(name, Offset(offset), rows_left, bytes_left, isolation)
+            except (JournalUnknown, OffsetOutOfRange) as problem:
+                yield Fetched.failed(name, Offset(offset), problem)
+                continue
+            if fetched.next_offset > offset:
+                yield fetched
+                rows_left -= fetched.num_rows
+                bytes_left -= sum(batch.nbytes for batch in fetched.batches)
 
     def _rows_between(
         self, journal: Journal, begin: Offset, end: Offset, rolled_back: Sequence[RolledBack]
@@ -209,6 +261,14 @@ class BookReader(ABC):
             each for _, each in self._book.journals.all() if wanted.takes(each.name, each.labels)
         ]
         return tuple(each.info() for each in sorted(chosen, key=lambda each: each.name))
+
+
+def told(found: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
+    """The same, or an error at the first journal that could not be read."""
+    for each in found:
+        if each.problem is not None and missing == "raise":
+            raise each.problem
+        yield each
 
 
 def out_of_range(journal: Journal, offset: Offset) -> OffsetOutOfRange:

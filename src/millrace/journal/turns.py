@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from millrace.errors import BrokerStopped, MillraceError, Retriable
-from millrace.journal.book import Book
+from millrace.journal.book import MOVED, Book
 
 T = TypeVar("T")
 
@@ -38,15 +38,18 @@ class Turns:
         save: Callable[[Book], None],
         bytes_max: int,
         afterwards: Callable[[], None],
+        taken: Callable[[Book], None] = lambda _: None,
     ) -> None:
         """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
 
-        `afterwards` runs when the book has taken a draft over; it changes nothing about that.
+        `taken` is told a draft that the book has taken over, before those who wait are woken;
+        `afterwards` runs then, and changes nothing about that.
         """
         self._book = book
         self._save = save
         self._bytes_max = bytes_max
         self._afterwards = afterwards
+        self._taken = taken
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
         self._bells: dict[str | None, set[threading.Event]] = {}
@@ -146,6 +149,7 @@ class Turns:
                 with self.settled:
                     self._book.absorb(draft)
                 is_saving = False
+                self._taken(draft)
         except MillraceError as error:
             if isinstance(error, BrokerStopped):
                 self.stop(str(error))
@@ -162,7 +166,7 @@ class Turns:
         finally:
             for request in requests:
                 request.is_done = True
-        self.ring([*draft.journals.own, *draft.counters.own])
+        self.ring([*draft.journals.own, *draft.counters.own, *([MOVED] if draft.moved() else ())])
         try:
             self._afterwards()
         except BrokerStopped as error:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
 
+from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.clocks import Clock
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import ProducerId, stored_schema, user_rows
 
 Isolation = Literal["committed", "raw"]
+Missing = Literal["raise", "tell"]
+NO_JOURNAL: Final = JournalId(0)
+_NO_COLUMNS: Final = pa.schema([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,16 @@ class Watched:
 
     version: int
     journals: tuple[JournalInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Which journals moved after a version: their raw end grew, or rows or all of them went."""
+
+    version: int
+    """What to ask with next. It means nothing to another life of the broker."""
+    journals: tuple[JournalId, ...] | None
+    """Each once, in the order of their last moves; None: too long ago, look at all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +90,8 @@ class Fetched:
     """Rows of one journal as stored, in order, and where to read on."""
 
     journal: str
+    id: JournalId
+    """Of the journal that was read: another one if it was deleted and made again."""
     schema: pa.Schema
     """Of the user's columns."""
     batches: tuple[pa.RecordBatch, ...]
@@ -84,6 +100,35 @@ class Fetched:
     """Where the next read begins, and what a group commits that has done these rows."""
     end_offset: Offset
     """Up to where there was something to read; `next_offset` is equal to it when caught up."""
+    problem: JournalUnknown | OffsetOutOfRange | None = None
+    """Why nothing could be read; only of `read_many` with `missing="tell"`."""
+
+    @classmethod
+    def failed(
+        cls, journal: str, offset: Offset, problem: JournalUnknown | OffsetOutOfRange
+    ) -> Fetched:
+        """What is told of a journal that is gone, or has no such offset."""
+        return cls(
+            journal=journal,
+            id=NO_JOURNAL,
+            schema=_NO_COLUMNS,
+            batches=(),
+            next_offset=offset,
+            end_offset=offset,
+            problem=problem,
+        )
+
+    def with_batches(self, batches: Iterable[pa.RecordBatch]) -> Fetched:
+        """The same with these rows."""
+        return Fetched(
+            journal=self.journal,
+            id=self.id,
+            schema=self.schema,
+            batches=tuple(batches),
+            next_offset=self.next_offset,
+            end_offset=self.end_offset,
+            problem=self.problem,
+        )
 
     @property
     def num_rows(self) -> int:

@@ -7,58 +7,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Self
-
-import pyarrow as pa
-import xxhash
 
 from millrace.config import Config
 from millrace.errors import (
     BrokerStopped,
     Conflict,
-    Corrupt,
     DataLost,
     MillraceError,
     StorageError,
     UserError,
 )
 from millrace.faults import fault
-from millrace.journal.base import BookBroker, Times
-from millrace.journal.book import Book, Journal, Kind
+from millrace.journal.base import Times
+from millrace.journal.book import Book
 from millrace.journal.embedded import opening
 from millrace.journal.embedded.disk import Disk, LocalDisk
-from millrace.journal.embedded.ledger import Held, InLedger, Ledger, Range, Segment, Storing
+from millrace.journal.embedded.fetching import LEDGER, SegmentReader
+from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
 from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.sqlite import SqliteLedger
 from millrace.journal.embedded.storing import SEGMENTS, Stores
-from millrace.journal.looking import out_of_range
-from millrace.journal.names import Offset
-from millrace.journal.reading import Stored, with_stamps
-from millrace.journal.records import stored_schema
 from millrace.journal.values import SegmentFile
 from millrace.shuffle.store import storage_errors
 
-LEDGER: Final = "ledger.sqlite"
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
-_PAGE_RANGES: Final = (2, 8, 16)
 OpenLedger = Callable[[str, Config], Ledger]
 
 
-class EmbeddedBroker(BookBroker):
+class EmbeddedBroker(SegmentReader):
     """Journals in a folder of this host's own disk."""
 
     def __init__(
         self, root: str, held: Held, stores: Stores, lock: int, config: Config, times: Times
     ) -> None:
         """Use `EmbeddedBroker.open`."""
-        super().__init__(opening.with_capped_leases(held.book, times), config, times)
-        self._root = root
+        book = opening.with_capped_leases(held.book, times)
+        super().__init__(root, stores.ledger, stores.disk, book, config, times)
         self._stores = stores
-        self._disk = stores.disk
-        self._ledger = stores.ledger
         self._lock = lock
         self._garbage = set(held.garbage)
         self._own_producer()
@@ -244,78 +233,3 @@ class EmbeddedBroker(BookBroker):
                 f"  expected: {file.bytes} bytes, found: {found}\n  to fix: write it again"
             )
         return replace(file, path=inside)
-
-    # Reading.
-    def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
-        at, page = offset, 0
-        while at < journal.end:
-            count = _PAGE_RANGES[min(page, len(_PAGE_RANGES) - 1)]
-            ranges = self._ledger.ranges(journal.id, at, count)
-            if not ranges or not ranges[0].first <= at < ranges[0].next:
-                raise self._missing(journal, at)
-            yield from map(_stored, ranges)
-            at, page = ranges[-1].next, page + 1
-
-    def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
-        each = stored.place
-        assert isinstance(each, Range)
-        if isinstance(each.where, InLedger):
-            data, name = each.where.content, f"{LEDGER} (body {each.where.body})"
-        else:
-            name = os.path.join(self._root, each.where.file)
-            data = self._bytes(journal, each, name, each.where.position)
-        found = xxhash.xxh3_64_hexdigest(data)
-        if found != each.checksum:
-            raise Corrupt(
-                f"{name}: offsets {each.first} to {each.next - 1} of journal {journal.name!r} are "
-                f"not the bytes that were written\n  expected: {each.checksum}, found: {found}"
-            )
-        return _decode(data, each, journal)
-
-    def _bytes(self, journal: Journal, each: Range, path: str, position: int) -> bytes:
-        try:
-            with storage_errors(f"reading {path}"):
-                data = self._disk.read(path, position, each.bytes)
-        except MillraceError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            raise self._missing(journal, each.first, path) from error
-        if len(data) != each.bytes:
-            raise DataLost(
-                f"{path} ends before what was published\n"
-                f"  expected: {position + each.bytes} bytes, found: {position + len(data)}"
-            )
-        return data
-
-    def _missing(self, journal: Journal, offset: Offset, path: str | None = None) -> MillraceError:
-        """Why a range is not there: truncated or deleted meanwhile, or lost."""
-        now = self._book.journal(journal.name)
-        if now.id == journal.id and offset >= now.start:
-            return DataLost(
-                f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
-                f"  not there: {path or LEDGER}"
-            )
-        return out_of_range(now, offset)
-
-
-def _stored(each: Range) -> Stored:
-    return Stored(
-        first=each.first,
-        next=each.next,
-        rows=each.rows,
-        rows_before=each.rows_before,
-        kind=each.kind,
-        bytes=each.bytes,
-        place=each,
-    )
-
-
-def _decode(data: bytes, each: Range, journal: Journal) -> list[pa.RecordBatch]:
-    buffer = pa.py_buffer(data)
-    if each.kind is Kind.BARE:
-        assert each.stamp is not None
-        plain = pa.schema([pa.field(field.name, field.type) for field in journal.schema])
-        return [with_stamps(pa.ipc.read_record_batch(buffer, plain), each.stamp)]
-    schema = stored_schema(journal.schema)
-    messages = pa.ipc.MessageReader.open_stream(pa.BufferReader(buffer))
-    return [pa.ipc.read_record_batch(message, schema) for message in messages]

@@ -6,7 +6,7 @@ its rows were stored. SQLite is behind it now; a server could be later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -114,6 +114,13 @@ class Ledger(Protocol):
 
     def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[Range]:
         """Some ranges in order, from the one that holds this offset on, as of one moment."""
+
+    def ranges_of(self, wanted: Sequence[tuple[JournalId, Offset, Offset]]) -> Generator[Range]:
+        """Ranges of many journals, in the order given, each in order, as of one moment.
+
+        Of each journal those from the one that holds the first offset up to the second. They are
+        looked up as they are taken: close it when there are enough.
+        """
 
     def waiting(self, journal: JournalId) -> Sequence[Range]:
         """A journal's ranges that ride in the ledger, in order."""

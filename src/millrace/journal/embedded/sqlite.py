@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from millrace.config import Config
@@ -82,6 +82,16 @@ class SqliteLedger:
     def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[Range]:
         """See `Ledger.ranges`."""
         return self._read(tables.RANGES_FROM, (journal, offset, count))
+
+    def ranges_of(self, wanted: Sequence[tuple[JournalId, Offset, Offset]]) -> Generator[Range]:
+        """See `Ledger.ranges_of`."""
+        with self._reported("reading"), self._reader() as reader:
+            cursor = reader.execute(tables.RANGES_OF, (json.dumps(wanted),))
+            try:
+                yield from map(tables.range_of, cursor)
+            finally:
+                # An open one would keep the ledger's log from being written back.
+                cursor.close()
 
     def waiting(self, journal: JournalId) -> Sequence[Range]:
         """See `Ledger.waiting`."""

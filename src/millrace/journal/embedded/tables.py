@@ -75,6 +75,16 @@ WHERE r.journal = ?1 AND r.first_offset >= coalesce(
   (SELECT max(first_offset) FROM ranges WHERE journal = ?1 AND first_offset <= ?2), 0)
 ORDER BY r.first_offset LIMIT ?3
 """  # noqa: S608 - the text above
+RANGES_OF: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, r.segment, s.file, r.position, r.body, b.content, r.producer, r.clock, r.flag
+FROM json_each(?1) w
+  CROSS JOIN ranges r ON r.journal = w.value ->> 0 AND r.first_offset < w.value ->> 2
+    AND r.first_offset >= coalesce((SELECT max(first_offset) FROM ranges
+      WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
+  LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
+"""
+"""By journal in the order wanted: the loops run as they are written."""
 RANGES_WAITING: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag

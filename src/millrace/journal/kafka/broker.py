@@ -55,7 +55,7 @@ class KafkaBroker(PlainTopicsBroker):
         super().__init__(cluster, config, times)
         limit = config.journal_commit_bytes_max
         self._recovering = RecoveringTurns(
-            self._book, self._save, limit, self._remove_due, self._recover
+            self._book, self._save, limit, self._remove_due, self._recover, self._note
         )
         self._turns = self._recovering
         self._root = root
@@ -263,6 +263,8 @@ class KafkaBroker(PlainTopicsBroker):
         kept = self._cluster.take_over()
         self._check_epoch(kept)
         self._load_book(kept)
+        # Nobody knows here which journals the last transaction moved.
+        self._moves.forget()
 
     def _check_epoch(self, kept: Kept) -> None:
         found = kept.book.count(EPOCH)

@@ -5,6 +5,7 @@ Invariant: nothing is ever written to, or deleted from, a topic of others.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +14,14 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import UserError
+from millrace.errors import JournalUnknown, UserError
 from millrace.journal.base import BookBroker, Times
-from millrace.journal.book import Book, Journal
+from millrace.journal.book import VERSION, Book, Journal
 from millrace.journal.committed import RolledBack
 from millrace.journal.kafka.cluster import Cluster
 from millrace.journal.kafka.readers import Spot
 from millrace.journal.kafka.topics import TOPIC_LABEL, plain_spot
-from millrace.journal.names import Offset
+from millrace.journal.names import JournalId, Offset
 from millrace.journal.publishing import Part
 from millrace.journal.values import (
     Adopt,
@@ -28,11 +29,13 @@ from millrace.journal.values import (
     Appended,
     Fetched,
     Isolation,
+    Moved,
     Position,
     Truncated,
 )
 
 _LOOK_S: Final = 0.1
+_NONE_YET: Final = -1
 
 
 class PlainTopicsBroker(BookBroker):
@@ -41,6 +44,10 @@ class PlainTopicsBroker(BookBroker):
     def __init__(self, cluster: Cluster, config: Config, times: Times) -> None:
         super().__init__(Book(), config, times)
         self._cluster = cluster
+        self._plain: tuple[int, tuple[Journal, ...]] = (_NONE_YET, ())
+        """The journals that others write, as of a version of all journals."""
+        self._seen: dict[JournalId, tuple[Offset, Offset]] = {}
+        """How far each of them went when that was last told as a move."""
 
     # Reading: where they end is for others to say.
     def start_offset(self, name: str) -> Offset:
@@ -65,6 +72,16 @@ class PlainTopicsBroker(BookBroker):
                 return True
             if left <= 0:
                 return False
+
+    def moved(self, since: int, *, timeout_s: float) -> Moved:
+        """See `Broker.moved`. Plain topics are looked at again and again."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._look_for_moves()
+            left = deadline - time.monotonic()
+            found = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)))
+            if found.journals != () or left <= 0:
+                return found
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
@@ -108,6 +125,21 @@ class PlainTopicsBroker(BookBroker):
                 now = self._book.journal(name)
                 seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
                 self._book.journals.put(name, seen)
+
+    def _look_for_moves(self) -> None:
+        """Tell of plain topics that went on, or were cut by those who write them."""
+        version = self._book.count(VERSION)
+        if self._plain[0] != version:
+            there = (each for _, each in self._book.journals.all())
+            plain = tuple(each for each in there if TOPIC_LABEL in each.labels)
+            self._plain = (version, plain)
+        for journal in self._plain[1]:
+            with contextlib.suppress(JournalUnknown):
+                self._look([journal.name])
+                now = self._book.journal(journal.name)
+                if now.id == journal.id and self._seen.get(now.id) != (now.start, now.end):
+                    self._seen[now.id] = (now.start, now.end)
+                    self._moves.note([now.id])
 
     def _check_plain(self, spot: Spot) -> None:
         found = self._cluster.topics.partitions(spot.topic)

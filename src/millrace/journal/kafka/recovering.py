@@ -23,8 +23,9 @@ class RecoveringTurns(Turns):
         bytes_max: int,
         afterwards: Callable[[], None],
         recover: Callable[[], None],
+        taken: Callable[[Book], None] = lambda _: None,
     ) -> None:
-        super().__init__(book, save, bytes_max, afterwards)
+        super().__init__(book, save, bytes_max, afterwards, taken)
         self._recover = recover
         self._is_lost = False
 

@@ -19,6 +19,7 @@ from millrace.journal.values import (
     FileRange,
     JournalInfo,
     Lease,
+    Moved,
     Position,
     Publish,
     Published,
@@ -26,11 +27,11 @@ from millrace.journal.values import (
     Truncated,
     Watched,
 )
+from millrace.transport.journals.fetched import FETCHED, FETCHED_MANY
 from millrace.transport.journals.shapes import (
     ARRAY,
     CLOCK,
     EXPECTED,
-    FETCHED,
     FLAG,
     NOTHING,
     NUMBER,
@@ -156,6 +157,7 @@ _PUBLISH: Final = record(
     },
 )
 _WATCHED: Final = record(Watched, {"version": WHOLE, "journals": many(_INFO)})
+_MOVED: Final = record(Moved, {"version": WHOLE, "journals": maybe(many(WHOLE))})
 _ISOLATION: Final = one_of("committed", "raw")
 _LABELS: Final = maybe(table(texts_or_text()))
 _LIMITS: Final = {"rows_max": maybe(SPAN), "bytes_max": maybe(SPAN), "isolation": _ISOLATION}
@@ -170,6 +172,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "list": _reads(many(_INFO), prefix=TEXT, labels=_LABELS),
     "watch": _reads(_WATCHED, seen=WHOLE, prefix=TEXT, labels=_LABELS, timeout_s=NUMBER),
     "wait_for_rows": _reads(FLAG, after=table(WHOLE), timeout_s=NUMBER),
+    "moved": _reads(_MOVED, since=WHOLE, timeout_s=NUMBER),
     "delete": _writes(NOTHING, _never, name=TEXT),
     "producer": _writes(WHOLE, _always, name=TEXT),
     "append": _writes(
@@ -188,7 +191,9 @@ CALLS: Final[Mapping[str, Call]] = {
     "adopt": _writes(_PUBLISHED, _never, files=table(many(FILE)), lease=maybe(_LEASE)),
     "adoption_folder": _reads(TEXT),
     "read": _reads(FETCHED, name=TEXT, offset=WHOLE, **_LIMITS),
-    "read_many": _reads(table(FETCHED), offsets=table(WHOLE), **_LIMITS),
+    "read_many": _reads(
+        FETCHED_MANY, offsets=table(WHOLE), **_LIMITS, missing=one_of("raise", "tell")
+    ),
     "start_offset": _reads(WHOLE, name=TEXT),
     "end_offset": _reads(WHOLE, name=TEXT, isolation=_ISOLATION),
     "commit": _writes(NOTHING, _compared, **_OF_GROUP, offset=WHOLE, expected=EXPECTED),

@@ -28,6 +28,8 @@ from millrace.journal.values import (
     Isolation,
     JournalInfo,
     Lease,
+    Missing,
+    Moved,
     Position,
     Publish,
     Published,
@@ -110,6 +112,15 @@ class JoinedBroker:
             return bool(self._ask_waiting("wait_for_rows", piece_s, after=after))
 
         return self._wait(ask, lambda found: found, timeout_s)
+
+    def moved(self, since: int, *, timeout_s: float) -> Moved:
+        """See `Broker.moved`. Another owner does not know the version of the last one."""
+
+        def ask(piece_s: float) -> Moved:
+            found: Moved = self._ask_waiting("moved", piece_s, since=since)
+            return found
+
+        return self._wait(ask, lambda found: found.journals != (), timeout_s)
 
     def delete(self, name: str) -> None:
         """See `Broker.delete`."""
@@ -223,6 +234,7 @@ class JoinedBroker:
         rows_max: int | None = None,
         bytes_max: int | None = None,
         isolation: Isolation = "committed",
+        missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """See `Broker.read_many`."""
         found: dict[str, Fetched] = self._ask(
@@ -231,6 +243,7 @@ class JoinedBroker:
             rows_max=rows_max,
             bytes_max=bytes_max or self._config.owner_read_bytes_max,
             isolation=isolation,
+            missing=missing,
         )
         return found
 

@@ -11,7 +11,8 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.memory import MemoryBroker
 from millrace.shuffle.store import LocalStore
 from millrace.transport.journals.owner import Place

@@ -27,6 +27,8 @@ from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal.contract import Broker
+from millrace.journal.looking import BookReader
+from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.values import Adopt, SegmentFile
 from millrace.shuffle.store import storage_errors, sync_folder
 from millrace.transport import wire
@@ -41,7 +43,7 @@ WORKSPACE_HEADER: Final = "x-millrace-workspace"
 ENDING: Final = "this owner is ending"
 CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
 _ADMISSION: Final = "admission"
-_WAITING: Final = ("watch", "wait_for_rows")
+_WAITING: Final = ("watch", "wait_for_rows", "moved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +176,19 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
 
     def _read(self, name: str, args: Mapping[str, Any]) -> object:
         try:
+            if name == "read_many":
+                return self._packed(args)
             return getattr(self.broker, name)(**args)
         except Exception as error:
             if self._admission.ending:
                 # The broker was closed meanwhile; the next owner can tell.
                 raise fl.FlightUnavailableError(ENDING) from error
             raise
+
+    def _packed(self, args: Mapping[str, Any]) -> Packed:
+        if isinstance(self.broker, BookReader):
+            return self.broker.read_packed(**args)
+        return pack(self.broker.read_many(**args).values(), Formats())
 
     def _wait(self, name: str, args: dict[str, Any]) -> object:
         """Wait here for a while, unless too many do; who wants to wait longer asks again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import index
@@ -21,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.journal.records import stored_schema
-from millrace.journal.values import ANYTHING, Anything, Fetched
+from millrace.journal.values import ANYTHING, Anything
 
 MAGIC: Final = b"MRJ1"
 _HEAD: Final = struct.Struct("<4sI")
@@ -284,12 +283,6 @@ def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
-@lru_cache(maxsize=_SCHEMAS_MAX)
-def _stored(data: bytes) -> tuple[pa.Schema, pa.Schema]:
-    schema = _schema(data)
-    return schema, stored_schema(schema)
-
-
 def _put_schema(value: object, parts: Parts) -> int:
     if not isinstance(value, pa.Schema):
         raise wrong("an Arrow schema", value)
@@ -345,27 +338,6 @@ def _take_array(value: object, parts: Parts) -> pa.Array | pa.ChunkedArray:
 
 
 ARRAY: Final = Shape(_put_array, _take_array)
-
-
-def _put_fetched(value: Fetched, parts: Parts) -> list[Any]:
-    head = [value.journal, parts.add_schema(value.schema), value.next_offset, value.end_offset]
-    return [*head, [parts.add(batch.serialize()) for batch in value.batches]]
-
-
-def _take_fetched(value: Sequence[Any], parts: Parts) -> Fetched:
-    journal, number, next_offset, end_offset, batches = value
-    schema, stored = _stored(parts.get(number).to_pybytes())
-    return Fetched(
-        journal=journal,
-        schema=schema,
-        batches=tuple(pa.ipc.read_record_batch(parts.get(each), stored) for each in batches),
-        next_offset=next_offset,
-        end_offset=end_offset,
-    )
-
-
-FETCHED: Final = Shape(_put_fetched, _take_fetched)
-"""Rows as stored: no encodings are left in them, so bare messages carry all of them."""
 
 
 def _many_whole(value: object) -> list[int]:

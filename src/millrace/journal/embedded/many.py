@@ -1,0 +1,82 @@
+"""Which ranges of very many journals are read in one call. Pure.
+
+What is read is chosen by the ledger's ranges alone, before a byte is looked at.
+
+Invariant: rows are chosen as `Taking` would take them, one journal after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from millrace.journal.book import Journal
+from millrace.journal.embedded.ledger import Range
+from millrace.journal.names import Offset
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What is read of one journal: these ranges, less the rows before `offset`."""
+
+    journal: Journal
+    offset: Offset
+    next: Offset
+    ranges: list[Range] = field(default_factory=list)
+    """None if the ledger has no range with the row at `offset`."""
+
+    def cuts(self) -> Iterator[tuple[Range, int, int]]:
+        """Each range, with the first of its rows that is meant and how many are."""
+        begin = self.offset - self.ranges[0].first
+        for each in self.ranges:
+            yield each, begin, min(each.next, self.next) - each.first - begin
+            begin = 0
+
+
+@dataclass(slots=True)
+class Choosing:
+    """Goes along ranges until the limits are reached, as `Taking` does."""
+
+    rows_left: int
+    bytes_left: int
+
+    def is_full(self) -> bool:
+        """Whether no further journal is looked at."""
+        return self.rows_left <= 0 or self.bytes_left <= 0
+
+    def choose(
+        self, wanted: Sequence[tuple[Journal, Offset]], ranges: Iterable[Range]
+    ) -> Iterator[Chosen]:
+        """What to read of these journals, whose ranges come in the same order."""
+        rest = iter(wanted)
+        now: Chosen | None = None
+        for each in ranges:
+            while now is None or now.journal.id != each.journal:
+                if now is not None:
+                    yield now
+                if self.is_full():
+                    return
+                journal, offset = next(rest)
+                now = Chosen(journal, offset, offset)
+            if not self._take(now, each):
+                self.bytes_left = 0
+                break
+        if now is not None:
+            yield now
+        if not self.is_full():
+            yield from (Chosen(journal, offset, offset) for journal, offset in rest)
+
+    def _take(self, now: Chosen, each: Range) -> bool:
+        """Take what fits of a range; whether all of it did."""
+        if not each.first <= now.next < each.next:
+            return True
+        count = min(each.next, now.journal.end) - now.next
+        size = max(1, each.bytes // (each.next - each.first))
+        fitting = min(self.rows_left, self.bytes_left // size)
+        taken = min(count, fitting if now.ranges else max(1, fitting))
+        if taken > 0:
+            now.ranges.append(each)
+            now.next = Offset(now.next + taken)
+            self.rows_left -= taken
+            self.bytes_left -= taken * size
+        return taken == count
