@@ -10,12 +10,14 @@ Example:
 from millrace.version import __version__
 
 __all__ = [
+    "Binding",
     "Config",
     "Context",
     "Dataset",
     "Job",
     "Large",
     "Shuffle",
+    "Task",
     "Workspace",
     "__version__",
     "files",
@@ -29,5 +31,6 @@ from millrace.pipeline.definition.context import Context
 from millrace.pipeline.definition.files import files
 from millrace.pipeline.definition.job import Job
 from millrace.pipeline.large.values import Large, read_large
+from millrace.reads.task import Binding, Task
 from millrace.shuffle.handle import Shuffle
 from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does

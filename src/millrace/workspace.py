@@ -6,28 +6,35 @@ Invariant: opening touches no Spark and no data; Spark is started, or asked, whe
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset, Written
+from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.ids import QueryId, StageId
 from millrace.keys import Partitioner
+from millrace.operators.json_keys import JsonKeys
 from millrace.pipeline.definition.job import Job
-from millrace.plan.nodes import Node, Scan
+from millrace.plan.nodes import Scan
+from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.task import Task
+from millrace.reads.task_files import task_of
 from millrace.scan.files import Paths
 from millrace.scan.source import Listing, open_source
 from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
-from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
+from millrace.spark.runner import Runner
 from millrace.transport import identity
 from millrace.transport.addresses import agent_address
 from millrace.transport.journals import kinds
@@ -235,7 +242,7 @@ class Workspace:
         """
         from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
-        return Dataset(frame_scan(frame, version), _Runner(self))
+        return Dataset(frame_scan(frame, version), self._runner())
 
     def job(self, name: str) -> Job:
         """A pipeline, to be written down with `source`, `map` and the like, and run.
@@ -245,6 +252,48 @@ class Workspace:
         from millrace.spark.job_place import JobPlace  # noqa: PLC0415 - reading needs no Spark
 
         return Job(name, JobPlace(self))
+
+    def reads(
+        self,
+        task: Task | Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        members: int = 1,
+        on_spark: bool = False,
+        restart: bool = False,
+        take_over: bool = False,
+        last_commit: int | None = None,
+        read_through: int | None = None,
+    ) -> ReadSession | RestartingSession:
+        """Read journals together: rows by key to members, in checkpoints that are consistent.
+
+        Args:
+            task: what to read: a `Task`, the same as a mapping, or a TOML or JSON file of it.
+            members: how many share the keys. It may change from one session to the next.
+            on_spark: run members as Spark tasks, instead of as threads of this process.
+            restart: open the next session by itself when one fails, from the last checkpoint.
+            take_over: end a session of this task that is open elsewhere, instead of waiting for it.
+            last_commit: the checkpoint that the caller's own log says is done; by default, the last
+                one that was committed here.
+            read_through: the checkpoint up to which everything comes again exactly as it was; what
+                was handed out beyond it is forgotten. By default, all that was not committed.
+        """
+        wanted = task_of(task)
+        broker = self.journals
+        make = as_threads(broker, self.config, JsonKeys())
+        if on_spark:
+            from millrace.spark.reads_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
+
+            make = as_tasks(self.spark, self.journal_address(), self.config)
+
+        opening = Opening(
+            members=members,
+            last_commit=last_commit,
+            read_through=read_through,
+            take_over=take_over,
+            holder=f"{socket.gethostname()}:{os.getpid()}",
+        )
+        place = SessionPlace(broker, os.path.join(self.path, "reads"), self.config, make)
+        return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
 
     def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
@@ -321,7 +370,10 @@ class Workspace:
             by_content=by_content,
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
-        return Dataset(Scan(source, tuple(source.schema.names)), _Runner(self))
+        return Dataset(Scan(source, tuple(source.schema.names)), self._runner())
+
+    def _runner(self) -> Runner:
+        return Runner(lambda: self.spark, lambda: self._spark, self._place, self.config)
 
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
@@ -346,52 +398,3 @@ class Workspace:
             agents=self._agents,
             keep_alive=self._keep_alive,
         )
-
-
-class _Runner:
-    """Runs datasets on the workspace's Spark."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
-        """The rows of a plan, and what each stage did."""
-        from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
-
-        workspace = self._workspace
-        run = run_query(workspace.spark, workspace._place(), plan)  # noqa: SLF001 - its own
-        return run.batches(), run.reports
-
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text; with Spark at hand, what of them would be reused."""
-        from millrace.spark.query_job import Known, explain_query  # noqa: PLC0415 - as above
-
-        workspace = self._workspace
-        known = None
-        if workspace._spark is not None:  # noqa: SLF001 - its own; not started for this
-            known = Known(workspace._spark, workspace._place())  # noqa: SLF001
-        return explain_query(plan, workspace.config, known)
-
-    def frame(self, plan: Node) -> DataFrame:
-        """The rows of a plan as a Spark DataFrame."""
-        from millrace.spark.results import to_spark  # noqa: PLC0415 - as above
-
-        return to_spark(self._workspace.spark, self._workspace._place(), plan)  # noqa: SLF001
-
-    def write_parquet(
-        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
-    ) -> Written:
-        """Write the rows of a plan as Parquet files."""
-        from millrace.spark.results import write_parquet  # noqa: PLC0415 - as above
-
-        workspace = self._workspace
-        place = workspace._place()  # noqa: SLF001 - its own
-        return write_parquet(
-            workspace.spark, place, plan, path=path, mode=mode, compression=compression
-        )
-
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
-        """Print rows as Spark does."""
-        from millrace.spark.frames import of_table  # noqa: PLC0415 - as above
-
-        of_table(self._workspace.spark, rows).show(count, truncate)

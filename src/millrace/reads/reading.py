@@ -85,6 +85,20 @@ class Opening:
     holder: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionPlace:
+    """Where sessions are opened: the journals, a folder for queues, limits, and members."""
+
+    broker: Broker
+    folder: str
+    config: Config
+    make_members: MakeMembers
+
+    def open(self, task: Task, opening: Opening) -> ReadSession:
+        """Open a session of a task."""
+        return ReadSession(self, task, opening)
+
+
 class ReadSession:
     """An open session. Made by `Workspace.reads`.
 
@@ -96,25 +110,17 @@ class ReadSession:
         ...     session.commit(checkpoint)
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        task: Task,
-        folder: str,
-        opening: Opening,
-        config: Config,
-        make_members: MakeMembers | None = None,
-    ) -> None:
+    def __init__(self, place: SessionPlace, task: Task, opening: Opening) -> None:
         if opening.members < 1:
             raise UserError(f"{opening.members} members cannot read\n  to fix: give 1 or more")
         self.task = task
         self.members = opening.members
-        self._broker = broker
-        self._config = config
+        self._broker = broker = place.broker
+        self._config = config = place.config
         self._stop = threading.Event()
         self._is_wanted = 0
         self._lease = _acquire(broker, task, opening, config)
-        self._folder = os.path.join(folder, f"{task.name}-{self._lease.epoch}")
+        self._folder = _fresh_folder(place.folder, task, self._lease)
         try:
             self._store = CheckpointStore(broker, task.name, self._lease)
             resumed = self._store.load(
@@ -129,7 +135,7 @@ class ReadSession:
                 on_message=self._on_message,
                 on_failure=self._on_failure,
             )
-            self._members = (make_members or as_threads(broker, config))(wanted)
+            self._members = place.make_members(wanted)
             self._actor = SessionActor(state, self._members, self._store, broker)
             self._begin()
         except BaseException:
@@ -302,6 +308,16 @@ def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Le
                 ) from error
             else:
                 time.sleep(0.2)
+
+
+def _fresh_folder(parent: str, task: Task, lease: Lease) -> str:
+    """The folder of this session's queues; what earlier ones of the task left is removed."""
+    os.makedirs(parent, exist_ok=True)
+    for name in os.listdir(parent):
+        stem, _, epoch = name.rpartition("-")
+        if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+    return os.path.join(parent, f"{task.name}-{lease.epoch}")
 
 
 def _number(checkpoint: Checkpoint | int) -> CheckpointNumber:

@@ -1,0 +1,138 @@
+"""A session that is opened again when it fails, from its last checkpoint, with growing waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import HintsUnresolved, MillraceError, ReadsFailed, UserError
+from millrace.reads.checkpoint import Checkpoint
+from millrace.reads.reading import Opening, ReadSession, SessionPlace
+from millrace.reads.session.status import Status
+from millrace.reads.task import Task
+
+
+class RestartingSession:
+    """Has the calls of a session. `next_checkpoint` opens the next one if the last has failed.
+
+    A checkpoint that was handed out and not committed comes again, exactly, from the next session.
+    Errors that another try cannot cure are raised at once: those of input, and transactions that
+    never become whole.
+    """
+
+    def __init__(
+        self,
+        open_first: Callable[[], ReadSession],
+        open_next: Callable[[], ReadSession],
+        config: Config,
+    ) -> None:
+        self._open = open_next
+        self._wait_ms = config.reads_restart_wait_ms
+        self._wait_ms_max = config.reads_restart_wait_ms_max
+        self._failures = 0
+        self.restarts = 0
+        """How often a session was opened again."""
+        self._session: ReadSession | None = open_first()
+
+    @property
+    def members(self) -> int:
+        """How many members the session has."""
+        return self._open_session().members
+
+    def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:
+        """See `ReadSession.next_checkpoint`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                if self._session is None:
+                    self._session = self._open()
+                    self.restarts += 1
+                found = self._session.next_checkpoint(left)
+            except MillraceError as error:
+                if not _is_curable(error):
+                    raise
+                self._drop()
+                if not self._wait(deadline):
+                    return None
+            else:
+                self._failures = 0
+                return found
+
+    def read(self, member: int, checkpoint: Checkpoint | int) -> pa.Table:
+        """See `ReadSession.read`; raises if the session has failed."""
+        return self._open_session().read(member, checkpoint)
+
+    def batches(self, member: int, checkpoint: Checkpoint | int) -> Iterator[pa.RecordBatch]:
+        """See `ReadSession.batches`; raises if the session has failed."""
+        return self._open_session().batches(member, checkpoint)
+
+    def commit(self, checkpoint: Checkpoint | int) -> None:
+        """See `ReadSession.commit`; raises if the session has failed."""
+        self._open_session().commit(checkpoint)
+
+    def status(self) -> Status:
+        """See `ReadSession.status`; raises if the session has failed."""
+        return self._open_session().status()
+
+    def close(self) -> None:
+        """See `ReadSession.close`."""
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_session(self) -> ReadSession:
+        if self._session is None:
+            raise ReadsFailed(
+                "the session has failed\n  to fix: ask for the next checkpoint, which opens the "
+                "next session; what was not committed comes again"
+            )
+        return self._session
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait before the next try; False if the caller's time is over first."""
+        pause_s = min(self._wait_ms * 2**self._failures, self._wait_ms_max) / 1000
+        self._failures = min(self._failures + 1, 30)
+        if deadline is not None and time.monotonic() + pause_s > deadline:
+            time.sleep(max(0.0, deadline - time.monotonic()))
+            return False
+        time.sleep(pause_s)
+        return True
+
+
+def restarting(place: SessionPlace, task: Task, opening: Opening) -> RestartingSession:
+    """Open a session that is opened again when it fails."""
+    again = replace(opening, last_commit=None, read_through=None, take_over=True)
+    return RestartingSession(
+        lambda: place.open(task, opening), lambda: place.open(task, again), place.config
+    )
+
+
+def _is_curable(error: BaseException) -> bool:
+    """Whether the next session may do better."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError | HintsUnresolved):
+            return False
+        cause = cause.__cause__
+    return True
