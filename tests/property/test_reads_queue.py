@@ -51,7 +51,7 @@ class World:
         sizes = limits(
             disk_bytes_max=limit,
             segment_bytes_target=6_000,
-            block_bytes_target=2_500,
+            block_bytes_target=random.choice([2_500, 50_000]),
             block_rows_target=random.choice([1, 6, 40]),
             batch_rows_target=random.choice([1, 8, 100]),
         )

@@ -1,7 +1,7 @@
 """Blocks: rows of one binding as one Arrow IPC stream, and what is known of them. Pure.
 
-Invariant: what a block's summary says holds for all rows of it that can still be read; it may be
-about more rows than those, never about fewer.
+Invariant: a block's summary is about all rows of it that can still be read; it may be about more
+rows than those, never about fewer.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class Entries(Table):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What is known of a block's rows without looking at them."""
+    """What is known of rows without looking at them."""
 
+    rows: int
     lowest: int
     highest: int
     is_exact: bool
@@ -80,7 +81,7 @@ class Block:
     binding: int
     schema: pa.Schema
     rows: int
-    """In the file; fewer may be left to read."""
+    """In the file; the summary may be about fewer, if it is known that not all can be read."""
     is_ordered: bool
     """Whether its rows lie by clock, then tag, then offset."""
     summary: Summary
@@ -114,7 +115,7 @@ def summarise(stamps: Stamps) -> Summary:
     else:
         found = _pairs(stamps)
     entries = _sample(stamps) if found is None else found
-    return Summary(int(lowest), int(highest), found is not None, entries)
+    return Summary(len(stamps), int(lowest), int(highest), found is not None, entries)
 
 
 def _pairs(stamps: Stamps) -> Entries | None:

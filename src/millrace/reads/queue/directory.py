@@ -115,6 +115,10 @@ class Directory:
             self._blocks[block.lsn] = block
             self._list(block)
 
+    def get(self, lsn: Lsn) -> Block | None:
+        """A block that is here, by its lsn."""
+        return self._blocks.get(lsn)
+
     def before(self, block: Block) -> Block | None:
         """The block of the same binding that comes before this one."""
         lsns = self._by_binding[block.binding]
@@ -137,7 +141,11 @@ class Directory:
         floors = np.minimum.reduceat(verdict.floor[touching], starts)
         is_whole = ~np.isin(lsns, listed.lsn[~verdict.is_inside])
         rows = zip(lsns.tolist(), is_whole.tolist(), floors.tolist(), strict=True)
-        return [Candidate(self._blocks[Lsn(lsn)], whole, floor) for lsn, whole, floor in rows]
+        return [
+            Candidate(block, whole and block.summary.rows == block.rows, floor)
+            for lsn, whole, floor in rows
+            for block in [self._blocks[Lsn(lsn)]]
+        ]
 
     def _sampled_candidates(self, view: View) -> list[Candidate]:
         spans = self._spans.table

@@ -12,9 +12,12 @@ from typing import Final
 
 from millrace.reads.queue.blocks import Block, Lsn
 from millrace.reads.queue.directory import Directory
+from millrace.reads.queue.limits import QueueLimits
 
 MOVE_FACTOR: Final = 2
 """A block is moved when it has this many times as many rows as are left to be read."""
+_SMALL: Final = 4
+"""A block this many times below the target is small."""
 _GROWTH: Final = 2
 """A block that was left alone joins others unless it is this many times as large: so a row is
 moved a few times, not with each of its neighbours."""
@@ -36,6 +39,11 @@ class Remainder:
 def is_worth_moving(block: Block, live_rows: int) -> bool:
     """Whether a block holds much more than what is left of it."""
     return live_rows * MOVE_FACTOR <= block.rows
+
+
+def is_small(block: Block, limits: QueueLimits) -> bool:
+    """Whether a block is worth becoming one with its neighbours."""
+    return block.length * _SMALL <= limits.block_bytes_target
 
 
 def groups(

@@ -1,7 +1,7 @@
 """Pairs of tag and producer, looked up many at a time. Pure.
 
-A table with open addressing, built and asked with whole arrays: each round settles nearly all of
-what is left.
+Few are searched for in the sorted list. For many there is a table with open addressing, built and
+asked with whole arrays: each round settles nearly all of what is left.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ NOWHERE: Final = -1
 _FIRST: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _HALF: Final = np.uint64(32)
+_WORTH_A_TABLE: Final = 8
+"""One pair in so many is asked for before a table is built."""
 
 
 def mixed(tags: Ints, producers: Ints) -> Clocks:
@@ -32,34 +34,57 @@ def mixed(tags: Ints, producers: Ints) -> Clocks:
 
 
 class PairIndex:
-    """Where each pair stands in a list that has it once."""
+    """Where each pair stands in a list that has it once, in order of tag and producer."""
 
     def __init__(self, tags: Ints, producers: Ints) -> None:
         self._tags = tags
         self._producers = producers
-        bits = max(4, (2 * len(tags)).bit_length())
+        bits = max(4, (4 * len(tags)).bit_length())
         self._shift = np.uint64(64 - bits)
         self._wrap = np.int64((1 << bits) - 1)
-        self._slots = np.full(1 << bits, NOWHERE, np.int64)
-        left = np.arange(len(tags))
-        at = self._homes(tags, producers)
-        while len(left):
-            free = self._slots[at] == NOWHERE
-            self._slots[at[free]] = left[free]  # the last of several wins
-            lost = self._slots[at] != left
-            left, at = left[lost], (at[lost] + 1) & self._wrap
+        self._slots: Ints | None = None
+        self._asked = 0
+        rises = tags[1:] > tags[:-1]
+        rises |= (tags[1:] == tags[:-1]) & (producers[1:] > producers[:-1])
+        assert rises.all(), "pairs are listed once, in order"
 
     def find(self, tags: Ints, producers: Ints) -> Ints:
         """The place of each of these pairs; `NOWHERE` if it is not listed."""
         if not len(self._tags):
             return np.full(len(tags), NOWHERE, np.int64)
+        self._asked += len(tags)
+        if self._asked * _WORTH_A_TABLE < len(self._tags):
+            return self._search(tags, producers)
+        if self._slots is None:
+            self._slots = self._built()
+        return self._probe(self._slots, tags, producers)
+
+    def _search(self, tags: Ints, producers: Ints) -> Ints:
+        low = np.searchsorted(self._tags, tags, side="left")
+        high = np.searchsorted(self._tags, tags, side="right")
+        places = _bisect(self._producers, low, high, producers) - 1
+        found = (places >= low) & (self._producers[places] == producers)
+        return np.where(found, places, NOWHERE)
+
+    def _built(self) -> Ints:
+        slots = np.full(int(self._wrap) + 1, NOWHERE, np.int64)
+        left = np.arange(len(self._tags))
+        at = self._homes(self._tags, self._producers)
+        while len(left):
+            free = slots[at] == NOWHERE
+            slots[at[free]] = left[free]  # the last of several wins
+            lost = slots[at] != left
+            left, at = left[lost], (at[lost] + 1) & self._wrap
+        return slots
+
+    def _probe(self, slots: Ints, tags: Ints, producers: Ints) -> Ints:
         at = self._homes(tags, producers)
-        places = self._slots[at]
+        places = slots[at]
         left = np.flatnonzero(self._is_other(places, tags, producers))
         at = at[left]
         while len(left):
             at = (at + 1) & self._wrap
-            found = self._slots[at]
+            found = slots[at]
             places[left] = found
             other = self._is_other(found, tags[left], producers[left])
             left, at = left[other], at[other]

@@ -74,6 +74,9 @@ class Queue:
         self._last_lsn = Lsn(0)
         self._put_off: list[Punch] = []
         """Bytes that are dead, and that somebody still has in hand."""
+        self._young: list[Lsn] = []
+        """Blocks since the last release; then those that one release has passed by."""
+        self._aging: list[Lsn] = []
         self._is_limit_off = False
         self._failure: StorageError | None = None
 
@@ -135,6 +138,7 @@ class Queue:
             self._free(review.dead)
             self._free(self._look_at(review.suspects, consumed))
             self._free(self._move_out_of_sparse(consumed))
+            self._free(self._join_small(consumed))
             return self._drain()
 
     def used_bytes(self) -> int:
@@ -220,6 +224,7 @@ class Queue:
         )
         self._segments.on_written(block)
         self._directory.add(block)
+        self._young.append(lsn)
 
     def _piece(self, candidate: Candidate, view: View) -> order.Piece:
         """What order needs of a block; its bytes are mapped now, so they stay what they are."""
@@ -257,11 +262,18 @@ class Queue:
         self._directory.remove(dead)
         return dead + self._move(remainders, consumed)
 
-    def _move(self, remainders: list[moving.Remainder], consumed: Consumed) -> list[Block]:
-        """Write remainders again, behind everything. Returns blocks that nobody needs now."""
+    def _move(
+        self, remainders: list[moving.Remainder], consumed: Consumed, *, must: bool = True
+    ) -> list[Block]:
+        """Write remainders again, behind everything, or only what becomes one with others.
+
+        Returns blocks that nobody needs now.
+        """
         moved: list[Block] = []
         target = self._limits.block_bytes_target
         for group in moving.groups(remainders, self._directory, target):
+            if len(group) == 1 and not must:
+                continue
             decoded = [decode(self._content(block)) for block in group]
             live = [pick(batch, consumed.live(stamps_of(batch))) for batch in decoded]
             self._directory.remove(group)
@@ -276,6 +288,15 @@ class Queue:
             return []
         blocks = [block for block in self._directory if block.segment in sparse]
         return self._move([moving.Remainder(block, block.rows) for block in blocks], consumed)
+
+    def _join_small(self, consumed: Consumed) -> list[Block]:
+        """Make larger blocks of small ones that stay: of a transaction that grows row by row."""
+        aging = dict.fromkeys(self._aging)  # one may have been written twice since
+        stayed = [block for lsn in aging if (block := self._directory.get(lsn)) is not None]
+        self._aging, self._young = self._young, []
+        small = [block for block in stayed if moving.is_small(block, self._limits)]
+        remainders = [moving.Remainder(block, block.rows) for block in small]
+        return self._move(remainders, consumed, must=False)
 
     def _free(self, blocks: list[Block]) -> None:
         """Give back the bytes of blocks that nobody needs."""
