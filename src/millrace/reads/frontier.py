@@ -142,14 +142,10 @@ class Frontier:
             self._read_handed[tags] = delta.reads.offset
             unread = tags[~self._reported[tags]]
             self._read[unread] = self._read_handed[unread]
-        self._gone_known |= {(t, p, b) for t, p, b, *_ in delta.rolled_back.rows()}
-        keys = zip(
-            self._gone.tag.tolist(),
-            self._gone.producer.tolist(),
-            self._gone.begin.tolist(),
-            strict=True,
-        )
-        self._gone = self._gone.take(np.array([k not in self._gone_known for k in keys], np.bool_))
+        told = {(t, p, b) for t, p, b, *_ in delta.rolled_back.rows()}
+        self._gone_known |= told
+        rest = [(t, p, b) not in told for t, p, b, *_ in self._gone.rows()]
+        self._gone = self._gone.take(np.array(rest, np.bool_))
         self._drop_shown()
         self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
 

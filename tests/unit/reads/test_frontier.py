@@ -349,3 +349,14 @@ def test_a_range_of_a_replayed_checkpoint_is_not_told_twice() -> None:
     story.frontier.hand_out(prepared)
 
     assert story.frontier.next_delta(CheckpointNumber(2)) is None
+
+
+def test_a_range_beyond_a_replayed_checkpoint_is_told_with_the_next_one() -> None:
+    prepared = checkpoint(1, {A: 3}, {(A, P): (10, NONE)})
+    story = Story()
+    story.reports(A, P, (10, 2), (30, 6), gone=(3, 5, 18), read=8)
+    story.frontier.hand_out(prepared)
+    story.whole = prepared
+
+    assert story.shows() == {(A, P): (30, NONE)}
+    assert story.whole.rolled_back.rows() == [(A, P, 3, 5, 18)]

@@ -1,0 +1,202 @@
+"""Laws of what coordinated reads show, over random worlds, arrivals, cuts and restarts.
+
+Each committed row is shown exactly once, none that was not; a transaction is whole within a cohort
+or not shown; a prepared checkpoint is replayed exactly; and every checkpoint is what a plain
+frontier, written from the rules, says.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.property.reads_session_kit import Pair, PlainFrontier, Reading, Seen
+from tests.property.reads_world_kit import World, make_world
+
+from millrace.journal.records import Flag
+from millrace.reads.checkpoint import Checkpoint, CheckpointNumber, merge, without_done
+from millrace.reads.frontier import Frontier
+from millrace.reads.tables import NONE
+from millrace.reads.window import between
+
+
+class Run:
+    """Sessions that follow one another over a world that is still being written."""
+
+    def __init__(self, seed: int, rows: int) -> None:
+        self.rng = Random(seed)  # noqa: S311
+        self.world = make_world(self.rng, rows)
+        self.published = 0
+        self.base = merge()
+        self.prepared: Checkpoint | None = None
+        self.prepared_rows: set[Seen] = set()
+        self.numbers = 0
+        self.seen: list[set[Seen]] = []
+        self.open()
+
+    def open(self) -> None:
+        """A session starts where the last commit left off; what was prepared it hands out first."""
+        self.reading = Reading(self.world, self.rng, self.base)
+        self.frontier = Frontier(self.world.cohorts, self.base)
+        self.plain = PlainFrontier(self.world, self.base)
+        self.is_replaying = self.prepared is not None
+
+    def publish(self) -> None:
+        self.published = min(len(self.world.log), self.published + self.rng.randint(1, 15))
+
+    def report(self) -> bool:
+        progress = self.reading.report()
+        if progress is None:
+            return False
+        self.plain.apply(progress)
+        self.frontier.apply(progress, self.world.catalog(), 0)
+        return True
+
+    def checkpoint(self) -> bool:
+        """Hand out the next checkpoint, if there is one and the last one is committed."""
+        if self.is_replaying:
+            return self.replay()
+        if self.prepared is not None:
+            return False
+        expected, has_news = self.plain.next_shown(), self.plain.has_news()
+        reads = dict(self.plain.read)
+        self.numbers += self.rng.randint(1, 2)
+        delta = self.frontier.next_delta(CheckpointNumber(self.numbers))
+        assert (delta is not None) == has_news
+        if delta is None:
+            return False
+        self.plain.hand_out(delta)
+        whole = merge(self.base, delta)
+        assert said(whole) == {p: v for p, v in expected.items() if v != (0, NONE)}
+        assert {tag: offset for tag, offset, _ in whole.reads.rows()} == reads
+        self.prepared = delta
+        self.prepared_rows = self.visible(delta)
+        self.check_rows(self.prepared_rows)
+        return True
+
+    def replay(self) -> bool:
+        assert self.prepared is not None
+        reached = self.frontier.reaches(self.prepared)
+        assert reached == self.plain.reaches(self.prepared)
+        if reached:
+            self.frontier.hand_out(self.prepared)
+            self.plain.hand_out(self.prepared)
+            self.is_replaying = False
+            assert self.visible(self.prepared) == self.prepared_rows
+        return reached
+
+    def visible(self, delta: Checkpoint) -> set[Seen]:
+        now = merge(self.base, delta)
+        before = said(self.base)
+        assert all(clock >= before.get(pair, (0, 0))[0] for pair, (clock, _) in said(now).items())
+        return self.reading.visible(between(self.base, now))
+
+    def check_rows(self, rows: set[Seen]) -> None:
+        """All of them are committed, and their transactions whole."""
+        for tag, row in rows:
+            cohort = self.world.cohort_of(tag)
+            clock = committed_at(self.world, self.published, tag, row)
+            if row.flag is Flag.CONTINUE:
+                whole = transaction_rows(self.world, cohort, row.producer, clock)
+                assert whole <= rows, (cohort, row.producer, clock)
+
+    def commit(self) -> None:
+        if self.prepared is not None and not self.is_replaying:
+            self.base = merge(self.base, self.prepared)
+            if self.rng.random() < 0.5:
+                self.base = without_done(self.base)
+            self.seen.append(self.prepared_rows)
+            self.prepared = None
+
+    def step(self) -> None:
+        chance = self.rng.random()
+        if chance < 0.15:
+            self.publish()
+        elif chance < 0.4:
+            self.reading.read(self.published, rows_max=self.rng.choice([2, 10]))
+        elif chance < 0.65:
+            self.report()
+        elif chance < 0.8:
+            self.checkpoint()
+        elif chance < 0.95:
+            self.commit()
+        else:
+            self.open()
+
+    def finish(self) -> None:
+        """Everything is written, read and reported."""
+        self.published = len(self.world.log)
+        self.reading.read_all(self.published)
+        while self.report():
+            pass
+        while self.checkpoint():
+            self.commit()
+        self.commit()
+        while self.checkpoint():
+            self.commit()
+
+
+def said(given: Checkpoint) -> dict[Pair, tuple[int, int]]:
+    rows = given.shown.rows()
+    return {(t, p): (clock, begin) for t, p, clock, begin, _ in rows if (clock, begin) != (0, NONE)}
+
+
+def committed_at(world: World, published: int, tag: int, row: object) -> int:
+    """The clock that committed a row; it must have been."""
+    journal = tag & (2**40 - 1)
+    clocks = [each.clock for each in world.committed(published)[journal] if each.row == row]
+    assert len(clocks) == 1, row
+    return clocks[0]
+
+
+def transaction_rows(world: World, cohort: int, producer: int, clock: int) -> set[Seen]:
+    return {
+        (tag, each.row)
+        for journal, rows in world.committed().items()
+        for each in rows
+        if (each.row.producer, each.clock) == (producer, clock)
+        for tag in world.tags_of(journal, cohort)
+    }
+
+
+def shown_in_the_end(world: World) -> set[Seen]:
+    """All committed rows, but for those of a producer from its first incomplete transaction on."""
+    bounds: dict[tuple[int, int], int] = {}
+    for (producer, clock), (named, there) in world.transactions().items():
+        for cohort in set(world.cohorts):
+            wanted = {journal for journal in named if world.tags_of(journal, cohort)}
+            if not wanted <= there and wanted & there:
+                where = cohort, producer
+                bounds[where] = min(bounds.get(where, clock), clock)
+    return {
+        (tag, each.row)
+        for tag in world.tags()
+        for each in world.committed().get(tag & (2**40 - 1), [])
+        if each.clock < bounds.get((world.cohort_of(tag), each.row.producer), 2**64)
+    }
+
+
+def run(seed: int, rows: int, steps: int) -> None:
+    story = Run(seed, rows)
+    for _ in range(steps):
+        story.step()
+    story.finish()
+
+    shown = [row for rows_shown in story.seen for row in rows_shown]
+    assert len(shown) == len(set(shown))
+    assert set(shown) == shown_in_the_end(story.world)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_each_committed_row_is_shown_once_and_transactions_whole(seed: int) -> None:
+    run(seed, rows=40, steps=120)
+
+
+@pytest.mark.slow
+@settings(max_examples=2_000, deadline=None)
+@given(st.integers(0, 2**32))
+def test_each_committed_row_is_shown_once_in_longer_stories(seed: int) -> None:
+    run(seed, rows=80, steps=300)
