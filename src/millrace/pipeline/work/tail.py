@@ -23,7 +23,7 @@ def last_row(broker: Broker, journal: str) -> tuple[dict[str, Any] | None, int]:
     while True:
         begin = max(start, end - back)
         found = broker.read(journal, begin).stored()
-        found = found.filter(pc.field(OFFSET) < end)  # Others may have gone on meanwhile.
+        found = found.filter(pc.less(found[OFFSET], end))  # Others may have gone on meanwhile.
         if found.num_rows:
             last: dict[str, Any] = found.slice(found.num_rows - 1).to_pylist()[0]
             return last, end

@@ -112,11 +112,18 @@ class Held:
             if self.is_over or not self.stays():
                 return False
             self.until = now + self.config.job_turn_ms / 1000
-        if now - self.looked > self.config.job_publish_ms / 1000:
+        if now - self.looked > self._look_s:
             if self.looked and not self.has_room():
                 self.is_over = True
             self.looked = now
         return not self.is_over
+
+    @property
+    def _look_s(self) -> float:
+        """How often to ask for room; a call would wait for the answer, so rarely between calls."""
+        if self.hop.expensive is None:
+            return self.config.job_publish_ms / 1000
+        return self.config.job_turn_ms / 2000
 
     def is_ending(self) -> bool:
         """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
