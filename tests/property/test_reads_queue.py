@@ -98,7 +98,7 @@ class World:
     def is_gone(self, row: Row) -> bool:
         return any(
             row.pair == (tag, producer) and begin <= row.offset < end
-            for tag, producer, begin, end in self.gone
+            for tag, producer, begin, end, _ in self.gone
         )
 
     def send(self) -> None:
@@ -130,13 +130,15 @@ class World:
     def roll_back(self) -> None:
         """All that a pair has open is rolled back; its producer goes on with later clocks."""
         open_ones = [row for row in self.staged() if row.clock > self.shown.get(row.pair, 0)]
-        unsent = {row.pair for row in self.everything() if row not in set(self.staged())}
+        staged = set(self.staged())
+        unsent = {row.pair for row in self.everything() if row not in staged}
         pairs = sorted({row.pair for row in open_ones} - unsent)
         if pairs:
             pair = self.random.choice(pairs)
             mine = [row for row in open_ones if row.pair == pair and not self.is_gone(row)]
             if mine:
-                self.gone.append((*pair, mine[0].offset, mine[-1].offset + 1))
+                highest = max(row.clock for row in mine)
+                self.gone.append((*pair, mine[0].offset, mine[-1].offset + 1, highest))
 
     def everything(self) -> list[Row]:
         return [row for messages in self.sent.values() for rows in messages for row in rows]

@@ -174,7 +174,7 @@ class _Groups:
             where_of.append(np.arange(have, have + each.batch.num_rows))
         self._group_of = np.concatenate(group_of)
         self._where_of = np.concatenate(where_of)
-        self._whole = [pa.concat_batches(batches) for batches in self._batches]
+        self._whole = [_joined(batches) for batches in self._batches]
 
     def _group(self, each: _Loaded) -> int:
         for group, binding in enumerate(self._bindings):
@@ -230,7 +230,7 @@ def together(batches: Iterable[pa.RecordBatch], rows_target: int) -> Iterator[pa
         is_small = batch.num_rows < SMALL_ROWS_MAX
         fits = bool(small) and small[0].schema.equals(batch.schema, check_metadata=True)
         if small and not (is_small and fits and rows < rows_target):
-            yield pa.concat_batches(small)
+            yield _joined(small)
             small, rows = [], 0
         if is_small:
             small.append(batch)
@@ -238,4 +238,8 @@ def together(batches: Iterable[pa.RecordBatch], rows_target: int) -> Iterator[pa
         else:
             yield batch
     if small:
-        yield pa.concat_batches(small)
+        yield _joined(small)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

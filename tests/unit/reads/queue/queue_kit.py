@@ -17,8 +17,8 @@ from millrace.reads.window import Visible, Windows
 from millrace.testing.reads_disk import FakeQueueDisk
 
 Pair = tuple[int, int]
-Range = tuple[int, int, int, int]
-"""Tag, producer, begin, end."""
+Range = tuple[int, int, int, int, int]
+"""Tag, producer, begin, end, highest clock."""
 
 SYSTEM = [
     pa.field("_mr_tag", pa.int64(), nullable=False),
@@ -99,8 +99,8 @@ def window(*rows: tuple[int, int, int, int], gone: Sequence[Range] = ()) -> Visi
     return Visible(Windows.of(sorted(rows)), rolled_back(gone))
 
 
-def rolled_back(ranges: Sequence[Range], highest: int = 2**64 - 1) -> RolledBack:
-    return RolledBack.of([(*each, highest) for each in sorted(ranges)])
+def rolled_back(ranges: Sequence[Range] = ()) -> RolledBack:
+    return RolledBack.of(sorted(ranges))
 
 
 def shown(clocks: dict[Pair, int]) -> Shown:
