@@ -294,6 +294,8 @@ class Config:
     """How often followers look for new journals."""
     live_stream_ms_max: int = 60_000
     """How long one stream of rows lasts; who follows for longer opens the next."""
+    live_retry_ms_max: int = 2_000
+    """The longest wait before a follower that was cut off asks again."""
     live_streams_max: int = 256
     """Most followers that an owner serves at once."""
 
@@ -320,6 +322,18 @@ class Config:
     """A producer that was silent for longer is left out of checkpoints."""
     reads_members_wait_ms_max: int = 60_000
     """How long a session waits for its members to register."""
+    reads_open_ms_max: int = 30_000
+    """How long members that registered may take until all streams between them are open."""
+    reads_envelope_bytes_max: int = 320 * MIB
+    """Longest message between a session and its members; above the largest row."""
+    reads_beat_ms: int = 1_000
+    """How often a member that has nothing to say shows that it is there."""
+    reads_silent_ms_max: int = 15_000
+    """A stream between members, or to the session, on which nothing came for this long is cut."""
+    reads_call_ms_max: int = 30_000
+    """How long a question to a member may take before it counts as lost."""
+    reads_stop_ms_max: int = 5_000
+    """How long a session that ends waits for its members, and a member for its threads."""
     reads_restart_wait_ms: int = 500
     """The wait before a failed session is opened again; it doubles."""
     reads_restart_wait_ms_max: int = 30_000

@@ -5,25 +5,31 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli import following
+from millrace.cli.following import OffsetOrEnd
+from millrace.cli.values import cell, plain
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.journal.records import OFFSET, stored_schema
 from millrace.journal.values import Isolation, JournalInfo
 from millrace.text import counted
 from millrace.transport.journals import endpoint, kinds
+from millrace.transport.journals.joined import JoinedBroker
 from millrace.workspace import open as open_workspace
 
 _PAGE_ROWS = 1000
+_LIMIT_ROWS = 20
 _NOBODY = ""
 
 workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
@@ -67,8 +73,16 @@ def ls(workspace: str, *, prefix: str, as_json: bool) -> None:
 @journal.command()
 @workspace_argument
 @click.argument("name")
-@click.option("--from", "first", type=int, help="Offset to begin at. Default: the first there is.")
-@click.option("--limit", default=20, show_default=True, help="How many rows to print; 0 for all.")
+@click.option(
+    "--from",
+    "first",
+    type=OffsetOrEnd(),
+    help="Offset to begin at, or `end` for what is yet to come. Default: the first there is.",
+)
+@click.option("--to", "last", type=int, help="Offset to end before; --follow waits for it.")
+@click.option(
+    "--limit", type=int, help="Most rows to print, 0 for all. Default: 20, or all with --follow."
+)
 @click.option(
     "--format",
     "form",
@@ -80,20 +94,62 @@ def ls(workspace: str, *, prefix: str, as_json: bool) -> None:
 @click.option(
     "--raw", is_flag=True, help="Every stored row with its system fields, committed or not."
 )
-def read(workspace: str, name: str, *, first: int | None, limit: int, form: str, raw: bool) -> None:
-    """Print rows of journal NAME, in order, with their offsets."""
+@click.option(
+    "--follow", is_flag=True, help="Go on as rows come, until Ctrl-C, --to or --limit ends it."
+)
+@click.option(
+    "--key",
+    "pairs",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Just rows with this value; may be given for several columns.",
+)
+def read(
+    workspace: str,
+    name: str,
+    *,
+    first: int | Literal["end"] | None,
+    last: int | None,
+    limit: int | None,
+    form: str,
+    raw: bool,
+    follow: bool,
+    pairs: tuple[str, ...],
+) -> None:
+    """Print committed rows of journal NAME, in order, with their offsets.
+
+    With --follow or --key, NAME may be a prefix: rows of every journal under it are printed as
+    they come, each with its journal; --follow takes in journals that are made later, too.
+    Followers of one journal share one read of it in the workspace's owner. A journal whose labels
+    say that it cannot hold the key is not read at all.
+
+    \b
+    millrace journal read ./mill acme/orders --follow
+    millrace journal read ./mill acme/orders --follow --key region=eu --from end
+    millrace journal read ./mill acme/orders/0 --from 1000 --to 2000 --limit 0 --format json
+    """  # noqa: D301 - click wants a backspace there
+    most = _LIMIT_ROWS if limit is None and not follow else limit or sys.maxsize
+    if follow or pairs:
+        if raw:
+            raise UserError("--raw shows stored rows, --follow and --key committed ones")
+        asked = following.asked(pairs, first, last, follow=follow)
+        with suppress(KeyboardInterrupt), _journals(workspace) as broker:
+            if follow and not broker.list(name):
+                click.echo(f"no journal {name} yet; waiting for one", err=True)
+            following.show(broker.follow(name, **asked), most, form)
+        return
     with _journals(workspace) as broker:
-        pages = _rows(broker, name, first, limit or sys.maxsize, raw=raw)
+        pages = _rows(broker, name, first, last, most, raw=raw)
         if form == "json":
             for page in pages:
                 for row in page.to_pylist():
-                    click.echo(json.dumps(row, default=_plain))
+                    click.echo(json.dumps(row, default=plain))
             return
         schema = broker.get(name).schema
         table = Table(*(stored_schema(schema).names if raw else ("offset", *schema.names)))
         for page in pages:
             for row in page.to_pylist():
-                table.add_row(*(Text(_cell(value)) for value in row.values()))
+                table.add_row(*(Text(cell(value)) for value in row.values()))
     _print(table)
 
 
@@ -138,7 +194,7 @@ def delete(workspace: str, name: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def _journals(workspace: str) -> Iterator[Broker]:
+def _journals(workspace: str) -> Iterator[JoinedBroker]:
     """The journals as whoever owns them serves them; a folder that has none is told apart."""
     store = endpoint.store_of(workspace)
     said, home = endpoint.read(store), kinds.recorded(store)
@@ -169,30 +225,30 @@ def _listed(broker: Broker, prefix: str) -> Iterator[dict[str, Any]]:
 
 
 def _rows(
-    broker: Broker, name: str, first: int | None, limit: int, *, raw: bool
+    broker: Broker,
+    name: str,
+    first: int | Literal["end"] | None,
+    last: int | None,
+    limit: int,
+    *,
+    raw: bool,
 ) -> Iterator[pa.Table]:
     """Pages of rows, as they are printed."""
     isolation: Isolation = "raw" if raw else "committed"
     at = broker.start_offset(name) if first is None else first
-    while limit:
+    if at == "end":
+        at = broker.end_offset(name, isolation=isolation)
+    while limit and (last is None or at < last):
         page = min(limit, _PAGE_ROWS)
         fetched = broker.read(name, at, rows_max=page, isolation=isolation)
         if fetched.next_offset == at:
             return
         at = fetched.next_offset
         limit -= fetched.num_rows
-        if raw:
-            yield fetched.stored()
-        else:
-            yield fetched.rows().add_column(0, OFFSET, fetched.stored()[OFFSET])
-
-
-def _plain(value: object) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else _plain(value)
+        stored = fetched.stored()
+        below = stored.num_rows if last is None else pc.sum(pc.less(stored[OFFSET], last)).as_py()
+        rows = stored if raw else fetched.rows().add_column(0, OFFSET, stored[OFFSET])
+        yield rows.slice(0, below or 0)
 
 
 def _when(ms: int) -> str:

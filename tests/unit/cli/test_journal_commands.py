@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,3 +123,78 @@ def test_every_command_explains_itself(command: list[str]) -> None:
     found = call(*command, "--help")
     assert found.exit_code == 0
     assert len(found.output) > 150
+
+
+# Following.
+
+
+def shown(*arguments: object) -> list[dict[str, object]]:
+    found = call("journal", "read", *arguments, "--format", "json")
+    assert found.exit_code == 0, found.output
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def test_read_follow_ends_at_an_offset_or_a_limit(mill: Path) -> None:
+    bounded = shown(mill, "acme/a", "--follow", "--from", 2, "--to", 5)
+    limited = shown(mill, "acme", "--follow", "--limit", 7)
+
+    assert [(row["_mr_journal"], row["_mr_offset"], row["id"]) for row in bounded] == [
+        ("acme/a", 2, 2),
+        ("acme/a", 3, 3),
+        ("acme/a", 4, 4),
+    ]
+    assert sorted(int(str(row["id"])) for row in limited) == list(range(7))
+    text = call("journal", "read", mill, "acme/b", "--follow", "--limit", 1).stdout
+    assert text.splitlines() == ["journal\toffset\tid\toffset\tdata", "acme/b\t0\t6\t[bold]6\tx"]
+
+
+def test_read_takes_a_key_and_passes_over_journals_that_cannot_hold_it(mill: Path) -> None:
+    assert [row["id"] for row in shown(mill, "acme", "--key", "id=3")] == [3]
+    assert shown(mill, "acme", "--key", "id=3", "--key", "offset=[bold]4") == []
+    assert [
+        row["id"] for row in shown(mill, "acme", "--follow", "--key", "id=6", "--limit", 1)
+    ] == [6]
+    wrong = call("journal", "read", mill, "acme", "--key", "id=three").exception
+    assert isinstance(wrong, UserError)
+    assert "key id='three' is no value of journal 'acme/a'" in str(wrong)
+    assert "is no pair" in str(call("journal", "read", mill, "acme", "--key", "id").exception)
+    assert "--raw" in str(call("journal", "read", mill, "acme", "--raw", "--follow").exception)
+
+
+def test_read_without_follow_is_cut_at_an_offset_too(mill: Path) -> None:
+    assert [row["id"] for row in shown(mill, "acme/a", "--from", 1, "--to", 3)] == [1, 2]
+    assert shown(mill, "acme/a", "--from", "end") == []
+    assert shown(mill, "acme/a", "--to", 0) == []
+    text = call("journal", "read", mill, "acme/a", "--from", "soon")
+    assert text.exit_code == 2
+
+
+def test_ctrl_c_ends_a_follower_without_a_fuss(mill: Path) -> None:
+    main = "from millrace.cli.main import main; main()"
+    command = [sys.executable, "-c", main, "journal", "read", str(mill), "acme", "--follow"]
+    with subprocess.Popen(
+        [*command, "--format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = [json.loads(process.stdout.readline()) for _ in range(7)]
+        process.send_signal(signal.SIGINT)
+        rest, complaints = process.communicate(timeout=60)
+
+    assert sorted(line["id"] for line in lines) == list(range(7))
+    assert (rest, complaints, process.returncode) == ("", "", 0)
+
+
+def test_a_follower_of_nothing_says_that_it_waits(tmp_path: Path) -> None:
+    with mr.open(tmp_path / "mill") as ws:
+        ws.journals.list()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(call, "journal", "read", ws.path, "new", "--follow", "--limit", 1)
+            ws.journals.create("new/1", SCHEMA)
+            ws.journals.append("new/1", rows(1))
+            found = waiting.result(60)
+
+    assert found.exit_code == 0
+    assert "new/1\t0\t1" in found.stdout

@@ -67,10 +67,11 @@ class Following:
             self._live.check()
             self._look_for_journals()
             found = self._poll()
-            left_s = until - monotonic()
-            if found is not None or self.is_done or left_s <= 0:
+            if found is not None or self.is_done:
                 return found
-            self._wait(left_s)
+            left_s = max(0.0, until - monotonic())
+            if not self._wait(left_s) and not left_s:
+                return None
 
     def moved(self) -> Mapping[str, int]:
         """Where it is in those journals in which it moved since this was last asked."""
@@ -119,8 +120,8 @@ class Following:
             return None
         return replace(found, batches=batches)
 
-    def _wait(self, left_s: float) -> None:
-        """Wait for rows, for a while."""
+    def _wait(self, left_s: float) -> bool:
+        """Wait for rows, for a while; whether there are some."""
         broker, begun = self._live.broker, monotonic()
         wait_s = min(left_s, self._live.config.live_watch_ms / 1000)
         try:
@@ -128,7 +129,7 @@ class Following:
             if not woken:
                 # Nothing to wait for, or a broker that is ending and does not wait.
                 self._live.closed.wait(max(0.0, wait_s - (monotonic() - begun)))
-                return
+                return False
             more = [name for name, at in self._idle.items() if broker.end_offset(name) > at]
         except JournalUnknown:
             self._check_deleted(broker.list(self._wanted.prefix))
@@ -137,6 +138,7 @@ class Following:
             mine = self._reading[name]
             mine.on_more(self._idle.pop(name))
             self._ready.append(mine)
+        return bool(more)
 
     def _look_for_journals(self) -> None:
         """Follow journals that were made since, and notice those that were deleted."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from millrace.config import Config
 from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.values import SegmentFile
+from millrace.reads.live.asking import Message, Opened, Wanted
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.links import Cut, Link
 
@@ -70,6 +71,18 @@ class Caller:
             lambda link, _left_ms: link.shared_folder(), again=True, doing="adoption_folder"
         )
 
+    def follow(self, wanted: Wanted) -> tuple[Link, Opened, Generator[Message]]:
+        """Open a stream of rows and return what begins it; the rest is to be closed."""
+
+        def begin(link: Link, _left_ms: int) -> tuple[Link, Opened, Generator[Message]]:
+            stream = link.follow(wanted)
+            opened = next(stream, None)
+            if not isinstance(opened, Opened):
+                raise Cut("the stream ended before it began", may_be_done=False)
+            return link, opened, stream
+
+        return self._try(begin, again=True, doing="follow")
+
     def link(self) -> Link:
         """The link in use; made now if there is none."""
         return self._linked(self._now() + self.config.owner_call_ms_max / 1000)
@@ -109,12 +122,12 @@ class Caller:
             try:
                 return ask(link, int((deadline - self._now()) * 1000) - extra_ms)
             except Cut as cut:
-                self._drop(link)
+                self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
                 if may_be_done and not again:
                     break
             except BrokerStopped as stopped:
-                self._drop(link)
+                self.drop(link)
                 reason, may_be_done = str(stopped), True
                 if not again or not link.is_superseded():
                     raise
@@ -140,7 +153,13 @@ class Caller:
         finally:
             self._lock.release()
 
-    def _drop(self, link: Link) -> None:
+    def back_off(self, cuts: int) -> None:
+        """Wait before a stream that was cut so often is opened again."""
+        wait_ms = self.config.owner_backoff_ms * 2 ** min(cuts - 1, 62)
+        self._sleep(min(wait_ms, self.config.live_retry_ms_max) / 1000)
+
+    def drop(self, link: Link) -> None:
+        """Use a link that broke no more."""
         with self._lock:
             if self._kept is not link:
                 return

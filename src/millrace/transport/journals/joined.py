@@ -11,8 +11,8 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -37,7 +37,9 @@ from millrace.journal.values import (
     Truncated,
     Watched,
 )
+from millrace.reads.live.asking import Which, wanted
 from millrace.transport.journals.calling import Caller
+from millrace.transport.live.following import follow
 
 Found = TypeVar("Found")
 _NO_JOURNAL: Final = "//"
@@ -246,6 +248,15 @@ class JoinedBroker:
             missing=missing,
         )
         return found
+
+    def follow(
+        self, prefix: str, *, timeout_s: float | None = None, **which: Unpack[Which]
+    ) -> Iterator[Fetched]:
+        """Committed rows as they come, of a journal or of all under a prefix, later ones, too.
+
+        `Which` lists what can be asked for. Ends when no row came for `timeout_s`, if given.
+        """
+        return follow(self._caller, wanted(prefix, **which), timeout_s=timeout_s)
 
     def start_offset(self, name: str) -> Offset:
         """See `Broker.start_offset`."""

@@ -6,10 +6,11 @@ goes wrong is a `Cut`, which knows whether the call may have been carried out.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,11 +22,13 @@ import xxhash
 from millrace.config import Config
 from millrace.errors import BrokerStopped, UserError
 from millrace.journal.values import SegmentFile
+from millrace.reads.live.asking import Again, Ended, Message, Wanted
 from millrace.transport import wire
 from millrace.transport.journals.calls import CALLS, FILE, UPLOAD
 from millrace.transport.journals.endpoint import JournalAddress, Mark
 from millrace.transport.journals.server import CHUNKS, ENDING, PING, PROTOCOL, WORKSPACE_HEADER
 from millrace.transport.journals.shapes import Parts, seal, unseal
+from millrace.transport.live.messages import decode_message, encode_wanted
 from millrace.transport.pool import Pool
 
 # What gRPC says when it could not even connect: nothing was sent then.
@@ -55,6 +58,9 @@ class Link(Protocol):
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
         """Hand a file of this process's over, to be adopted; return it as the owner has it."""
+
+    def follow(self, wanted: Wanted) -> Generator[Message]:
+        """What a follower is told, from its opening on."""
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
@@ -130,6 +136,16 @@ class Flight:
                 raise Cut("the stream ended early", may_be_done=True)
             return answer
 
+    def receive(self, address: str, ticket: bytes, *, timeout_ms: int) -> Generator[pa.RecordBatch]:
+        """Ask for a stream, and end it when nobody wants more of it."""
+        with self._connection(address) as client:
+            stream = client.do_get(fl.Ticket(ticket), self._options(timeout_ms))
+            try:
+                for chunk in stream:
+                    yield chunk.data
+            finally:
+                stream.cancel()
+
     def close(self) -> None:
         """Close connections."""
         self.pool.close()
@@ -197,6 +213,19 @@ class FlightLink:
         found, parts = _opened(answer)
         stored: SegmentFile = FILE.take(found, parts)
         return stored
+
+    def follow(self, wanted: Wanted) -> Generator[Message]:
+        """See `Link.follow`."""
+        config = self._flight.config
+        timeout_ms = config.live_stream_ms_max + config.owner_call_ms_max
+        received = self._flight.receive(self.address, encode_wanted(wanted), timeout_ms=timeout_ms)
+        with contextlib.closing(received):
+            for batch in received:
+                message = decode_message(batch)
+                yield message
+                if isinstance(message, Again | Ended):
+                    return
+        raise Cut("the stream ended early", may_be_done=False)
 
     def shared_folder(self) -> str | None:
         """See `Link.shared_folder`."""

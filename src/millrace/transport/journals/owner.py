@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
@@ -28,6 +28,9 @@ from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.embedded import opening
 from millrace.journal.values import SegmentFile
+from millrace.reads.live.asking import Message, Wanted
+from millrace.reads.live.following import messages
+from millrace.reads.live.rings import LiveClosed
 from millrace.shuffle.store import LocalStore, storage_errors, sync_file
 from millrace.transport.journals import endpoint
 from millrace.transport.journals.calls import CALLS
@@ -151,6 +154,7 @@ class Owner:
         most_s = self.place.config.owner_tidy_ms_max / 1000
         tidied_at = time.monotonic()
         while not self._stop.wait(idle_s / _TICKS_PER_IDLE):
+            self.server.live.tick()
             now, written_at = time.monotonic(), self.server.written_at
             is_idle = now - written_at >= idle_s
             if written_at > tidied_at and (is_idle or now - tidied_at >= most_s):
@@ -203,6 +207,14 @@ class LocalLink:
             shutil.copyfile(path, there)
             sync_file(there)
         return replace(file, path=there)
+
+    def follow(self, wanted: Wanted) -> Generator[Message]:
+        """See `Link.follow`: rows come straight from the rings."""
+        self._check()
+        try:
+            yield from messages(self.owner.server.live, wanted)
+        except LiveClosed as error:
+            raise Cut("the owner in this process has ended", may_be_done=False) from error
 
     def shared_folder(self) -> str | None:
         """See `Link.shared_folder`."""

@@ -30,10 +30,13 @@ from millrace.journal.contract import Broker
 from millrace.journal.looking import BookReader
 from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.values import Adopt, SegmentFile
+from millrace.reads.live.rings import LiveReads
 from millrace.shuffle.store import storage_errors, sync_folder
 from millrace.transport import wire
 from millrace.transport.journals.calls import CALLS, FILE, UPLOAD
 from millrace.transport.journals.shapes import Parts, seal, unseal
+from millrace.transport.live.messages import ENVELOPES
+from millrace.transport.live.serving import LiveStreams
 from millrace.transport.tls import Certificate
 from millrace.version import __version__
 
@@ -104,12 +107,19 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         self._waits = threading.BoundedSemaphore(config.owner_waits_max)
         self._idle = threading.Condition()
         self._busy = 0
+        self.live = LiveReads(broker, config)
+        self._streams = LiveStreams(self.live, ENDING)
 
     def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         """Answer a call."""
         if action.type == PING:
             return iter([self._pong()])
         return iter([self._answer(lambda: self._call(action.type, action.body))])
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
+        """Send a follower its rows."""
+        rows = self._streams.stream(context, pa.py_buffer(ticket.ticket))
+        return fl.GeneratorStream(ENVELOPES, rows)
 
     def do_put(
         self,
@@ -127,9 +137,10 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         writer.write(pa.py_buffer(answer))
 
     def end_calls(self, wait_ms: int) -> None:
-        """Take on no more calls, and let those that may write finish."""
+        """Take on no more calls, end those that follow, and let those that may write finish."""
         with self._idle:
             self._admission.ending = True
+            self.live.close()
             self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
 
     def _pong(self) -> bytes:

@@ -1,0 +1,60 @@
+"""A follower's half of live reads: rows from whoever owns the journals, over cuts and takeovers.
+
+Invariant: rows come in offset order in each journal, each once, whoever serves them: a follower
+remembers where it is, and every stream begins there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from millrace.errors import BrokerStopped, OwnerUnreachable
+from millrace.journal.values import Fetched
+from millrace.reads.live.asking import Again, Beat, Ended, Opened, Wanted
+from millrace.transport.journals.calling import Caller
+from millrace.transport.journals.links import Cut
+
+
+def follow(
+    caller: Caller,
+    wanted: Wanted,
+    *,
+    timeout_s: float | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[Fetched]:
+    """Rows as they are committed; ends when all was read, or no row came for `timeout_s`."""
+    cuts, row_at = 0, now()
+    while True:
+        link, opened, stream = caller.follow(wanted)
+        at = {**wanted.begins, **opened.at}
+        try:
+            for message in stream:
+                match message:
+                    case Fetched():
+                        cuts = 0
+                        at[message.journal] = message.next_offset
+                        yield message
+                        row_at = now()
+                    case Opened() | Beat():
+                        at.update(message.at)
+                    case Ended():
+                        return
+                    case Again():
+                        break
+                if timeout_s is not None and now() - row_at >= timeout_s:
+                    return
+        except (Cut, BrokerStopped) as cut:
+            caller.drop(link)
+            cuts += 1
+            if cuts > caller.config.owner_retries_max:
+                raise OwnerUnreachable(
+                    f"the owner of the journals breaks off: {wanted.prefix!r} is followed\n"
+                    f"  found, {cuts} times: {cut}\n"
+                    "  to fix: see that the owner runs and can be reached, and follow on from\n"
+                    f"  {at}"
+                ) from cut
+            caller.back_off(cuts)
+        finally:
+            stream.close()
+        wanted = wanted.resumed(at, opened.ends)
