@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -294,10 +295,11 @@ class ReadSession:
 def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Lease:
     """The lease of a task: at once, when its holder has died, or by taking it over."""
     name = f"reads/{task.name}"
+    holder = f"{opening.holder}:{secrets.token_hex(4)}"
     deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
     while True:
         try:
-            return broker.acquire(name, opening.holder, lease_ms=config.reads_lease_ms)
+            return broker.acquire(name, holder, lease_ms=config.reads_lease_ms)
         except LeaseHeld as error:
             if opening.take_over:
                 broker.fence(name)

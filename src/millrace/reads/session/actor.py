@@ -87,6 +87,7 @@ class SessionActor:
             self._send(self._state.on_journals(watched.journals, highest, starts))
             for slice_, message in ready:
                 self.on_message(slice_, message, now_ms)
+            self.changed.notify_all()  # Somebody may have waited for a journal that is gone.
         return watched.version
 
     def begin(self) -> None:

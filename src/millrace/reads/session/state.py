@@ -27,6 +27,7 @@ from millrace.reads.checkpoint import (
     resume_offsets,
     without_done,
 )
+from millrace.reads.columns import Columns
 from millrace.reads.frontier import Frontier, Unmet
 from millrace.reads.messages import Continue, Know, StartReads, Starts, StopReads, ToSlice
 from millrace.reads.progress import Progress
@@ -76,6 +77,7 @@ class SessionState:
         self.catalog = Catalog(
             task.cohorts(), tuple(np.empty(0, np.int64) for _ in task.bindings), JournalId(0)
         )
+        self._columns = Columns()
         self._names: dict[Tag, str] = {}
         self._reader: dict[Tag, int] = {}
         self._pushed_back: set[int] = set()
@@ -103,6 +105,7 @@ class SessionState:
             if tag not in self._names:
                 journal = by_id[journal_of(tag)]
                 binding = self.task.bindings[binding_of(tag)]
+                self._columns.check(binding, journal)
                 reader = assign(journal, binding, self._ranges)
                 self._names[tag], self._reader[tag] = journal.name, reader
                 fresh.setdefault(reader, []).append(tag)

@@ -56,7 +56,8 @@ class Status:
 def status_of(state: SessionState, disk_bytes: Sequence[int], now_ms: int) -> Status:
     """What can be said of a session."""
     readers, names = state.readers(), state.names()
-    offsets = {tag: offset for tag, offset in state.frontier.read_offsets().rows()}
+    read = state.frontier.read_offsets()
+    offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
     bindings = state.task.bindings
     journals = [
         JournalStatus(

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.contract import Broker
+from millrace.journal.names import Offset
 from millrace.journal.values import Fetched
 from millrace.reads.slice.state import Fetch
 from millrace.reads.tags import Tag, journal_of
@@ -15,30 +16,36 @@ from millrace.reads.tags import Tag, journal_of
 _ONE_BY_ONE_MAX: Final = 8
 """So few journals are read one by one, each up to its own limit."""
 _ROWS_MAX: Final = 1_000_000
+_NO_COLUMNS: Final = pa.schema([])
 
 
 def fetch(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
-    """Read what is asked for. A journal that is left out was not reached; ask again."""
+    """Read what is asked for. A journal that is left out was not reached; ask again.
+
+    One that was deleted has nothing more to read: the session will say so, too.
+    """
     try:
         if len(wanted.offsets) <= _ONE_BY_ONE_MAX:
-            return {
-                tag: broker.read(
-                    name,
-                    offset,
-                    rows_max=_ROWS_MAX,
-                    bytes_max=wanted.bytes_each,
-                    isolation="raw",
-                )
-                for tag, (name, offset) in wanted.offsets.items()
-            }
+            return _one_by_one(broker, wanted)
         return _together(broker, wanted)
-    except JournalUnknown as error:
-        raise JournalUnknown(f"a journal was deleted while it was read\n  {error}") from error
     except OffsetOutOfRange as error:
         raise OffsetOutOfRange(
             f"a journal was truncated above where the task reads it\n  {error}\n"
             "  to fix: rows are lost to this task; begin it anew under another name"
         ) from error
+
+
+def _one_by_one(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
+    found: dict[Tag, Fetched] = {}
+    for tag, (name, offset) in wanted.offsets.items():
+        try:
+            read = broker.read(
+                name, offset, rows_max=_ROWS_MAX, bytes_max=wanted.bytes_each, isolation="raw"
+            )
+            found[tag] = _checked(tag, read)
+        except JournalUnknown:
+            found[tag] = _nothing(tag, name, offset)
+    return found
 
 
 def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
@@ -48,23 +55,41 @@ def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
         # A journal that is read under two tags is read once for each.
         batch = {name: (tag, offset) for tag, (name, offset) in reversed(left.items())}
         bytes_max = wanted.bytes_each * len(batch)
-        offsets = {name: offset for name, (_, offset) in batch.items()}
-        read = broker.read_many(offsets, rows_max=_ROWS_MAX, bytes_max=bytes_max, isolation="raw")
+        read = broker.read_many(
+            {name: offset for name, (_, offset) in batch.items()},
+            rows_max=_ROWS_MAX,
+            bytes_max=bytes_max,
+            isolation="raw",
+            missing="tell",
+        )
         is_all = _is_below(read, bytes_max)
         for name, (tag, offset) in batch.items():
             del left[tag]
             if name in read:
-                found[tag] = read[name]
+                found[tag] = _checked(tag, read[name])
             elif is_all:
-                found[tag] = Fetched(
-                    id=journal_of(tag),
-                    journal=name,
-                    schema=pa.schema([]),
-                    batches=(),
-                    next_offset=offset,
-                    end_offset=offset,
-                )
+                found[tag] = _nothing(tag, name, offset)
     return found
+
+
+def _checked(tag: Tag, fetched: Fetched) -> Fetched:
+    """What was read, if it is of the journal that was meant and not of a later namesake."""
+    if isinstance(fetched.problem, OffsetOutOfRange):
+        raise fetched.problem
+    if fetched.problem is not None or fetched.id != journal_of(tag):
+        return _nothing(tag, fetched.journal, fetched.next_offset)
+    return fetched
+
+
+def _nothing(tag: Tag, name: str, offset: Offset) -> Fetched:
+    return Fetched(
+        id=journal_of(tag),
+        journal=name,
+        schema=_NO_COLUMNS,
+        batches=(),
+        next_offset=offset,
+        end_offset=offset,
+    )
 
 
 def _is_below(read: dict[str, Fetched], bytes_max: int) -> bool:

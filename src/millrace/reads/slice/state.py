@@ -17,9 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import SchemaMismatch
 from millrace.journal.names import Offset
-from millrace.journal.records import OFFSET, Flag, first_difference
+from millrace.journal.records import OFFSET, Flag
 from millrace.journal.values import Fetched
 from millrace.reads.catalog import Catalog
 from millrace.reads.flush import FlushCycle
@@ -122,7 +121,6 @@ class SliceState:
         self._in_flight: Progress | None = None
         self._outboxes = [Outbox(limits.window_bytes_max) for _ in range(queues)]
         self._is_pushed_back = False
-        self._schemas: dict[int, tuple[str, pa.Schema]] = {}
 
     # From the session.
     def on_message(self, message: ToSlice) -> None:
@@ -198,7 +196,6 @@ class SliceState:
             read = self._reads.get(tag)
             if read is None:
                 continue  # Stopped while it was read.
-            self._check_schema(tag, read, fetched)
             batches = [_below(batch, read.until) for batch in fetched.batches]
             read.next = fetched.next_offset
             if read.until != NONE:
@@ -330,17 +327,6 @@ class SliceState:
         if journals is None:
             return list(self._reads)
         return [tag for journal in journals for tag in self._by_journal.get(journal, ())]
-
-    def _check_schema(self, tag: Tag, read: _Read, fetched: Fetched) -> None:
-        binding = binding_of(tag)
-        where, known = self._schemas.setdefault(binding, (read.name, fetched.schema))
-        if known is not fetched.schema and not known.equals(fetched.schema):
-            different = first_difference(fetched.schema, known)
-            raise SchemaMismatch(
-                f"journals of binding {self._bindings[binding].name} have different columns\n"
-                f"  {read.name}: {different}\n  expected as in {where}\n"
-                "  to fix: read them under bindings of their own"
-            )
 
 
 def _below(batch: pa.RecordBatch, until: int) -> pa.RecordBatch:

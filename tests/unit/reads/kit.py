@@ -1,0 +1,90 @@
+"""Short words for tests of sessions: rows with stamps of their own, and what a checkpoint shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.journal.contract import Broker
+from millrace.journal.records import Flag, stamped_schema
+from millrace.reads.checkpoint import Checkpoint
+from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.reads.task import Binding, Task
+
+SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("what", pa.string())])
+LONG_S = 30.0
+"""For what must happen; nothing waits this long unless something is wrong."""
+SHORT_S = 0.3
+"""For what must not happen."""
+
+P, Q = 0x11, 0x22
+
+
+def row(producer: int, clock: int, what: str, flag: Flag = Flag.CONTINUE) -> tuple[object, ...]:
+    """A row of a transaction."""
+    return (producer, clock, flag.value, None, None, None, sum(what.encode()), what)
+
+
+def alone(producer: int, clock: int, what: str) -> tuple[object, ...]:
+    """A row that commits itself."""
+    return row(producer, clock, what, Flag.OUTSIDE)
+
+
+def ack(producer: int, clock: int, hints: Sequence[int] = ()) -> tuple[object, ...]:
+    """The end of a transaction in a journal."""
+    return (producer, clock, Flag.ACK.value, list(hints), None, None, None, None)
+
+
+def write(broker: Broker, journal: str, *rows: tuple[object, ...]) -> None:
+    """Append rows as they are."""
+    schema = stamped_schema(SCHEMA)
+    columns = zip(zip(*rows, strict=True), schema, strict=True)
+    arrays = [pa.array(list(values), field.type) for values, field in columns]
+    broker.append_stamped(journal, pa.RecordBatch.from_arrays(arrays, schema=schema))
+
+
+def reading(
+    broker: Broker,
+    folder: object,
+    task: Task | None = None,
+    *,
+    members: int = 3,
+    config: Config | None = None,
+    **how: int | bool,
+) -> ReadSession:
+    """A session with members as threads."""
+    config = config or Config()
+    place = SessionPlace(broker, str(folder), config, as_threads(broker, config))
+    opening = Opening(members=members, holder="test", **how)  # type: ignore[arg-type]
+    return place.open(task or a_task(), opening)
+
+
+def a_task(name: str = "tested", **binding: object) -> Task:
+    """Everything below `t`, by key."""
+    given: dict[str, object] = {"name": "all", "prefix": "t", "key": "key", **binding}
+    return Task(name, [Binding(**given)])  # type: ignore[arg-type]
+
+
+def shown(session: ReadSession, checkpoint: Checkpoint | None) -> list[str]:
+    """What a checkpoint shows, over all members, sorted."""
+    assert checkpoint is not None, "no checkpoint in time"
+    return sorted(rows_of(session, checkpoint))
+
+
+def rows_of(session: ReadSession, checkpoint: Checkpoint) -> Iterable[str]:
+    """The texts of all members, in their order."""
+    for member in range(session.members):
+        table = session.read(member, checkpoint)
+        if table.num_rows:
+            yield from table["what"].to_pylist()
+
+
+def next_shown(session: ReadSession) -> list[str]:
+    """The next checkpoint's rows; it is committed."""
+    checkpoint = session.next_checkpoint(LONG_S)
+    assert checkpoint is not None, "no checkpoint in time"
+    found = shown(session, checkpoint)
+    session.commit(checkpoint)
+    return found
