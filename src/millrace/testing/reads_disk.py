@@ -28,6 +28,7 @@ class FakeQueueDisk:
         self._can_punch = can_punch
         self.segments: dict[SegmentNumber, bytearray] = {}
         self.punches = 0
+        self.maps = 0
         self.unlinked: list[SegmentNumber] = []
         self._holes: dict[SegmentNumber, set[int]] = {}
         self._held: dict[SegmentNumber, list[tuple[int, weakref.ref[Any]]]] = {}
@@ -50,6 +51,7 @@ class FakeQueueDisk:
 
     def map(self, segment: SegmentNumber, position: int, length: int) -> pa.Buffer:
         """See `Disk.map`. This one copies, so that nothing changes under a reader."""
+        self.maps += 1
         content = bytes(self.segments[segment][position : position + length])
         assert len(content) == length, (segment, position, length)
         view = np.frombuffer(content, np.uint8)
