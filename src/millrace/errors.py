@@ -27,6 +27,7 @@ MillraceError
     ├── AgentUnreachable     a host's agent does not answer
     ├── LeaseHeld            another worker holds the lease
     ├── AlreadyOwned         another process has the journals open
+    ├── MemberLost           a member of a session does not answer, or the way to it is cut
     └── OwnerUnreachable     the owner of the journals does not answer
 
 Each takes one string, so that it survives pickling between Spark's processes. The string says
@@ -151,6 +152,10 @@ class LeaseHeld(Retriable):
 
 class AlreadyOwned(Retriable):
     """Another process has the journals open."""
+
+
+class MemberLost(Retriable):
+    """A member of a session does not answer."""
 
 
 class OwnerUnreachable(Retriable):

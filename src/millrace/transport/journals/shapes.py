@@ -98,7 +98,7 @@ def unseal(data: pa.Buffer) -> tuple[Any, Parts]:
         at += -at % _ALIGNMENT
         if size < 0 or at + size > data.size:
             raise wrong("a message", f"a part of {size} bytes at {at} of {data.size}")
-        parts.add(_aligned(data.slice(at, size)))
+        parts.add(aligned(data.slice(at, size)))
         at += size
     return body, parts
 
@@ -346,7 +346,7 @@ def _many_whole(value: object) -> list[int]:
     return value
 
 
-def _aligned(buffer: pa.Buffer) -> pa.Buffer:
+def aligned(buffer: pa.Buffer) -> pa.Buffer:
     """The same bytes where Arrow may read numbers from them."""
     if buffer.address % _ALIGNED == 0:
         return buffer
