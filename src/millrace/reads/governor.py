@@ -3,11 +3,12 @@
 Rows of one tag keep their order. Across tags, those of higher priority go first, then those with
 the lower clock plus read delay, as far as rows have arrived: a row waits while a tag that has more
 to read could still bring an earlier one. A row under its delay waits for the time and blocks
-nobody. The key of a row is the highest clock plus delay of its tag so far, so that a tag's own
-order holds: that is a merge of the tags by their heads.
+nobody; one without a delay never waits for the time, whatever its clock. The key of a row is the
+highest clock plus delay of its tag so far, so that a tag's own order holds: that is a merge of the
+tags by their heads, and of two heads that are equal the tag that was started first goes first.
 
 Invariant: the keys that are let go within a priority never fall, as long as no tag brings a key
-below one that was let go already.
+below one that was let go already, but for rows that waited for their delay.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from millrace.reads.numbering import Numbering
+from millrace.reads.numbering import UNKNOWN, Numbering
 from millrace.reads.tags import Clocks, Ints
 
 Mask = npt.NDArray[np.bool_]
@@ -45,18 +46,49 @@ class _Class:
     """The key of the last row that arrived, by tag."""
     has_more: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
     """Whether more can be read of a tag at once."""
+    is_delayed: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether rows of a tag wait for the time."""
     parts: list[_Part] = field(default_factory=list)
 
+    def number(self, tags: Ints) -> Ints:
+        """The numbers of tags that were started or are now."""
+        numbers = self.tags.number(tags)
+        more = len(self.tags) - len(self.last_key)
+        if more > 0:
+            more += len(self.last_key) // 2  # Room to grow, so that this is rare.
+            self.last_key = np.concatenate([self.last_key, np.zeros(more, np.uint64)])
+            self.has_more = np.concatenate([self.has_more, np.zeros(more, np.bool_)])
+            self.is_delayed = np.concatenate([self.is_delayed, np.zeros(more, np.bool_)])
+        return numbers
 
-@dataclass(frozen=True, slots=True)
+    def find(self, tags: Ints) -> Ints:
+        """The numbers of tags that were started."""
+        numbers = self.tags.find(tags)
+        assert (numbers != UNKNOWN).all(), "a tag that was not started"
+        return numbers
+
+    def holding(self, now: int) -> Ints:
+        """The tags that have more to read and could bring a row that goes now, by number."""
+        waits = self.is_delayed & (self.last_key > np.uint64(now))
+        return np.flatnonzero(self.has_more & ~waits)
+
+
 class _Part:
     """Rows of a chunk that wait."""
 
-    chunk: int
-    tags: Ints
-    """Numbers in the class."""
-    keys: Clocks
-    places: Ints
+    __slots__ = ("chunk", "highest", "keys", "lowest", "places", "tags")
+
+    def __init__(self, chunk: int, tags: Ints, keys: Clocks, places: Ints) -> None:
+        self.chunk = chunk
+        self.tags = tags
+        """Numbers in the class."""
+        self.keys = keys
+        self.places = places
+        self.lowest, self.highest = keys.min(), keys.max()
+
+    def take(self, which: Mask) -> _Part:
+        """Some of its rows."""
+        return _Part(self.chunk, self.tags[which], self.keys[which], self.places[which])
 
 
 class Governor:
@@ -65,26 +97,24 @@ class Governor:
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
 
-    def start(self, tag: int, priority: int) -> None:
-        """Expect rows of a tag: until it has been read once, it may bring anything."""
+    def start(self, tags: int | Ints, priority: int, *, is_delayed: bool = True) -> None:
+        """Expect rows of a tag, or of many: until it has been read once, it may bring anything."""
         of = self._classes.setdefault(priority, _Class())
-        number = int(of.tags.number(np.array([tag], np.int64))[0])
-        if number >= len(of.last_key):
-            more = number + 1 - len(of.last_key) + len(of.last_key) // 2
-            of.last_key = np.concatenate([of.last_key, np.zeros(more, np.uint64)])
-            of.has_more = np.concatenate([of.has_more, np.zeros(more, np.bool_)])
-        of.last_key[number], of.has_more[number] = 0, True
+        numbers = of.number(np.atleast_1d(np.asarray(tags, np.int64)))
+        of.last_key[numbers], of.has_more[numbers], of.is_delayed[numbers] = 0, True, is_delayed
 
     def stop(self, tag: int, priority: int) -> None:
         """Forget a tag and what is buffered of it."""
         of = self._classes[priority]
-        number = int(of.tags.find(np.array([tag], np.int64))[0])
+        number = int(of.find(np.array([tag], np.int64))[0])
         of.has_more[number] = False
         kept = []
         for part in of.parts:
             mask = part.tags != number
-            if mask.any():
-                kept.append(_Part(part.chunk, part.tags[mask], part.keys[mask], part.places[mask]))
+            if mask.all():
+                kept.append(part)
+            elif mask.any():
+                kept.append(part.take(mask))
         of.parts = kept
 
     def add(self, priority: int, chunk: int, tags: Ints, due: Clocks) -> None:
@@ -95,7 +125,7 @@ class Governor:
         if not len(tags):
             return
         of = self._classes[priority]
-        numbers = of.tags.find(tags)
+        numbers = of.find(tags)
         keys = _running_max(numbers, np.maximum(due, of.last_key[numbers]))
         of.last_key[numbers] = keys  # The last row of a tag is written last.
         of.parts.append(_Part(chunk, numbers, keys, np.arange(len(tags))))
@@ -103,17 +133,18 @@ class Governor:
     def set_more(self, priority: int, tags: Ints, more: Mask) -> None:
         """Say of tags whether more can be read of them at once."""
         of = self._classes[priority]
-        of.has_more[of.tags.find(tags)] = more
+        of.has_more[of.find(tags)] = more
 
     def next_rows(self, now: int) -> Places:
         """The rows that can go at this clock, in order; those of one priority at most."""
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
-            horizon = self._horizon(of, now)
-            found = self._take(of, horizon)
-            if len(found):
-                return found
-            if self._blocks(of, now):
+            holding = of.holding(now)
+            if of.parts:
+                found = _in_order(_taken(of, holding, now))
+                if len(found):
+                    return found
+            if len(holding):
                 break
         return Places(chunk=np.empty(0, np.int64), place=np.empty(0, np.int64))
 
@@ -125,7 +156,7 @@ class Governor:
         found: list[Ints] = []
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
-            numbers = np.flatnonzero(of.has_more & (of.last_key <= np.uint64(now)))
+            numbers = of.holding(now)
             order = np.argsort(of.last_key[numbers], kind="stable")
             found.append(of.tags.values[numbers[order[:count]]])
             count -= len(found[-1])
@@ -134,41 +165,48 @@ class Governor:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def next_due(self) -> int | None:
-        """The lowest key that is buffered: when nothing else happens, wait until then."""
-        keys = [int(part.keys.min()) for of in self._classes.values() for part in of.parts]
+        """The lowest key that waits for the time: when nothing else happens, wait until then."""
+        keys = [
+            int(part.lowest)
+            for of in self._classes.values()
+            for part in of.parts
+            if of.is_delayed[part.tags].any()
+        ]
         return min(keys, default=None)
 
     def chunks(self) -> set[int]:
         """The chunks of which rows wait."""
         return {part.chunk for of in self._classes.values() for part in of.parts}
 
-    def _horizon(self, of: _Class, now: int) -> np.uint64:
-        """Rows up to this key can go."""
-        lowest = of.last_key[of.has_more].min(initial=_LAST)
-        return min(np.uint64(now), lowest)
 
-    def _blocks(self, of: _Class, now: int) -> bool:
-        """Whether lower priorities wait for tags of this one that have more to read.
-
-        A tag whose rows are all under their delay blocks nobody.
-        """
-        return bool((of.has_more & (of.last_key <= np.uint64(now))).any())
-
-    def _take(self, of: _Class, horizon: np.uint64) -> Places:
-        taken: list[_Part] = []
-        kept: list[_Part] = []
-        for part in of.parts:
-            mask = part.keys <= horizon
+def _taken(of: _Class, holding: Ints, now: int) -> list[_Part]:
+    """Take out the rows that can go: up to the lowest last key of those that hold others back."""
+    key, tag = _LAST, len(of.tags)
+    if len(holding):
+        keys = of.last_key[holding]
+        first = int(np.argmin(keys))  # Of equal keys the first tag.
+        key, tag = keys[first], int(holding[first])
+    any_delayed = bool(of.is_delayed.any())
+    taken: list[_Part] = []
+    kept: list[_Part] = []
+    for part in of.parts:
+        if part.lowest > key:
+            kept.append(part)
+        elif part.highest < key and (not any_delayed or part.highest <= np.uint64(now)):
+            taken.append(part)
+        else:
+            mask = (part.keys < key) | ((part.keys == key) & (part.tags <= tag))
+            if any_delayed:
+                mask &= (part.keys <= np.uint64(now)) | ~of.is_delayed[part.tags]
             if mask.all():
                 taken.append(part)
-                continue
-            kept.append(part)
-            if mask.any():
-                taken.append(_Part(part.chunk, part.tags[mask], part.keys[mask], part.places[mask]))
-                rest = ~mask
-                kept[-1] = _Part(part.chunk, part.tags[rest], part.keys[rest], part.places[rest])
-        of.parts = kept
-        return _in_order(taken)
+            elif mask.any():
+                taken.append(part.take(mask))
+                kept.append(part.take(~mask))
+            else:
+                kept.append(part)
+    of.parts = kept
+    return taken
 
 
 def _in_order(parts: list[_Part]) -> Places:
@@ -190,10 +228,11 @@ def _running_max(groups: Ints, values: Clocks) -> Clocks:
     falls = (values[1:] < values[:-1]) & (groups[1:] == groups[:-1])
     if not falls.any():
         return values
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
-    ends = np.append(starts[1:], len(values))
-    out = values.copy()
-    for odd in np.unique(np.searchsorted(starts, np.flatnonzero(falls), side="right") - 1).tolist():
-        run = slice(int(starts[odd]), int(ends[odd]))
-        np.maximum.accumulate(values[run], out=out[run])
-    return out
+    # Ranks instead of values: they leave room for the number of the run above them.
+    order = np.argsort(values, kind="stable")
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = np.arange(len(values))
+    above = np.zeros(len(values), np.int64)
+    np.cumsum(groups[1:] != groups[:-1], out=above[1:])
+    above *= len(values)
+    return values[order[np.maximum.accumulate(ranks + above) - above]]
