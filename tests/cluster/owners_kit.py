@@ -159,7 +159,7 @@ def child_opens(path: str, start: Barrier, answers: str, number: int) -> None:
 def child_writes(where: JournalAddress, number: int, answers: str, stop: str) -> None:
     """Append numbered rows until told to stop: those that may be asked again, and plain ones."""
     client = join_journals(where, PATIENT)
-    mine = client.producer(f"writer/{number}")
+    mine = client.producer_id(f"writer/{number}")
     sequence = 0
     while not os.path.exists(stop):
         sequence += 1

@@ -104,7 +104,7 @@ def test_an_owner_killed_within_a_call_did_it_once_or_not_at_all(
     begin(mill)
     client = join_journals(address_of(mill), PATIENT)
     with mr.open(mill) as ws:
-        producer = ws.journals.producer("p")
+        producer = ws.journals.producer_id("p")
     with process(child_owns, str(mill), point) as first:
         wait_until(partial(owned_by, mill, first), "the owner does not answer")
         with pytest.raises(OwnerUnreachable, match="may have been carried out"):
@@ -276,7 +276,7 @@ def test_serve_is_restarted_and_clients_go_on(tmp_path: Path) -> None:
         assert f"serving the journals of {mill} at grpc://127.0.0.1:" in line
         client = join_journals(address_of(mill), PATIENT)
         client.create("a", SCHEMA)
-        mine = client.producer("p")
+        mine = client.producer_id("p")
         client.append("a", column(1), producer=mine, sequence=1)
         with served(mill) as (second, nothing):
             assert nothing == ""

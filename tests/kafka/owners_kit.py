@@ -72,7 +72,7 @@ def child_publishes(url: str, folder: str, point: str) -> None:
     for name in ("in", "a", "b"):
         broker.create(name, SCHEMA)
     broker.append("in", column(range(10)))
-    producer = broker.producer("w")
+    producer = broker.producer_id("w")
     publish(broker, {"a": column([1]), "b": column([1])}, ("g", "in", 3, None))
     os.environ[VARIABLE] = armed(point)[VARIABLE]
     with broker.transaction(producer=producer, sequence=1) as t:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.journal import test_contract, test_many, test_transactions
+from tests.unit.journal import test_contract, test_many, test_producers, test_transactions
+from tests.unit.journal.test_producers import three
 from tests.unit.journal.test_transactions import two
 
-__all__ = ["two"]
+__all__ = ["three", "two"]
 
-SHARED = (test_contract, test_many, test_transactions)
+SHARED = (test_contract, test_many, test_producers, test_transactions)
 
 globals().update(
     {

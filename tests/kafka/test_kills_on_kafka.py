@@ -62,7 +62,7 @@ def test_an_owner_killed_in_a_transaction_leaves_all_of_it_or_nothing(
     assert (read_all(broker, "a"), read_all(broker, "b")) == (found, found)
     assert broker.committed("g", "in") == (7 if is_there else 3)
     # Whoever never got the answer asks again, and it is carried out once.
-    with broker.transaction(producer=broker.producer("w"), sequence=1) as t:
+    with broker.transaction(producer=broker.producer_id("w"), sequence=1) as t:
         t.append("a", column([2]))
         t.append("b", column([2]))
         t.commit("g", "in", 7, expected=3)
@@ -254,7 +254,7 @@ def test_a_transaction_of_unknown_outcome_is_found_out_before_anything_else(
     for name in ("in", "out"):
         broker.create(name, SCHEMA)
     broker.append("in", column(range(5)))
-    producer = broker.producer("w")
+    producer = broker.producer_id("w")
     writer = broker._cluster.writer
     writer._producer = Doubtful(writer._producer, is_done=is_done)  # type: ignore[assignment]
 
@@ -278,7 +278,7 @@ def test_a_cluster_that_hangs_is_said_and_waited_out(kafka: KafkaServer, tmp_pat
     config = PATIENT.with_options(kafka_call_ms_max=1000, kafka_abort_ms_max=500)
     broker = insist(lambda: KafkaBroker.open(kafka.url, str(tmp_path), config))
     insist(lambda: broker.create("a", SCHEMA))
-    producer = insist(lambda: broker.producer("w"))
+    producer = insist(lambda: broker.producer_id("w"))
 
     def append(value: int) -> object:
         return broker.append("a", column([value]), producer=producer, sequence=value)

@@ -18,10 +18,12 @@ from millrace.journal import deciding, publishing, records
 from millrace.journal.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.contract import Transaction
 from millrace.journal.files import write_file
+from millrace.journal.intents import Intents
 from millrace.journal.looking import BookReader
 from millrace.journal.names import Offset, under
+from millrace.journal.producers import Producer, random_producer
 from millrace.journal.publishing import Files, Part, Rows
-from millrace.journal.records import PRODUCER_MAX, ProducerId
+from millrace.journal.records import ProducerId
 from millrace.journal.values import (
     Adopt,
     Anything,
@@ -43,11 +45,6 @@ class Times:
 
     wall_ns: Callable[[], int] = time.time_ns
     steady_ns: Callable[[], int] = time.monotonic_ns
-
-
-def random_producer() -> ProducerId:
-    """A producer id that nobody else will draw."""
-    return ProducerId(secrets.randbelow(PRODUCER_MAX) + 1)
 
 
 class BookBroker(BookReader):
@@ -107,8 +104,13 @@ class BookBroker(BookReader):
         self._turns.run(lambda book: deciding.delete(book, name), alone=True)
 
     # Writing.
-    def producer(self, name: str) -> ProducerId:
+    def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
         """See `Broker.producer`."""
+        now_ns = self._times.wall_ns
+        return Producer(self, name, intents=intents, now_ns=now_ns)
+
+    def producer_id(self, name: str) -> ProducerId:
+        """See `Broker.producer_id`."""
         return self._turns.run(lambda book: deciding.name_producer(book, name, random_producer))
 
     def append(
@@ -132,13 +134,16 @@ class BookBroker(BookReader):
             )
         return done.appended[name]
 
-    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+    def append_stamped(
+        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+    ) -> Appended:
         """See `Broker.append_stamped`."""
         journal = self._book.journal(name)
         batch = records.check_stamped(rows, journal.schema, where=name)
+        self._check_rows(batch.select(journal.schema.names), where=name)
         self._check_size(batch.nbytes)
         return self._turns.run(
-            lambda book: publishing.append_stamped(book, name, journal.id, batch),
+            lambda book: publishing.append_stamped(book, name, journal.id, batch, lease),
             size=batch.nbytes,
         )
 
@@ -283,6 +288,7 @@ class BookBroker(BookReader):
             files = tuple(self._check_file(file) for file in part.files)
             return Files(journal=journal.name, id=journal.id, files=files)
         batch = records.conform(part.rows, journal.schema, where=journal.name)
+        self._check_rows(batch, where=journal.name)
         return Rows(
             journal=journal.name,
             id=journal.id,
@@ -291,6 +297,9 @@ class BookBroker(BookReader):
             timestamps=records.check_timestamps(part.timestamps, batch.num_rows),
             expected=part.expected,
         )
+
+    def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:
+        """Refuse rows that fit their journal, and that this broker cannot store."""
 
     def _check_size(self, size: int) -> None:
         if size > self._config.journal_append_bytes_max:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
@@ -33,9 +33,14 @@ from millrace.journal.values import (
     Publish,
     Published,
     SegmentFile,
+    Standing,
     Truncated,
     Watched,
 )
+
+if TYPE_CHECKING:
+    from millrace.journal.intents import Intents
+    from millrace.journal.producers import Producer
 
 
 @dataclass(slots=True)
@@ -142,8 +147,19 @@ class Broker(Protocol):
         """Remove a journal, its rows and what groups committed in it. Its id is never reused."""
 
     # Writing.
-    def producer(self, name: str) -> ProducerId:
+    def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
+        """A producer whose transactions stay open over many calls, in any journals.
+
+        With a name it continues after a restart: what an earlier one prepared is committed, other
+        open rows are rolled back, and an earlier one that is still there is fenced off. `intents`
+        are those of a transaction that the caller stored, to be committed first.
+        """
+
+    def producer_id(self, name: str) -> ProducerId:
         """The producer of this name, made when asked for first; its clocks never go back."""
+
+    def standing(self, producer: ProducerId) -> Standing:
+        """How far a producer came, and where its transactions are open."""
 
     def append(
         self,
@@ -158,7 +174,9 @@ class Broker(Protocol):
     ) -> Appended:
         """Append rows that commit themselves."""
 
-    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+    def append_stamped(
+        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+    ) -> Appended:
         """Append rows that bring producer, clock, flag and hints: `records.stamped_schema`.
 
         Duplicates are dropped, so asking again is safe; a row that sequencing calls an error

@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import JournalUnknown, OffsetOutOfRange
-from millrace.journal import reading
+from millrace.journal import reading, sequencing
 from millrace.journal.book import MOVED, VERSION, Book, Journal
 from millrace.journal.committed import RolledBack
 from millrace.journal.moves import Moves
 from millrace.journal.names import Offset, Selector
 from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.reading import Stored, Taking
+from millrace.journal.records import ProducerId
 from millrace.journal.turns import Turns
 from millrace.journal.values import (
     Fetched,
@@ -26,7 +27,9 @@ from millrace.journal.values import (
     JournalInfo,
     Missing,
     Moved,
+    OpenIn,
     Position,
+    Standing,
     Watched,
 )
 
@@ -126,6 +129,16 @@ class BookReader(ABC):
         """What `read_many` returns, as it is sent on to another process."""
         found = self._fetched(offsets, self._limits(rows_max, bytes_max), isolation)
         return pack(told(found, missing), self._formats)
+
+    def standing(self, producer: ProducerId) -> Standing:
+        """See `Broker.standing`."""
+        with self._turns.settled:
+            states = ((id_, some.get(producer)) for id_, some in self._book.sequences.all())
+            pending = {id_: state for id_, state in states if state and state.open}
+            journals = self._book.journals.all() if pending else ()
+            names = [each for _, each in journals if each.id in pending]
+            clock = self._book.producer(producer).clock
+        return Standing(clock=clock, open=tuple(_open_in(each, pending[each.id]) for each in names))
 
     def start_offset(self, name: str) -> Offset:
         """See `Broker.start_offset`."""
@@ -261,6 +274,17 @@ class BookReader(ABC):
             each for _, each in self._book.journals.all() if wanted.takes(each.name, each.labels)
         ]
         return tuple(each.info() for each in sorted(chosen, key=lambda each: each.name))
+
+
+def _open_in(journal: Journal, state: sequencing.Sequence) -> OpenIn:
+    assert state.open is not None
+    return OpenIn(
+        journal=journal.name,
+        id=journal.id,
+        begin=state.open.begin,
+        highest=state.open.highest,
+        last_commit=state.last_commit,
+    )
 
 
 def told(found: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:

@@ -30,7 +30,7 @@ from millrace.journal.records import (
     stamp_rows,
 )
 from millrace.journal.sequencing import Outcome
-from millrace.journal.values import Appended, Publish, Published, SegmentFile
+from millrace.journal.values import Appended, Lease, Publish, Published, SegmentFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,12 @@ def publish(
     return done
 
 
-def append_stamped(book: Book, name: str, id_: JournalId, rows: pa.RecordBatch) -> Appended:
+def append_stamped(
+    book: Book, name: str, id_: JournalId, rows: pa.RecordBatch, lease: Lease | None = None
+) -> Appended:
     """Store rows that bring their own stamps; duplicates are dropped, errors refuse them all."""
+    if lease is not None:
+        deciding.check_lease(book, lease)
     journal = _same(book, name, id_)
     if (rows[0].to_numpy() == book.count(OWN_PRODUCER)).any():
         raise UserError(

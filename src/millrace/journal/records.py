@@ -183,6 +183,29 @@ def ack_row(
     return pa.RecordBatch.from_arrays([*system, *users], schema=stored_schema(schema))
 
 
+def stamped_rows(
+    rows: pa.RecordBatch,
+    *,
+    producer: ProducerId,
+    first_clock: Clock,
+    flag: Flag,
+    keys: pa.Array | None = None,
+    timestamps: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """What `append_stamped` takes, of conformed rows whose clocks rise by one from the first."""
+    stamp = Stamp(first_offset=Offset(0), producer=producer, first_clock=first_clock, flag=flag)
+    stored = stamp_rows(rows, stamp, keys=keys, timestamps=timestamps)
+    return stored.select(stored.schema.names[1:])
+
+
+def stamped_ack(
+    schema: pa.Schema, *, producer: ProducerId, clock: Clock, hints: Sequence[JournalId]
+) -> pa.RecordBatch:
+    """What `append_stamped` takes to end a transaction in a journal."""
+    stored = ack_row(schema, offset=Offset(0), producer=producer, clock=clock, hints=hints)
+    return stored.select(stored.schema.names[1:])
+
+
 def give_offsets(stamped: pa.RecordBatch, first_offset: Offset) -> pa.RecordBatch:
     """Complete rows that carry every system field but their offset."""
     count = stamped.num_rows

@@ -74,6 +74,27 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIn:
+    """An open transaction of a producer in one journal."""
+
+    journal: str
+    id: JournalId
+    begin: Offset
+    """Of its first row."""
+    highest: Clock
+    last_commit: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a producer came."""
+
+    clock: Clock
+    """The highest one that it used in any journal; 0 if it wrote nothing."""
+    open: tuple[OpenIn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What a transaction did."""
 

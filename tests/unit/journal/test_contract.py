@@ -257,11 +257,11 @@ def test_an_append_with_an_expected_end_is_not_repeated(broker: Broker) -> None:
 def test_an_append_with_producer_and_sequence_gets_its_first_answer_again(place: Place) -> None:
     broker = place.open()
     broker.create(J, SCHEMA)
-    producer = broker.producer("loader/1")
+    producer = broker.producer_id("loader/1")
     first = broker.append(J, column([1, 2]), producer=producer, sequence=7)
     broker = place.open()
 
-    assert broker.producer("loader/1") == producer
+    assert broker.producer_id("loader/1") == producer
     assert broker.append(J, column([1, 2]), producer=producer, sequence=7) == first
     assert broker.append(J, column([3]), producer=producer, sequence=9).first_offset == 2
     with pytest.raises(Conflict, match="its last one: 9"):
@@ -514,7 +514,7 @@ def test_clocks_never_go_back_even_if_the_time_does(place: Place) -> None:
     broker.append(J, column([40]))
     broker = place.open()
     broker.append(J, column([41]))
-    mine = broker.producer("p")
+    mine = broker.producer_id("p")
     broker.append_stamped(J, stamped((42, mine, 2**63, Flag.OUTSIDE)))
     broker = place.open()
     broker.append(J, column([43]), producer=mine)

@@ -106,7 +106,7 @@ def test_one_refused_part_refuses_all(two: Broker) -> None:
 def test_a_repeated_transaction_is_refused_by_its_commit_or_answered_by_its_sequence(
     two: Broker, place: Place
 ) -> None:
-    producer = two.producer("w")
+    producer = two.producer_id("w")
     broker = two
     results = []
     for _ in range(2):

@@ -90,7 +90,7 @@ SAFE: dict[str, Callable[[Broker], object]] = {
     "read": lambda b: b.read("a", 0),
     "positions": lambda b: b.positions([("g", "a")]),
     "create": lambda b: b.create("a", column(1).schema),
-    "producer": lambda b: b.producer("p"),
+    "producer_id": lambda b: b.producer_id("p"),
     "append": lambda b: b.append("a", column(1), producer=P, sequence=1),
     "publish": lambda b: b.publish(
         Publish(parts=(Append(journal="a", rows=column(1)),), producer=P, sequence=1)

@@ -339,7 +339,7 @@ def test_a_connection_cut_at_any_byte_doubles_and_loses_nothing(
     """The first connections break off ever later in what the owner sends; then one holds."""
     owner.broker.create("a", SCHEMA)
     owner.broker.create("plain", SCHEMA)
-    mine = owner.broker.producer("p")
+    mine = owner.broker.producer_id("p")
     done, doubt = [], []
     cuts = [*range(1, 900, 60), None]
     for sequence, cut in enumerate(cuts, start=1):

@@ -35,9 +35,8 @@ from millrace.journal.kafka.topics import plain_spot
 from millrace.journal.kafka.writing import Batch
 from millrace.journal.looking import out_of_range
 from millrace.journal.names import JournalId, Offset
-from millrace.journal.publishing import Part, Rows
 from millrace.journal.reading import Stored
-from millrace.journal.values import Adopt, Append, JournalInfo, SegmentFile
+from millrace.journal.values import JournalInfo, SegmentFile
 from millrace.shuffle.store import storage_errors
 
 LOCK: Final = "owner.lock"
@@ -283,12 +282,9 @@ class KafkaBroker(PlainTopicsBroker):
             self._fetching.learn(id_, point)
         self._is_new = not kept.book.count(OWN_PRODUCER)
 
-    def _prepare(self, part: Append | Adopt) -> Part:
-        done = super()._prepare(part)
-        if isinstance(done, Rows):
-            # Here, and not when they are sent: others may be in the same transaction.
-            rows.check_rows(done.batch, self._config.kafka_message_bytes_max, where=done.journal)
-        return done
+    def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:
+        # Here, and not when they are sent: others may be in the same transaction.
+        rows.check_rows(users, self._config.kafka_message_bytes_max, where=where)
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
         adopting.check(file, self.adoption_folder())

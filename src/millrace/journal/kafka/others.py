@@ -29,6 +29,7 @@ from millrace.journal.values import (
     Appended,
     Fetched,
     Isolation,
+    Lease,
     Moved,
     Position,
     Truncated,
@@ -150,10 +151,12 @@ class PlainTopicsBroker(BookBroker):
             )
 
     # Writing: not here.
-    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+    def append_stamped(
+        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+    ) -> Appended:
         """See `Broker.append_stamped`."""
         _refuse_plain(self._book.journal(name), "written here")
-        return super().append_stamped(name, rows)
+        return super().append_stamped(name, rows, lease=lease)
 
     def _prepare(self, part: Append | Adopt) -> Part:
         _refuse_plain(self._book.journal(part.journal), "written here")

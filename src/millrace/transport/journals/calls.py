@@ -20,10 +20,12 @@ from millrace.journal.values import (
     JournalInfo,
     Lease,
     Moved,
+    OpenIn,
     Position,
     Publish,
     Published,
     SegmentFile,
+    Standing,
     Truncated,
     Watched,
 )
@@ -158,6 +160,11 @@ _PUBLISH: Final = record(
 )
 _WATCHED: Final = record(Watched, {"version": WHOLE, "journals": many(_INFO)})
 _MOVED: Final = record(Moved, {"version": WHOLE, "journals": maybe(many(WHOLE))})
+_OPEN_IN: Final = record(
+    OpenIn,
+    {"journal": TEXT, "id": WHOLE, "begin": WHOLE, "highest": CLOCK, "last_commit": CLOCK},
+)
+_STANDING: Final = record(Standing, {"clock": CLOCK, "open": many(_OPEN_IN)})
 _ISOLATION: Final = one_of("committed", "raw")
 _LABELS: Final = maybe(table(texts_or_text()))
 _LIMITS: Final = {"rows_max": maybe(SPAN), "bytes_max": maybe(SPAN), "isolation": _ISOLATION}
@@ -174,7 +181,8 @@ CALLS: Final[Mapping[str, Call]] = {
     "wait_for_rows": _reads(FLAG, after=table(WHOLE), timeout_s=NUMBER),
     "moved": _reads(_MOVED, since=WHOLE, timeout_s=NUMBER),
     "delete": _writes(NOTHING, _never, name=TEXT),
-    "producer": _writes(WHOLE, _always, name=TEXT),
+    "producer_id": _writes(WHOLE, _always, name=TEXT),
+    "standing": _reads(_STANDING, producer=WHOLE),
     "append": _writes(
         _APPENDED,
         _numbered,
@@ -186,7 +194,7 @@ CALLS: Final[Mapping[str, Call]] = {
         producer=maybe(WHOLE),
         sequence=maybe(WHOLE),
     ),
-    "append_stamped": _writes(_APPENDED, _always, name=TEXT, rows=ROWS),
+    "append_stamped": _writes(_APPENDED, _always, name=TEXT, rows=ROWS, lease=maybe(_LEASE)),
     "publish": _writes(_PUBLISHED, _numbered_request, request=_PUBLISH),
     "adopt": _writes(_PUBLISHED, _never, files=table(many(FILE)), lease=maybe(_LEASE)),
     "adoption_folder": _reads(TEXT),

@@ -19,7 +19,9 @@ import pyarrow as pa
 from millrace.journal import records
 from millrace.journal.contract import Transaction
 from millrace.journal.files import write_file
+from millrace.journal.intents import Intents
 from millrace.journal.names import Offset
+from millrace.journal.producers import Producer
 from millrace.journal.records import ProducerId
 from millrace.journal.values import (
     Anything,
@@ -34,6 +36,7 @@ from millrace.journal.values import (
     Publish,
     Published,
     SegmentFile,
+    Standing,
     Truncated,
     Watched,
 )
@@ -129,9 +132,18 @@ class JoinedBroker:
         self._ask("delete", name=name)
 
     # Writing.
-    def producer(self, name: str) -> ProducerId:
+    def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
         """See `Broker.producer`."""
-        return ProducerId(self._ask("producer", name=name))
+        return Producer(self, name, intents=intents)
+
+    def producer_id(self, name: str) -> ProducerId:
+        """See `Broker.producer_id`."""
+        return ProducerId(self._ask("producer_id", name=name))
+
+    def standing(self, producer: ProducerId) -> Standing:
+        """See `Broker.standing`."""
+        found: Standing = self._ask("standing", producer=producer)
+        return found
 
     def append(
         self,
@@ -157,9 +169,11 @@ class JoinedBroker:
         )
         return done
 
-    def append_stamped(self, name: str, rows: pa.RecordBatch | pa.Table) -> Appended:
+    def append_stamped(
+        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
+    ) -> Appended:
         """See `Broker.append_stamped`."""
-        done: Appended = self._ask("append_stamped", name=name, rows=rows)
+        done: Appended = self._ask("append_stamped", name=name, rows=rows, lease=lease)
         return done
 
     def publish(self, request: Publish) -> Published:

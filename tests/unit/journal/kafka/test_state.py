@@ -51,7 +51,7 @@ def test_a_book_comes_back_from_its_records() -> None:
     broker.create("b/c", pa.schema([pa.field("t", pa.string(), nullable=False)]))
     broker.create("gone", SCHEMA)
     broker.append("a", column(range(5)))
-    producer = broker.producer("p")
+    producer = broker.producer_id("p")
     broker.append("a", column([5]), producer=producer, sequence=3)
     broker.append_stamped("a", stamped((1, 5, 10, Flag.OUTSIDE), (2, 5, 11, Flag.CONTINUE)))
     broker.append_stamped("a", stamped((None, 5, 10, Flag.ACK), (3, 5, 2**63, Flag.CONTINUE)))
