@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,6 +34,7 @@ from millrace.reads.queue.queue import Queue
 
 TAG, OTHER = tags(0, 2)
 PAYLOAD = "x" * 1000
+FORMAT = Path(__file__).parents[4] / "docs" / "format.md"
 
 
 def queue_in(folder: Path, **changes: int) -> tuple[Queue, SegmentFiles]:
@@ -51,23 +54,14 @@ def send(queue: Queue, *blocks: list[Row], first: int = 1) -> None:
 
 
 def read_with_pyarrow_alone(path: Path) -> list[tuple[int, pa.RecordBatch]]:
-    """As docs/format.md says."""
-    found = []
-    with pa.memory_map(str(path)) as file:
-        position = 0
-        while position < file.size():
-            file.seek(position)
-            if file.read(4) != b"\xff\xff\xff\xff":
-                position += 64  # a block was given back here
-                continue
-            file.seek(position)
-            reader = pa.ipc.open_stream(file)
-            batch, metadata = reader.read_next_batch_with_custom_metadata()
-            with pytest.raises(StopIteration):
-                reader.read_next_batch()
-            found.append((int(metadata[b"lsn"]), batch))
-            position = -(-file.tell() // 64) * 64
-    return found
+    """With what docs/format.md shows."""
+    shown: dict[str, Any] = {}
+    for block in re.findall(
+        r"^```python\n(.*?)^```", FORMAT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
+        if "def read_queue_file" in block:
+            exec(block, shown)  # noqa: S102 - our own pages
+    return list(shown["read_queue_file"](path))
 
 
 def test_files_are_read_with_nothing_but_pyarrow(tmp_path: Path) -> None:
