@@ -100,11 +100,12 @@ class Directory:
 
     def remove(self, blocks: Iterable[Block]) -> None:
         """Drop blocks."""
-        gone = {block.lsn for block in blocks}
-        for binding in {self._blocks[lsn].binding for lsn in gone}:
-            kept = [lsn for lsn in self._by_binding[binding] if lsn not in gone]
-            self._by_binding[binding] = kept
-        self.rows -= sum(self._blocks.pop(lsn).rows for lsn in gone)
+        gone: set[Lsn] = set()
+        for block in blocks:
+            gone.add(block.lsn)
+            lsns = self._by_binding[block.binding]
+            del lsns[bisect_left(lsns, block.lsn)]
+            self.rows -= self._blocks.pop(block.lsn).rows
         self._unlist(gone)
 
     def refresh(self, blocks: list[Block]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, assert_never
@@ -78,25 +79,22 @@ class Queue:
         """Blocks since the last release; then those that one release has passed by."""
         self._aging: list[Lsn] = []
         self._is_limit_off = False
-        self._failure: StorageError | None = None
+        self._failure: Exception | None = None
 
     def handle(self, stream: int, message: Message) -> Replies:
         """Take a message that came on a stream; what to answer, each to a stream."""
-        with self._lock:
-            self._check()
+        with self._driven():
             is_full = self._is_full()
             return self._perform(self._intake.on_message(stream, message, is_full=is_full))
 
     def on_end(self, stream: int) -> Replies:
         """Nothing more comes on a stream: what it sent is stored, whatever the limit says."""
-        with self._lock:
-            self._check()
+        with self._driven():
             return self._perform(self._intake.on_end(stream))
 
     def set_limit_off(self, off: bool) -> Replies:  # noqa: FBT001 - a switch is what it is
         """Store whatever comes, or keep to the limit again."""
-        with self._lock:
-            self._check()
+        with self._driven():
             self._is_limit_off = off
             return self._drain()
 
@@ -120,8 +118,7 @@ class Queue:
         What is held in memory is what lies out of order. Blocks that are visible whole and in order
         come without a copy. Nothing that is released later changes what this gives.
         """
-        with self._lock:
-            self._check()
+        with self._driven():
             view = View(visible)
             pieces = [self._piece(each, view) for each in self._directory.candidates(view)]
         rows = self._limits.batch_rows_target
@@ -129,8 +126,7 @@ class Queue:
 
     def release(self, shown: Shown, rolled_back: RolledBack) -> Replies:
         """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
-        with self._lock:
-            self._check()
+        with self._driven():
             self._punch_put_off()
             consumed = Consumed(shown, rolled_back)
             review = self._directory.review(consumed)
@@ -170,9 +166,17 @@ class Queue:
             self._failure = StorageError("this queue was closed\n  to fix: open another")
             self._disk.close()
 
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    @contextmanager
+    def _driven(self) -> Iterator[None]:
+        """Hold the lock. What fails once has failed for good: half of something may be done."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            try:
+                yield
+            except Exception as error:
+                self._failure = type(error)(*error.args)
+                raise
 
     def _used(self) -> int:
         return self._segments.used_bytes + self._intake.buffered_bytes
@@ -193,24 +197,20 @@ class Queue:
             match action:
                 case Store(binding, batches):
                     self._last_lsn = Lsn(self._last_lsn + 1)
-                    self._write(self._last_lsn, binding, batches)
+                    self._directory.add(self._written(self._last_lsn, binding, batches))
                 case Answer(stream, reply):
                     replies.append((stream, reply))
                 case _:
                     assert_never(action)
         return replies
 
-    def _write(self, lsn: Lsn, binding: int, batches: list[pa.RecordBatch]) -> None:
+    def _written(self, lsn: Lsn, binding: int, batches: list[pa.RecordBatch]) -> Block:
         """Write rows as a block."""
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         stamps = stamps_of(batch)
         segment = self._segments.place()
         content = self._encoder.encode(batch, lsn)
-        try:
-            position = self._disk.append(segment, content)
-        except StorageError as error:
-            self._failure = error
-            raise
+        position = self._disk.append(segment, content)
         block = Block(
             lsn=lsn,
             segment=segment,
@@ -223,8 +223,8 @@ class Queue:
             summary=summarise(stamps),
         )
         self._segments.on_written(block)
-        self._directory.add(block)
         self._young.append(lsn)
+        return block
 
     def _piece(self, candidate: Candidate, view: View) -> order.Piece:
         """What order needs of a block; its bytes are mapped now, so they stay what they are."""
@@ -270,15 +270,18 @@ class Queue:
         Returns blocks that nobody needs now.
         """
         moved: list[Block] = []
+        written: list[Block] = []
         target = self._limits.block_bytes_target
         for group in moving.groups(remainders, self._directory, target):
             if len(group) == 1 and not must:
                 continue
             decoded = [decode(self._content(block)) for block in group]
             live = [pick(batch, consumed.live(stamps_of(batch))) for batch in decoded]
-            self._directory.remove(group)
-            self._write(group[0].lsn, group[0].binding, live)
+            written.append(self._written(group[0].lsn, group[0].binding, live))
             moved += group
+        self._directory.remove(moved)
+        for block in written:
+            self._directory.add(block)
         return moved
 
     def _move_out_of_sparse(self, consumed: Consumed) -> list[Block]:
