@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Final, NewType
 
 from millrace.errors import UserError
-from millrace.journal.clocks import Clock, clock_at
+from millrace.journal.clocks import CLOCK_MAX, Clock, clock_at
 from millrace.journal.names import Selector
 from millrace.reads.tags import BINDINGS_MAX
 
@@ -21,6 +21,10 @@ CohortNumber = NewType("CohortNumber", int)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NS_PER_MS: Final = 1_000_000
+_CLOCKS_PER_MS: Final = clock_at(_NS_PER_MS)
+_MOMENT_MS_MAX: Final = CLOCK_MAX // _CLOCKS_PER_MS - 1
+_DELAY_MS_MAX: Final = _MOMENT_MS_MAX // 2
+"""A clock of our times and a delay fit a clock together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +55,18 @@ class Binding:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         _check_name(self.name, "binding")
-        key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
-        object.__setattr__(self, "key", key)
-        if len({part.startswith("/") for part in self.key}) > 1:
-            raise _wrong(self.name, f"key {', '.join(self.key)} mixes columns and JSON pointers")
+        if not isinstance(self.prefix, str):
+            raise _wrong(self.name, f"prefix is {self.prefix!r}, not a text")
+        _check_labels(self.name, self.labels)
+        object.__setattr__(self, "key", _checked_key(self.name, self.key))
+        for name in ("priority", "read_delay_ms", "not_before_ms", "not_after_ms"):
+            value = getattr(self, name)
+            may_lack = name in ("not_before_ms", "not_after_ms")
+            if type(value) is not int and not (may_lack and value is None):
+                raise _wrong(self.name, f"{name} is {value!r}, not a whole number")
         if not -(2**31) <= self.priority < 2**31:
             raise _wrong(self.name, f"priority {self.priority} does not fit 32 bits")
-        if self.read_delay_ms < 0:
-            raise _wrong(self.name, f"read_delay_ms {self.read_delay_ms} is below 0")
-        low, high = self.not_before_ms, self.not_after_ms
-        if low is not None and high is not None and low > high:
-            raise _wrong(self.name, f"not_before_ms {low} is after not_after_ms {high}")
+        _check_times(self)
 
     @property
     def selector(self) -> Selector:
@@ -168,11 +173,51 @@ def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str
             raise UserError(f"{where} has an unknown field {name!r}\n  to fix: {hint}")
 
 
-def _check_name(name: str, what: str) -> None:
-    if not _NAME.fullmatch(name):
+def _check_name(name: object, what: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UserError(
-            f"{name[:80]!r} cannot name a {what}\n  to fix: use up to 100 letters, digits and _.-"
+            f"{str(name)[:80]!r} cannot name a {what}\n  to fix: use up to 100 letters, digits and _.-"
         )
+
+
+def _check_labels(name: str, labels: object) -> None:
+    if not isinstance(labels, Mapping):
+        raise _wrong(name, f"labels is {labels!r}, not names with their values")
+    for label, value in labels.items():
+        values = (value,) if isinstance(value, str) else value
+        if not isinstance(values, Sequence) or not all(isinstance(each, str) for each in values):
+            raise _wrong(name, f"label {label} is {value!r}, not a text or a list of them")
+
+
+def _checked_key(name: str, key: object) -> tuple[str, ...]:
+    if isinstance(key, str):
+        return _checked_key(name, (key,))
+    if not isinstance(key, Sequence):
+        raise _wrong(name, f"key is {key!r}, not a list of columns")
+    for part in key:
+        if not isinstance(part, str):
+            raise _wrong(name, f"key {part!r} is no text")
+        if not part:
+            raise _wrong(name, "key '' is empty")
+        if key.count(part) > 1:
+            raise _wrong(name, f"key {part} is given twice")
+    if len({part.startswith("/") for part in key}) > 1:
+        raise _wrong(name, f"key {', '.join(key)} mixes columns and JSON pointers")
+    return tuple(key)
+
+
+def _check_times(binding: Binding) -> None:
+    name, delay = binding.name, binding.read_delay_ms
+    if delay < 0:
+        raise _wrong(name, f"read_delay_ms {delay} is below 0")
+    if delay > _DELAY_MS_MAX:
+        raise _wrong(name, f"read_delay_ms {delay} is above {_DELAY_MS_MAX}")
+    low, high = binding.not_before_ms, binding.not_after_ms
+    for what, moment in (("not_before_ms", low), ("not_after_ms", high)):
+        if moment is not None and not 0 <= moment <= _MOMENT_MS_MAX:
+            raise _wrong(name, f"{what} {moment} is no moment that a clock can tell")
+    if low is not None and high is not None and low > high:
+        raise _wrong(name, f"not_before_ms {low} is after not_after_ms {high}")
 
 
 def _wrong(name: str, why: str) -> UserError:
