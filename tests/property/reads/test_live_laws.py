@@ -161,14 +161,44 @@ def test_ranges_that_tile_share_every_row_once(
     found = share(batches, keys, ranges)
 
     everything = [row for batch in batches for row in batch.to_pylist()]
-    parts = {who: [r for b in mine for r in b.to_pylist()] for who, mine in found.items()}
+    parts = {who: [r for b in mine.batches for r in b.to_pylist()] for who, mine in found.items()}
+    sizes = {who: mine.size for who, mine in found.items()}
+    assert {who: size.rows for who, size in sizes.items()} == {w: len(p) for w, p in parts.items()}
+    assert all((size.bytes > 0) == (size.rows > 0) for size in sizes.values())
     assert parts.pop(SubscriberId(count)) == everything
     rows = [row for mine in parts.values() for row in mine]
     assert sorted(rows, key=lambda row: row["_mr_offset"]) == everything
     for who, mine in parts.items():
         assert mine == sorted(mine, key=lambda row: row["_mr_offset"])
-        for batch in found[who]:
+        for batch in found[who].batches:
             assert ranges[who].mask(unsigned(hash32(batch, keys))).all()
+
+
+@settings(LAWS)
+@given(
+    st.lists(VALUES, max_size=4),
+    st.lists(st.tuples(st.integers(0, KEY_MAX), st.integers(0, KEY_MAX)), max_size=8),
+)
+def test_any_ranges_get_just_their_rows(
+    pieces: list[list[tuple[int | None, str]]], bounds: list[tuple[int, int]]
+) -> None:
+    batches = [stored(values, 100 * number) for number, values in enumerate(pieces)]
+    points = [int(place) for batch in batches for place in unsigned(hash32(batch, "a"))[:2]]
+    some = [KeyRange(min(two), max(two)) for two in bounds] + [KeyRange(p, p) for p in points]
+    ranges = {SubscriberId(number): range_ for number, range_ in enumerate(some)}
+
+    found = share(batches, ["a"], ranges)
+
+    for who, range_ in ranges.items():
+        expected = [
+            offset
+            for batch in batches
+            for offset, place in zip(
+                batch["_mr_offset"].to_pylist(), unsigned(hash32(batch, "a")).tolist(), strict=True
+            )
+            if range_.contains(place)
+        ]
+        assert [o for b in found[who].batches for o in b["_mr_offset"].to_pylist()] == expected
 
 
 @settings(LAWS)

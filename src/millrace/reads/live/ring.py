@@ -270,14 +270,16 @@ class Ring:
         """Whoever read gave up: another one will have to."""
         del self.reading[number]
 
-    def on_taken(self, who: SubscriberId, size: Size, now_ms: int) -> None:
-        """Somebody took rows out of its channel."""
+    def on_taken(self, who: SubscriberId, size: Size, now_ms: int) -> bool:
+        """Somebody took rows out of its channel; whether others may have waited for that."""
         mine = self.subscribers[who]
         mine.rows -= size.rows
         mine.bytes -= size.bytes
         assert mine.rows >= 0 and mine.bytes >= 0, mine  # noqa: PT018 - one invariant
+        was_holding = mine.held_since_ms is not None
         mine.held_ms, mine.held_since_ms = mine.held_back_ms(now_ms), None
         mine.moved_ms = now_ms
+        return was_holding
 
     def on_more(self, waited_for: Offset) -> None:
         """There are committed rows at or above an offset that somebody waited for."""

@@ -31,10 +31,11 @@ from millrace.reads.live.ring import (
     Read,
     Ring,
     RingKey,
+    Size,
     SubscriberId,
     Take,
 )
-from millrace.reads.live.sharing import cut, share, size_of
+from millrace.reads.live.sharing import cut, share
 
 
 class LiveClosed(Exception):
@@ -47,7 +48,7 @@ class _Running:
 
     ring: Ring
     changed: threading.Condition = field(default_factory=threading.Condition)
-    channels: dict[SubscriberId, deque[Fetched]] = field(default_factory=dict)
+    channels: dict[SubscriberId, deque[tuple[Fetched, Size]]] = field(default_factory=dict)
 
 
 def steady_ms() -> int:
@@ -185,10 +186,9 @@ class Subscription:
         self._live.leave(self._running, self._who)
 
     def _take(self) -> Fetched:
-        found = self._running.channels[self._who].popleft()
-        size = size_of(found.batches)
-        self._running.ring.on_taken(self._who, size, self._live.now_ms())
-        self._running.changed.notify_all()
+        found, size = self._running.channels[self._who].popleft()
+        if self._running.ring.on_taken(self._who, size, self._live.now_ms()):
+            self._running.changed.notify_all()
         self.at = found.next_offset
         return found
 
@@ -200,7 +200,7 @@ class Subscription:
             fetched = self._fetch(read)
             batches, next_offset = cut(fetched, read.bound)
             shares = share(batches, running.ring.key.keys, read.members)
-            sizes = {who: size_of(mine) for who, mine in shares.items()}
+            sizes = {who: mine.size for who, mine in shares.items()}
         except Exception as error:  # noqa: BLE001 - goes to everybody it was read for
             kind = type(error) if isinstance(error, MillraceError) else MillraceError
             text = str(error) if isinstance(error, MillraceError) else f"a read failed: {error!r}"
@@ -218,8 +218,8 @@ class Subscription:
                 read.number, next_offset, fetched.end_offset, sizes, now_ms=self._live.now_ms()
             )
             for who in given:
-                mine = replace(fetched, batches=shares[who], next_offset=next_offset)
-                running.channels[who].append(mine)
+                mine = replace(fetched, batches=shares[who].batches, next_offset=next_offset)
+                running.channels[who].append((mine, sizes[who]))
             running.changed.notify_all()
 
     def _fetch(self, read: Read) -> Fetched:
@@ -231,8 +231,7 @@ class Subscription:
             fetched = broker.read(
                 key.journal, read.begin, rows_max=rows_max, bytes_max=limits.read_bytes_max
             )
-            # An id is never used again: if it is this one now, it was when the rows were read.
-            if broker.get(key.journal).id == key.id:
+            if fetched.id == key.id:
                 return fetched
         except JournalUnknown:
             pass

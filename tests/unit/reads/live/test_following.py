@@ -167,7 +167,7 @@ def test_others_go_on_without_one_that_has_no_room(broker: CountingBroker) -> No
 
     assert drain(quick) == list(range(100))
     (running,) = live._rings.values()
-    held = [sum(each.num_rows for each in channel) for channel in running.channels.values()]
+    held = [sum(size.rows for _, size in channel) for channel in running.channels.values()]
     assert held == [4, 0]
     assert drain(slow) == list(range(100))
 

@@ -1,0 +1,25 @@
+"""The page on live reads: its example runs, and its limits are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.unit.test_docs import DEFAULTS, blocks, default_in_words
+
+PAGE = Path(__file__).parents[4] / "docs" / "live-reads.md"
+
+
+@pytest.mark.parametrize("example", blocks(PAGE))
+def test_the_examples_run(example: str) -> None:
+    exec(example, {})  # noqa: S102 - our own page
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    row = re.compile(r"^\| `Config\.(\w+)` \| ([^|]+) \|", re.MULTILINE)
+    shown = row.findall(PAGE.read_text(encoding="utf-8"))
+
+    assert {name: default_in_words(text) for name, text in shown} == {
+        name: value for name, value in DEFAULTS.items() if name.startswith("live_")
+    }
