@@ -176,7 +176,8 @@ def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str
 def _check_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UserError(
-            f"{str(name)[:80]!r} cannot name a {what}\n  to fix: use up to 100 letters, digits and _.-"
+            f"{str(name)[:80]!r} cannot name a {what}\n"
+            "  to fix: use up to 100 letters, digits and _.-"
         )
 
 
