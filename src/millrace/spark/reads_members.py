@@ -1,0 +1,244 @@
+"""Members of coordinated reads as Spark tasks, started and ended by the process of the session.
+
+They are plain tasks of one Spark job, which register with the session and are then reached over
+Flight. Invariant: when `close` has returned, the job has ended or Spark was told to end it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millrace.config import Config
+from millrace.errors import MillraceError, ReadsFailed, UserError
+from millrace.reads.checkpoint import RolledBack, Shown
+from millrace.reads.messages import ToSlice
+from millrace.reads.reading import MakeMembers, RunningMembers, Wanted
+from millrace.reads.window import Visible
+from millrace.spark.reads_register import Register
+from millrace.spark.reads_task import RESULT_SCHEMA, MemberWork, member_task
+from millrace.spark.session import is_local, slots
+from millrace.spark.tasks import collect, is_connect
+from millrace.spark.versions import versions
+from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.reads.members import FlightMembers
+from millrace.transport.reads.server import SessionId
+from millrace.transport.tls import trusted_roots
+
+_FREE_SLOTS: Final = 1
+"""Members run as long as their session, and other work needs a slot, too."""
+_LOOK_S: Final = 0.2
+
+
+def on_spark(spark: SparkSession, where: JournalAddress, config: Config) -> MakeMembers:
+    """Members as Spark tasks."""
+
+    def make(wanted: Wanted) -> RunningMembers:
+        return RegisteredMembers(SparkJob(spark), where, config, wanted)
+
+    return make
+
+
+class Job(Protocol):
+    """Runs members somewhere."""
+
+    failure: BaseException | None
+    """Why it ended, if it did."""
+    loopback: bool
+    """Whether all members run on this machine."""
+
+    def check(self, members: int) -> None:
+        """Raise if it is known that so many can never run."""
+
+    def start(self, work: MemberWork) -> None:
+        """Begin to run all members; they say themselves where they are."""
+
+    def slots(self) -> str:
+        """How many can run at once as far as is known, in words."""
+
+    def end(self, wait_s: float) -> None:
+        """Members were told to end: wait for that, then end them."""
+
+
+class RegisteredMembers:
+    """Members that somebody starts, and that say where they are in a register."""
+
+    def __init__(self, job: Job, where: JournalAddress, config: Config, wanted: Wanted) -> None:
+        self._job = job
+        self._where = where
+        self._config = config
+        self._wanted = wanted
+        self._broker = join_journals(where, config)
+        self._flight: FlightMembers | None = None
+        self._register: Register | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start them, wait until all have registered, and open every stream."""
+        wanted, config = self._wanted, self._config
+        self._job.check(wanted.count)
+        self._register = Register.begin(self._broker, wanted.task.name, wanted.epoch)
+        self._job.start(
+            MemberWork(
+                where=self._where,
+                task=wanted.task,
+                members=wanted.count,
+                epoch=wanted.epoch,
+                config=config,
+                registered_from=self._register.at,
+                loopback=self._job.loopback,
+                versions=versions(),
+            )
+        )
+        self._wait_for_all(self._register)
+        found = self._register.members
+        self._flight = FlightMembers(
+            wanted,
+            [found[number].address for number in range(wanted.count)],
+            session=SessionId(task=wanted.task.name, epoch=wanted.epoch, token=self._where.token),
+            config=config,
+            roots=trusted_roots(os.environ),
+        )
+        self._flight.start()
+
+    def send(self, slice_: int, message: ToSlice) -> None:
+        """See `Members.send`."""
+        self._open().send(slice_, message)
+
+    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """See `Members.read`."""
+        return self._open().read(member, visible)
+
+    def release(self, shown: Shown, rolled_back: RolledBack) -> None:
+        """See `Members.release`."""
+        self._open().release(shown, rolled_back)
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """See `Members.set_limit_off`."""
+        self._open().set_limit_off(off=off)
+
+    def used_bytes(self) -> list[int]:
+        """See `RunningMembers.used_bytes`."""
+        return self._open().used_bytes()
+
+    def close(self) -> None:
+        """Stop them over Flight; those that do not end in time are ended by who runs them."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self._flight is not None:
+                self._flight.close()
+            if self._register is not None:
+                self._register.end()
+        finally:
+            self._job.end(self._config.reads_stop_ms_max / 1000)
+            self._broker.close()
+
+    # Inside.
+    def _open(self) -> FlightMembers:
+        assert self._flight is not None, "members that were not started"
+        return self._flight
+
+    def _wait_for_all(self, register: Register) -> None:
+        limit_ms = self._config.reads_members_wait_ms_max
+        until = time.monotonic() + limit_ms / 1000
+        count = self._wanted.count
+        while len(register.members) < count:
+            if self._job.failure is not None:
+                raise self._job.failure
+            if register.is_over:
+                raise ReadsFailed(
+                    f"another session of task {self._wanted.task.name} was opened meanwhile"
+                )
+            if time.monotonic() > until:
+                raise self._missing(set(range(count)) - set(register.members), limit_ms)
+            register.look(_LOOK_S)
+
+    def _missing(self, who: set[int], limit_ms: int) -> ReadsFailed:
+        names = ", ".join(map(str, sorted(who)))
+        return ReadsFailed(
+            f"{len(who)} of {self._wanted.count} members of task {self._wanted.task.name} did not "
+            f"come in {limit_ms} ms\n  slots missing: {len(who)}; {self._job.slots()}\n"
+            f"  members missing: {names}\n  limit: reads_members_wait_ms_max\n"
+            "  to fix: give Spark more cores, end other work, or ask for fewer members"
+        )
+
+
+class SparkJob:
+    """One Spark job with a task for each member."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.failure: BaseException | None = None
+        self.loopback = is_local(spark)
+        self._spark = spark
+        self._thread: threading.Thread | None = None
+        self._cancelled = threading.Event()
+
+    def check(self, members: int) -> None:
+        """See `Job.check`."""
+        found = fixed_slots(self._spark)
+        needed = members + _FREE_SLOTS
+        if found is not None and found < needed:
+            raise UserError(
+                f"{members} members need {needed} task slots, one of them for other work, and "
+                f"Spark has {found}\n  slots missing: {needed - found}\n  to fix: give Spark "
+                f"{needed} cores, or ask for at most {max(0, found - _FREE_SLOTS)} members"
+            )
+
+    def start(self, work: MemberWork) -> None:
+        """See `Job.start`."""
+        self._thread = threading.Thread(
+            target=self._run, args=(work,), name="millrace-members", daemon=True
+        )
+        self._thread.start()
+
+    def slots(self) -> str:
+        """See `Job.slots`."""
+        return f"Spark now tells of {slots(self._spark)}, over all its work"
+
+    def end(self, wait_s: float) -> None:
+        """See `Job.end`."""
+        if self._thread is not None:
+            self._thread.join(wait_s)
+            self._cancelled.set()
+            self._thread.join(wait_s)
+
+    def _run(self, work: MemberWork) -> None:
+        # A classic session of its own can be interrupted without ending anybody else's work.
+        own = self._spark if is_connect(self._spark) else self._spark.newSession()
+        numbers = own.range(0, work.members, 1, work.members)
+        frame = numbers.mapInArrow(member_task(work), RESULT_SCHEMA)
+        try:
+            collect(frame, own, watch=self._watch)
+        except _Cancelled:
+            return
+        except BaseException as error:  # noqa: BLE001 - whoever waits for members is told
+            self.failure = error
+        else:
+            self.failure = MillraceError("the Spark tasks of all members have ended")
+
+    def _watch(self) -> None:
+        if self._cancelled.is_set():
+            raise _Cancelled
+
+
+class _Cancelled(Exception):
+    """Ends a Spark job that is no longer wanted."""
+
+
+def fixed_slots(spark: SparkSession) -> int | None:
+    """How many tasks can run at once; None where that may change, or is not known yet."""
+    master = spark.conf.get("spark.master", "") or ""
+    cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
+    if cluster is not None:
+        return int(cluster[1]) * int(cluster[2])
+    return slots(spark) if re.match(r"local(\[|$)", master) else None

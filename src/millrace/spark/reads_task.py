@@ -1,0 +1,158 @@
+"""What a Spark task does for coordinated reads: it is a member, until its session is over.
+
+Invariant: a task ends when its session stops it, is over or is gone. A second copy of a task never
+takes the place of the first: the session opens each member once, and a copy that it does not open
+waits until the session is over, since Spark would end the first when the copy ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from millrace.config import Config
+from millrace.errors import MemberLost
+from millrace.faults import fault
+from millrace.operators.json_keys import JsonKeys
+from millrace.reads.task import Task
+from millrace.spark.folders import FOLDER_VARIABLE
+from millrace.spark.reads_register import Register, Registered
+from millrace.spark.versions import check_versions
+from millrace.transport.journals.electing import join_journals
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.launch import own_host
+from millrace.transport.reads.member import Seat, ServedMember
+from millrace.transport.reads.server import SessionId
+from millrace.transport.tls import own_certificate, trusted_roots
+
+Batches = Iterator[pa.RecordBatch]
+RESULT_SCHEMA: Final = "member long, host string"
+_RESULT: Final = pa.schema([("member", pa.int64()), ("host", pa.string())])
+_PREFIX: Final = "millrace-member-"
+_LOCK: Final = "lock"
+_POLL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberWork:
+    """What every member of a session needs to know."""
+
+    where: JournalAddress
+    task: Task
+    members: int
+    epoch: int
+    config: Config
+    registered_from: int
+    """Where this session's register begins."""
+    loopback: bool
+    versions: Mapping[str, str]
+
+
+def member_task(work: MemberWork) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` over numbers: each is a member."""
+
+    def run(numbers: Batches) -> Batches:
+        check_versions(work.versions)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                context = TaskContext.get()
+                assert context is not None, "only Spark runs this"
+                be_member(work, number, context.attemptNumber())
+                row = {"member": number, "host": socket.gethostname()}
+                yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
+
+    return run
+
+
+def be_member(work: MemberWork, number: int, attempt: int) -> None:
+    """Be a member until the session is over."""
+    fault("reads.member.start")
+    session = SessionId(task=work.task.name, epoch=work.epoch, token=work.where.token)
+    with contextlib.ExitStack() as ending:
+        broker = join_journals(work.where, work.config)
+        ending.callback(broker.close)
+        seat = Seat(
+            number=number,
+            members=work.members,
+            task=work.task,
+            session=session,
+            config=work.config,
+            folder=os.path.join(ending.enter_context(own_folder()), "queue"),
+            host=own_host(os.environ, loopback=work.loopback),
+            certificate=own_certificate(os.environ),
+            roots=trusted_roots(os.environ),
+            extract=JsonKeys(),
+        )
+        served = ServedMember(seat, broker)
+        ending.callback(served.close)
+        register = Register(broker, work.task.name, work.epoch, work.registered_from)
+        register.enter(
+            Registered(
+                member=number, attempt=attempt, address=served.address, host=socket.gethostname()
+            )
+        )
+        fault("reads.member.registered")
+        _wait_to_be_opened(served, register, work.config.reads_members_wait_ms_max)
+        if served.opened.is_set():
+            served.ended.wait()
+
+
+def _wait_to_be_opened(served: ServedMember, register: Register, wait_ms: int) -> None:
+    """Wait for the session; twice as long as it waits for others."""
+    until = time.monotonic() + 2 * wait_ms / 1000
+    while not served.opened.is_set() and not register.is_over:
+        if time.monotonic() > until:
+            raise MemberLost(
+                f"member {served.number} was not opened by its session in {2 * wait_ms} ms\n"
+                "  limit: twice reads_members_wait_ms_max"
+            )
+        if not served.opened.wait(_POLL_S):
+            register.look(0)
+
+
+@contextmanager
+def own_folder() -> Iterator[str]:
+    """A folder of this host for a queue's files; those of members that were killed are swept."""
+    parent = os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir()
+    os.makedirs(parent, exist_ok=True)
+    _sweep(parent)
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+    lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(parent: str) -> None:
+    """Remove folders whose member is dead: nobody holds their lock any more."""
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        if not name.startswith(_PREFIX):
+            continue
+        try:
+            lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # Somebody else's, or just being made.
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
