@@ -36,6 +36,7 @@ OPERATIONS = st.lists(
     st.sampled_from(
         ["rows"] * 8 + ["flush"] * 4 + ["show", "show", "release", "roll back", "hold"]
     ),
+    min_size=12,
     max_size=60,
 )
 
@@ -105,7 +106,7 @@ class World:
         stream = self.random.randrange(self.streams)
         binding = self.random.randrange(3)
         mine = [t for t in self.tags if self.stream_of[t] == stream and binding_of(t) == binding]
-        count = self.random.randint(1, 90) if mine else 0
+        count = self.random.choice([1, 3, 8, 20, 80]) if mine else 0
         rows = [self.make(self.random.choice(mine)) for _ in range(count)]
         self.sent[stream].append(rows)
         schema = TEXT if self.random.random() < 0.9 and binding else WIDE
@@ -210,7 +211,7 @@ class World:
 
 
 @pytest.mark.parametrize("limit", [10**9, 12_000])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(OPERATIONS, st.integers(0, 10**9), st.booleans())
 def test_a_queue_gives_what_a_list_would(
     limit: int,
@@ -229,5 +230,6 @@ def test_a_queue_gives_what_a_list_would(
     }
     for operation in operations:
         steps[operation]()
-        world.check()
+        if operation in ("flush", "release"):
+            world.check()
     world.finish()

@@ -150,6 +150,8 @@ class Directory:
 
     def _sampled_candidates(self, view: View) -> list[Candidate]:
         spans = self._spans.table
+        if not len(spans):
+            return []
         hit = (spans.highest > np.uint64(view.above)) & (spans.lowest <= np.uint64(view.upto))
         blocks = [self._blocks[Lsn(lsn)] for lsn in spans.lsn[hit].tolist()]
         above = view.above
@@ -157,23 +159,33 @@ class Directory:
 
     def review(self, consumed: Consumed) -> Review:
         """Which blocks are dead, and which may have become so for the most part."""
+        dead, suspects = self._review_exact(consumed)
+        suspects |= self._review_sampled(consumed)
+        found = [self._blocks[lsn] for lsn in sorted(suspects)]
+        return Review([self._blocks[lsn] for lsn in sorted(dead)], found)
+
+    def _review_exact(self, consumed: Consumed) -> tuple[set[Lsn], set[Lsn]]:
         listed = self._pairs.table
         gone, some = consumed.judge(listed.entries)
         touched = np.unique(listed.lsn[some])
-        dead = np.setdiff1d(touched, listed.lsn[~gone])
-        left = _sums(touched, listed.lsn[~some], listed.count[~some])
-        in_file = np.array([self._blocks[Lsn(lsn)].rows for lsn in touched.tolist()], np.int64)
-        suspects = np.setdiff1d(touched[left * 2 <= in_file], dead)
+        if not len(touched):
+            return set(), set()
+        is_dead = _sums(touched, listed.lsn[~gone], listed.count[~gone]) == 0
+        dead = {Lsn(lsn) for lsn in touched[is_dead].tolist()}
+        partly = touched[~is_dead]
+        left = _sums(partly, listed.lsn[~some], listed.count[~some]).tolist()
+        rows = zip(map(Lsn, partly.tolist()), left, strict=True)
+        return dead, {lsn for lsn, count in rows if count * 2 <= self._blocks[lsn].rows}
+
+    def _review_sampled(self, consumed: Consumed) -> set[Lsn]:
         sampled = self._samples.table
+        if not len(sampled):
+            return set()
         _, some = consumed.judge(sampled.entries)
         touched = np.unique(sampled.lsn[some])
         left = _sums(touched, sampled.lsn[~some], sampled.count[~some])
         hit = _sums(touched, sampled.lsn[some], sampled.count[some])
-        suspects = np.concatenate([suspects, touched[left <= hit]])
-        return Review(self._of(dead), self._of(np.sort(suspects)))
-
-    def _of(self, lsns: Ints) -> list[Block]:
-        return [self._blocks[Lsn(lsn)] for lsn in lsns.tolist()]
+        return {Lsn(lsn) for lsn in touched[left <= hit].tolist()}
 
     def _list(self, block: Block) -> None:
         summary = block.summary
@@ -226,6 +238,8 @@ class _Growing(Generic[T]):
         return self._parts[0]
 
     def _settle(self) -> None:
+        if len(self._parts) == 1 and not self._gone:
+            return
         whole = self._kind.concat(self._parts)
         if self._gone and len(whole):
             whole = whole.take(~np.isin(whole.lsn, np.array(sorted(self._gone), np.int64)))

@@ -105,6 +105,9 @@ class OffsetRanges:
     """Rolled-back ranges of pairs, and which rows lie in one."""
 
     def __init__(self, gone: RolledBack) -> None:
+        self._begins = gone.begin
+        if not len(gone):
+            return
         gone = gone.take(np.lexsort((gone.begin, gone.producer, gone.tag)))
         is_first = np.ones(len(gone), np.bool_)
         is_first[1:] = gone.tag[1:] != gone.tag[:-1]
@@ -114,9 +117,7 @@ class OffsetRanges:
         self._pairs = PairIndex(gone.tag[self._starts], gone.producer[self._starts])
         self._begins = gone.begin
         self._ends = running_max_within(np.cumsum(is_first) - 1, gone.end)
-        self._highest = (
-            np.maximum.reduceat(gone.highest, self._starts) if len(gone) else gone.highest
-        )
+        self._highest = np.maximum.reduceat(gone.highest, self._starts)
 
     def __bool__(self) -> bool:
         return bool(len(self._begins))
