@@ -227,11 +227,13 @@ class Broker(Protocol):
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """Rows of many journals, in the order given, until a limit over all of them is reached.
 
+        Of each journal no more than `bytes_each_max` is read, if given, and then the next one is.
         Journals with nothing new and those behind the limit are left out. One that is gone, or has
         no such offset, is an error that names it; with `missing="tell"` the others are read, and
         that error is the `problem` of what was fetched of it.

@@ -18,7 +18,7 @@ from millrace.journal.committed import RolledBack
 from millrace.journal.moves import Moves
 from millrace.journal.names import Offset, Selector
 from millrace.journal.packed import Formats, Packed, pack
-from millrace.journal.reading import Stored, Taking
+from millrace.journal.reading import ReadLimits, Stored, Taking
 from millrace.journal.records import ProducerId
 from millrace.journal.turns import Turns
 from millrace.journal.values import (
@@ -102,7 +102,7 @@ class BookReader(ABC):
     ) -> Fetched:
         """See `Broker.read`."""
         limits = self._limits(rows_max, bytes_max)
-        return self._fetch(name, Offset(offset), *limits, isolation)
+        return self._fetch(name, Offset(offset), limits.rows, limits.bytes, isolation)
 
     def read_many(
         self,
@@ -110,11 +110,12 @@ class BookReader(ABC):
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """See `Broker.read_many`."""
-        found = self._fetched(offsets, self._limits(rows_max, bytes_max), isolation)
+        found = self._fetched(offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation)
         return {each.journal: each for each in told(found, missing)}
 
     def read_packed(
@@ -123,11 +124,12 @@ class BookReader(ABC):
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> Packed:
         """What `read_many` returns, as it is sent on to another process."""
-        found = self._fetched(offsets, self._limits(rows_max, bytes_max), isolation)
+        found = self._fetched(offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation)
         return pack(told(found, missing), self._formats)
 
     def standing(self, producer: ProducerId) -> Standing:
@@ -218,23 +220,25 @@ class BookReader(ABC):
             end_offset=end,
         )
 
-    def _limits(self, rows_max: int | None, bytes_max: int | None) -> tuple[int, int]:
+    def _limits(
+        self, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None = None
+    ) -> ReadLimits:
         """How many rows and bytes a read returns."""
-        return (
-            rows_max or self._config.journal_read_rows_max,
-            bytes_max or self._config.journal_read_bytes_max,
-        )
+        size = bytes_max or self._config.journal_read_bytes_max
+        rows = rows_max or self._config.journal_read_rows_max
+        return ReadLimits(rows, size, min(size, bytes_each_max or size))
 
     def _fetched(
-        self, offsets: Mapping[str, int], limits: tuple[int, int], isolation: Isolation
+        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
     ) -> Iterator[Fetched]:
         """What there is of many journals, until a limit is reached, and what is wrong with some."""
-        rows_left, bytes_left = limits
+        rows_left, bytes_left = limits.rows, limits.bytes
         for name, offset in offsets.items():
             if rows_left <= 0 or bytes_left <= 0:
                 return
+            size = min(bytes_left, limits.bytes_each)
             try:
-                fetched = self._fetch(name, Offset(offset), rows_left, bytes_left, isolation)
+                fetched = self._fetch(name, Offset(offset), rows_left, size, isolation)
             except (JournalUnknown, OffsetOutOfRange) as problem:
                 yield Fetched.failed(name, Offset(offset), problem)
                 continue

@@ -168,7 +168,7 @@ class Producer:
             self._is_committing = bool(intents.journals)
             for place, name in enumerate(intents.journals):
                 fault("producer.commit.before_ack", place)
-                self._ack(name, self._open[name], intents.clock, intents)
+                self._ack(self._open[name], intents)
                 fault("producer.commit.after_ack", place)
             self._end()
             return intents
@@ -200,7 +200,7 @@ class Producer:
             for each in self._broker.standing(intents.producer).open:
                 if intents.ends(each):
                     fault("producer.recover.before_ack")
-                    self._ack(each.journal, self._info(each.journal), intents.clock, intents)
+                    self._ack(self._info(each.journal), intents)
                     fault("producer.recover.after_ack")
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class Producer:
             if ending is None:
                 self._roll_back(each)
             else:
-                self._ack(each.journal, self._info(each.journal), ending.clock, ending)
+                self._ack(self._info(each.journal), ending)
             fault("producer.recover.after_ack")
 
     def _write(
@@ -274,20 +274,23 @@ class Producer:
             self._open[info.name] = info
         return done
 
-    def _ack(self, name: str, info: JournalInfo, clock: Clock, intents: Intents) -> None:
+    def _ack(self, info: JournalInfo, intents: Intents) -> None:
         ack = records.stamped_ack(
-            info.schema, producer=intents.producer, clock=clock, hints=intents.hints(info.id)
+            info.schema,
+            producer=intents.producer,
+            clock=intents.clock,
+            hints=intents.hints(info.id),
         )
         try:
-            self._broker.append_stamped(name, ack, lease=self._lease)
+            self._broker.append_stamped(info.name, ack, lease=self._lease)
         except JournalUnknown:
             # Its rows went with it; the transaction is whole in the others.
-            self._known.pop(name, None)
+            self._known.pop(info.name, None)
 
     def _roll_back(self, each: OpenIn) -> None:
         """An ACK at or below the last commit drops what is open in a journal."""
         nothing = Intents(producer=self.id, clock=each.last_commit, journals={})
-        self._ack(each.journal, self._info(each.journal), each.last_commit, nothing)
+        self._ack(self._info(each.journal), nothing)
 
     def _record(self, clock: Clock, intents: str | None) -> None:
         """Store what was decided last; asked again, it is stored once."""

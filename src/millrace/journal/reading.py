@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,15 @@ class Stored:
 
 
 Load = Callable[[Stored], Sequence[pa.RecordBatch]]
+
+
+class ReadLimits(NamedTuple):
+    """How much a read returns."""
+
+    rows: int
+    bytes: int
+    bytes_each: int
+    """Of one journal, in a read of many."""
 
 
 @dataclass(slots=True, kw_only=True)

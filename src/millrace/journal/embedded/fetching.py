@@ -23,11 +23,13 @@ from millrace.journal.embedded.ledger import InLedger, Ledger, Range
 from millrace.journal.looking import out_of_range, told
 from millrace.journal.names import Offset
 from millrace.journal.packed import Packed, Packing, messages, pack
-from millrace.journal.reading import Stored, with_stamps
+from millrace.journal.reading import ReadLimits, Stored, with_stamps
 from millrace.journal.values import Fetched, Isolation, Missing
 from millrace.shuffle.store import storage_errors
 
 LEDGER: Final = "ledger.sqlite"
+_ROW_BYTES_MIN: Final = 32
+"""What the system fields of a row take at least."""
 _PAGE_RANGES: Final = (2, 8, 16)
 _PAGE_JOURNALS: Final = 4096
 
@@ -67,11 +69,12 @@ class SegmentReader(BookBroker):
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> Packed:
         """See `BookReader`. Raw rows, of which nothing is left out, are not even decoded."""
-        limits = self._limits(rows_max, bytes_max)
+        limits = self._limits(rows_max, bytes_max, bytes_each_max)
         if isolation != "raw":
             return pack(told(self._fetched(offsets, limits, isolation), missing), self._formats)
         packed = self._packed(offsets, limits)
@@ -79,13 +82,13 @@ class SegmentReader(BookBroker):
         return packed
 
     def _fetched(
-        self, offsets: Mapping[str, int], limits: tuple[int, int], isolation: Isolation
+        self, offsets: Mapping[str, int], limits: ReadLimits, isolation: Isolation
     ) -> Iterator[Fetched]:
         if isolation == "raw":
             return self._packed(offsets, limits).unpacked()
         return super()._fetched(offsets, limits, isolation)
 
-    def _packed(self, offsets: Mapping[str, int], limits: tuple[int, int]) -> Packed:
+    def _packed(self, offsets: Mapping[str, int], limits: ReadLimits) -> Packed:
         packed, packing, wanted = Packed(), Packing(), []
         for name, offset in offsets.items():
             try:
@@ -109,7 +112,12 @@ class SegmentReader(BookBroker):
     def _choose(
         self, choosing: many.Choosing, wanted: Sequence[tuple[Journal, Offset]]
     ) -> Sequence[many.Chosen]:
-        asked = [(journal.id, offset, journal.end) for journal, offset in wanted]
+        # Ranges behind the limit of a journal are not even looked at.
+        rows_max = choosing.bytes_each // _ROW_BYTES_MIN + 1
+        asked = [
+            (journal.id, offset, Offset(min(journal.end, offset + rows_max)))
+            for journal, offset in wanted
+        ]
         with contextlib.closing(self._ledger.ranges_of(asked)) as ranges:
             return list(choosing.choose(wanted, ranges))
 

@@ -39,6 +39,9 @@ class Choosing:
 
     rows_left: int
     bytes_left: int
+    bytes_each: int
+    """Of one journal."""
+    _bytes_of_journal: int = 0
 
     def is_full(self) -> bool:
         """Whether no further journal is looked at."""
@@ -58,6 +61,7 @@ class Choosing:
                     return
                 journal, offset = next(rest)
                 now = Chosen(journal, offset, offset)
+                self._bytes_of_journal = self.bytes_each
             if not self._take(now, each):
                 self.bytes_left = 0
                 break
@@ -67,16 +71,21 @@ class Choosing:
             yield from (Chosen(journal, offset, offset) for journal, offset in rest)
 
     def _take(self, now: Chosen, each: Range) -> bool:
-        """Take what fits of a range; whether all of it did."""
+        """Take what fits of a range; False if a limit of the whole read ended it."""
         if not each.first <= now.next < each.next:
             return True
         count = min(each.next, now.journal.end) - now.next
         size = max(1, each.bytes // (each.next - each.first))
-        fitting = min(self.rows_left, self.bytes_left // size)
+        of_all = min(self.rows_left, self.bytes_left // size)
+        fitting = min(of_all, self._bytes_of_journal // size)
         taken = min(count, fitting if now.ranges else max(1, fitting))
         if taken > 0:
             now.ranges.append(each)
             now.next = Offset(now.next + taken)
             self.rows_left -= taken
             self.bytes_left -= taken * size
+            self._bytes_of_journal -= taken * size
+        if taken < count and fitting < of_all:
+            self._bytes_of_journal = 0  # No later range of it is taken either.
+            return True
         return taken == count

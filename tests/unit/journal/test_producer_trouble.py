@@ -1,0 +1,113 @@
+"""Producers and trouble that passes: what may be asked again, and what is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.unit.journal.journal_kit import SCHEMA, column
+from tests.unit.journal.producers_kit import judge
+
+from millrace.errors import Retriable, UserError
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.producers import Producer
+
+
+class Troubled:
+    """A broker that answers some writes with trouble, after it carried them out or before."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker = broker
+        self.trouble: list[str | None] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the broker's
+        found = getattr(self.broker, name)
+        return partial(self._write, found) if name in ("append_stamped", "publish") else found
+
+    def _write(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        now = self.trouble.pop(0) if self.trouble else None
+        answer = None if now == "before" else write(*args, **options)
+        if now is not None:
+            raise Retriable(f"the disk is away\n  {now}")
+        return answer
+
+
+@pytest.fixture
+def troubled() -> Troubled:
+    broker = MemoryBroker()
+    broker.create_many(["a", "b"], SCHEMA)
+    return Troubled(broker)
+
+
+def opened(troubled: Troubled) -> Producer:
+    producer = Producer(troubled, "p")
+    for name in "ab":
+        producer.append(name, column([1]))
+    return producer
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_that_failed_on_the_way_can_only_be_asked_again(
+    troubled: Troubled, when: str
+) -> None:
+    producer = opened(troubled)
+    for place in range(3):
+        # The intents; these again and an ACK; that one again and the other.
+        troubled.trouble = [None, when] if place else [when]
+        with pytest.raises(Retriable):
+            producer.commit()
+        if place:
+            with pytest.raises(
+                UserError, match="may be committed in some journals\n  to fix: comm"
+            ):
+                producer.rollback()
+            with pytest.raises(UserError, match="is prepared"):
+                producer.append("a", column([2]))
+    producer.commit()
+    producer.append("a", column([2]))
+    producer.commit()
+
+    found = judge(troubled.broker, "ab")
+    assert found.committed == {"a": [1, 2], "b": [1]}
+    assert len(found.acks) == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_transaction_that_may_lack_rows_can_only_be_rolled_back(
+    troubled: Troubled, when: str
+) -> None:
+    producer = opened(troubled)
+    troubled.trouble = [when]
+    with pytest.raises(Retriable):
+        producer.append("a", column([2]))
+    for refused in (producer.prepare, producer.commit, lambda: producer.append("b", column([3]))):
+        with pytest.raises(UserError, match="may lack rows: the disk is away\n  to fix: roll it"):
+            refused()
+    producer.rollback()
+    producer.append("a", column([4]))
+    producer.commit()
+
+    assert judge(troubled.broker, "ab").committed == {"a": [4], "b": []}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_prepare_that_failed_can_be_asked_again_or_rolled_back(
+    troubled: Troubled, when: str
+) -> None:
+    producer = opened(troubled)
+    troubled.trouble = [when]
+    with pytest.raises(Retriable):
+        producer.prepare()
+    first = producer.prepare()
+    assert producer.commit() == first
+    opened(troubled)
+    producer = opened(troubled)
+    troubled.trouble = [when]
+    with pytest.raises(Retriable):
+        producer.prepare()
+    producer.rollback()
+    Producer(troubled, "p")
+
+    assert judge(troubled.broker, "ab").committed == {"a": [1], "b": [1]}
