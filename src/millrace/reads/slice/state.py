@@ -255,8 +255,11 @@ class SliceState:
         return actions
 
     def next_due(self) -> int | None:
-        """The clock at which the next row is due that waits for its delay."""
-        return self._governor.next_due()
+        """The clock at which the next row is due that waits for its delay.
+
+        None while queues push back: then an answer of theirs is what to wait for.
+        """
+        return None if self._is_blocked() else self._governor.next_due()
 
     # Inside.
     def _let_go(self, places: Places) -> None:
