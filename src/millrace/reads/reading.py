@@ -290,6 +290,8 @@ class ReadSession:
                 limit = self._config.reads_hint_wait_ms_max
                 wanted = self._is_wanted > 0
                 self._actor.state.check_stall(_now_ms(), limit, is_wanted=wanted)
+                if wanted:
+                    self._actor.relieve()
 
 
 def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Lease:

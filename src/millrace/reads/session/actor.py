@@ -66,6 +66,7 @@ class SessionActor:
         self._handed: dict[CheckpointNumber, _Handed] = {}
         self._deferred: list[tuple[int, Reported]] = []
         self._failure: BaseException | None = None
+        self._is_limit_off = False
         self.changed = threading.Condition(self._lock)
 
     # Journals.
@@ -85,6 +86,7 @@ class SessionActor:
             unread = self._state.unread(watched.journals)
             starts = {name: self._broker.start_offset(name) for name in unread}
             self._send(self._state.on_journals(watched.journals, highest, starts))
+            self._state.check_prepared()
             for slice_, message in ready:
                 self.on_message(slice_, message, now_ms)
             self.changed.notify_all()  # Somebody may have waited for a journal that is gone.
@@ -93,9 +95,8 @@ class SessionActor:
     def begin(self) -> None:
         """Once, after the journals were looked at first."""
         with self._lock:
-            self._state.check_prepared()
             if self._state.is_recovering:
-                self._members.set_limit_off(off=True)
+                self._set_limit_off(off=True)
 
     # Slices.
     def on_message(self, slice_: int, message: ToSession, now_ms: int) -> None:
@@ -142,10 +143,20 @@ class SessionActor:
                 self._store.prepare(delta)
             self._handed[delta.number] = _Handed(delta, self._state.before, self._state.whole)
             sends = self._state.after_replay()
-            if sends:
-                self._members.set_limit_off(off=False)
-                self._send(sends)
+            if not self._state.is_recovering:
+                self._set_limit_off(off=False)
+            self._send(sends)
             return delta
+
+    def relieve(self) -> None:
+        """Call this now and then while a checkpoint is wanted: it ends what would last for good.
+
+        When everything that was handed out is committed, and nothing new can be, all that lies in
+        the queues waits for rows that have yet to be read. Then no disk limit may hold these back.
+        """
+        with self._lock:
+            if not self._handed:
+                self._set_limit_off(off=True)
 
     def visible(self, number: CheckpointNumber) -> Visible:
         """What a checkpoint makes visible."""
@@ -183,14 +194,22 @@ class SessionActor:
             return {}
         deltas = [each.delta for n, each in self._handed.items() if n <= number]
         moved = [journals_of(tags) for each in deltas for tags in (each.reads.tag, each.shown.tag)]
-        offsets = resume_offsets(_of_journals(self._handed[number].whole, np.concatenate(moved)))
-        names = self._state.names()
+        journals = np.unique(np.concatenate(moved))
+        offsets = resume_offsets(_of_journals(self._handed[number].whole, journals))
+        named = self._state.names()
+        tags = np.array(list(named), np.int64)
         floors: dict[str, Offset] = {}
-        for tag, offset in offsets.items():
-            name = names.get(Tag(tag))
-            if name is not None:  # Of several bindings the lowest counts.
-                floors[name] = min(floors.get(name, offset), offset)
+        for tag in tags[np.isin(journals_of(tags), journals)].tolist():
+            # Of several bindings the lowest counts, also one of which nothing was shown yet.
+            name, begun = named[Tag(tag)], self._state.started()[Tag(tag)]
+            offset = offsets.get(tag, begun)
+            floors[name] = min(floors.get(name, offset), offset)
         return floors
+
+    def _set_limit_off(self, *, off: bool) -> None:
+        if off != self._is_limit_off:
+            self._is_limit_off = off
+            self._members.set_limit_off(off=off)
 
     def _send(self, sends: Sequence[Send]) -> None:
         for send in sends:

@@ -80,6 +80,7 @@ class SessionState:
         self._columns = Columns()
         self._names: dict[Tag, str] = {}
         self._reader: dict[Tag, int] = {}
+        self._started: dict[Tag, Offset] = {}
         self._pushed_back: set[int] = set()
         self._stalled_since_ms: int | None = None
 
@@ -222,6 +223,10 @@ class SessionState:
         """The journal of each tag that is read."""
         return self._names
 
+    def started(self) -> Mapping[Tag, Offset]:
+        """Where this session began to read each tag."""
+        return self._started
+
     def readers(self) -> Mapping[Tag, int]:
         """Which slice reads what."""
         return self._reader
@@ -231,7 +236,7 @@ class SessionState:
         by_reader: dict[int, list[Tag]] = {}
         for tag in tags:
             by_reader.setdefault(self._reader.pop(tag), []).append(tag)
-            del self._names[tag]
+            del self._names[tag], self._started[tag]
         if tags:
             self._frontier.forget(np.array(tags, np.int64))
         return [
@@ -244,6 +249,7 @@ class SessionState:
             offset = self._resume.get(tag)
             if offset is None:
                 offset = starts[self._names[tag]]
+            self._started[tag] = offset
             until = NONE
             if self._prepared:
                 until = self._until.get(tag, offset)

@@ -1,0 +1,131 @@
+"""What a session tells its members and the broker, without anybody running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.reads.kit import SCHEMA, P, Q, a_task
+
+from millrace.errors import DataLost
+from millrace.journal.memory import MemoryBroker
+from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
+from millrace.reads.messages import Continue, Reported, ToSlice
+from millrace.reads.progress import Points, Progress, Reads
+from millrace.reads.session.actor import SessionActor
+from millrace.reads.session.state import SessionState
+from millrace.reads.session.store import CheckpointStore, group_name
+from millrace.reads.tags import tag_of
+from millrace.reads.task import Binding, Task
+
+
+class ToldMembers:
+    """Members that only note what they are told."""
+
+    def __init__(self) -> None:
+        self.sent: list[ToSlice] = []
+        self.limits_off: list[bool] = []
+
+    def send(self, _: int, message: ToSlice) -> None:
+        self.sent.append(message)
+
+    def read(self, *_: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
+        return iter(())
+
+    def release(self, *_: Any) -> None:  # noqa: ANN401
+        pass
+
+    def set_limit_off(self, *, off: bool) -> None:
+        self.limits_off.append(off)
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    broker = MemoryBroker()
+    yield broker
+    broker.close()
+
+
+def begun(broker: MemoryBroker, task: Task) -> tuple[SessionActor, ToldMembers]:
+    broker.fence("lease")
+    store = CheckpointStore(broker, task.name, broker.acquire("lease", "test"))
+    members = ToldMembers()
+    actor = SessionActor(SessionState(task, 1, store.load()), members, store, broker)
+    actor.look(0)
+    actor.begin()
+    return actor, members
+
+
+def told(actor: SessionActor, tag: int, clock: int, *, upto: int, producer: int = P) -> None:
+    points = Points.of([(tag, producer, clock, 0)])
+    actor.on_message(0, Reported(Progress(points=points, reads=Reads.of([(tag, upto)]))), 0)
+
+
+def taken(actor: SessionActor) -> Checkpoint:
+    found = actor.next_checkpoint()
+    assert found is not None
+    return found
+
+
+def rows(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * count, schema=SCHEMA)
+
+
+def test_a_journal_is_needed_from_where_its_slowest_binding_reads_it(broker: MemoryBroker) -> None:
+    journal = broker.create("t/a", SCHEMA).id
+    broker.append("t/a", rows(5))
+    early, late = Binding(name="early", prefix="t"), Binding(name="late", prefix="t", priority=-1)
+    task = Task("twice", [early, late])
+    actor, _ = begun(broker, task)
+    told(actor, tag_of(0, journal), 10, upto=5)
+    actor.commit(taken(actor).number)
+    assert broker.committed(group_name("twice"), "t/a") == 0, "the other binding has read nothing"
+    told(actor, tag_of(1, journal), 10, upto=3)
+    actor.commit(taken(actor).number)
+    assert broker.committed(group_name("twice"), "t/a") == 3
+
+
+def test_no_disk_limit_holds_back_what_a_waiting_reader_needs(broker: MemoryBroker) -> None:
+    journal = broker.create("t/a", SCHEMA).id
+    broker.append("t/a", rows(5))
+    actor, members = begun(broker, a_task())
+    actor.relieve()
+    actor.relieve()
+    assert members.limits_off == [True]
+    told(actor, tag_of(0, journal), 10, upto=5)
+    number = taken(actor).number
+    assert members.limits_off == [True, False], "now there is something to read and to free"
+    actor.relieve()
+    assert members.limits_off == [True, False]
+    actor.commit(number)
+    actor.relieve()
+    assert members.limits_off == [True, False, True]
+
+
+def test_the_limit_stays_off_until_everything_is_replayed(broker: MemoryBroker) -> None:
+    journal = broker.create("t/a", SCHEMA).id
+    actor, _ = begun(broker, a_task())
+    for clock in (10, 20):
+        told(actor, tag_of(0, journal), clock, upto=clock)
+        taken(actor)
+    again, members = begun(broker, a_task())
+    told(again, tag_of(0, journal), 10, upto=10)
+    told(again, tag_of(0, journal), 20, upto=20)
+    assert taken(again).number == 1
+    assert members.limits_off == [True]
+    assert taken(again).number == 2
+    assert members.limits_off == [True, False]
+    assert isinstance(members.sent[-1], Continue)
+
+
+def test_a_journal_that_goes_while_a_checkpoint_is_replayed_is_told(broker: MemoryBroker) -> None:
+    journal = broker.create("t/a", SCHEMA).id
+    actor, _ = begun(broker, a_task())
+    told(actor, tag_of(0, journal), 10, upto=5, producer=Q)
+    assert taken(actor).number == CheckpointNumber(1)
+    again, _ = begun(broker, a_task())
+    broker.delete("t/a")
+    with pytest.raises(DataLost, match=r"checkpoint 1 of task tested cannot be replayed"):
+        again.look(0)
