@@ -200,7 +200,11 @@ CALLS: Final[Mapping[str, Call]] = {
     "adoption_folder": _reads(TEXT),
     "read": _reads(FETCHED, name=TEXT, offset=WHOLE, **_LIMITS),
     "read_many": _reads(
-        FETCHED_MANY, offsets=table(WHOLE), **_LIMITS, missing=one_of("raise", "tell")
+        FETCHED_MANY,
+        offsets=table(WHOLE),
+        **_LIMITS,
+        bytes_each_max=maybe(SPAN),
+        missing=one_of("raise", "tell"),
     ),
     "start_offset": _reads(WHOLE, name=TEXT),
     "end_offset": _reads(WHOLE, name=TEXT, isolation=_ISOLATION),

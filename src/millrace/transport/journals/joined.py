@@ -249,6 +249,7 @@ class JoinedBroker:
         *,
         rows_max: int | None = None,
         bytes_max: int | None = None,
+        bytes_each_max: int | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> dict[str, Fetched]:
@@ -258,6 +259,7 @@ class JoinedBroker:
             offsets=offsets,
             rows_max=rows_max,
             bytes_max=bytes_max or self._config.owner_read_bytes_max,
+            bytes_each_max=bytes_each_max,
             isolation=isolation,
             missing=missing,
         )

@@ -1,0 +1,319 @@
+"""Coordinated reads: rows/s from journals to visible, and how long a commit takes to be seen.
+
+    .venv/bin/python benchmarks/reads.py [--rows N] [--parts rows many latency spark] [--kafka]
+
+`rows`: everything lies in embedded journals when the session opens; the clock runs from opening
+until all rows have been handed out in checkpoints, read by their members and committed. Members are
+threads of this process. Rows are keyed, 100 B or 1 KB, in one journal or in 1,000, and commit
+themselves (tx 0) or come in transactions of 1, 10 or 1,000 rows, each over two journals where there
+are two.
+
+`many`: 1,000, 10,000 and 100,000 journals with 5 rows each, on 10 members, of producers that write
+to 1, 2 and 5 journals in a transaction: how long opening takes and reading everything, memory of
+the process, bytes of the first checkpoint and of a later one, streams.
+
+`latency`: one writer appends transactions at half the rate that reading reaches; from the return
+of its ACK until the checkpoint that shows it was read.
+
+`spark`: the peer. Spark Structured Streaming reads the same rows, written to Kafka, repartitions
+them by key and counts them (`Trigger.AvailableNow`); `ratio` is Millrace's rows/s over Spark's.
+
+Tables go to stderr, one JSON line for each case to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import millrace as mr
+from millrace.journal.clocks import clock_at
+from millrace.journal.contract import Broker
+from millrace.journal.records import Flag, stamped_schema
+from millrace.reads.checkpoint import Checkpoint
+
+SCHEMA: Final = pa.schema([("key", pa.int64()), ("value", pa.binary())])
+STAMPED: Final = stamped_schema(SCHEMA)
+APPEND_ROWS: Final = 20_000
+LONG_S: Final = 120.0
+Measured = dict[str, Any]
+
+
+def stamped(
+    first: int, rows: int, width: int, tx: int, producer: int, hints: list[int]
+) -> pa.RecordBatch:
+    """Rows with clocks from `first` on; an ACK behind every `tx` of them, unless it is 0."""
+    step = tx + 1 if tx else 1
+    total = rows // tx * step if tx else rows
+    places = np.arange(total)
+    is_ack = (places % step == tx) if tx else np.zeros(total, bool)
+    clocks = (places + first).astype(np.uint64)
+    flags = np.where(is_ack, Flag.ACK, Flag.CONTINUE if tx else Flag.OUTSIDE).astype(np.uint8)
+    lengths = np.where(is_ack, len(hints), 0)
+    named = pa.ListArray.from_arrays(
+        pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32)),
+        pa.array(np.tile(np.array(hints, np.int64), int(is_ack.sum()))),
+        mask=pa.array(~is_ack),
+    )
+    body = pa.array([b"x" * (width - 8)], pa.binary())
+    values = body.take(pa.array(np.zeros(total, np.int64), mask=is_ack))
+    keys = pa.array((places * 2654435761) % 1_000_003, mask=is_ack)
+    arrays = [
+        pa.array(np.full(total, producer, np.int64)),
+        pa.array(clocks),
+        pa.array(flags),
+        named,
+        pa.nulls(total, pa.binary()),
+        pa.nulls(total, STAMPED.field("_mr_timestamp").type),
+        keys,
+        values,
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=STAMPED)
+
+
+def fill(broker: Broker, rows: int, journals: int, width: int, tx: int) -> int:
+    """Write rows; how many there are. A transaction is in two journals where there are two."""
+    names = [f"bench/{n:06d}" for n in range(journals)]
+    infos = broker.create_many(names, SCHEMA)
+    each = max(tx or 1, rows // journals)
+    each -= each % (tx or 1)
+    written = 0
+    begin = clock_at(time.time_ns() - 3_600_000_000_000)
+    for place, info in enumerate(infos):
+        partner = infos[place ^ 1] if (place ^ 1) < len(infos) and tx else None
+        # Both journals of a pair are written by one producer with the same clocks of ACKs.
+        producer = 1 + place // 2 if tx else 1 + place
+        clock = begin
+        left = each
+        while left:
+            count = min(left, APPEND_ROWS - APPEND_ROWS % (tx or 1) or tx)
+            hints = [partner.id] if partner is not None else []
+            batch = stamped(clock, count, width, tx, producer, hints)
+            broker.append_stamped(info.name, batch)
+            clock += batch.num_rows
+            written += count
+            left -= count
+    return written
+
+
+@contextmanager
+def workspace() -> Iterator[mr.Workspace]:
+    folder = tempfile.mkdtemp(prefix="reads-")
+    try:
+        with mr.open(folder) as ws:
+            yield ws
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def a_task(name: str) -> mr.Task:
+    return mr.Task(name, [mr.Binding(name="all", prefix="bench", key="key")])
+
+
+def drain(session: Any, wanted: int) -> tuple[int, int, list[Checkpoint]]:
+    """Read and commit everything; rows, bytes of all checkpoints, and the first few."""
+    rows, size = 0, 0
+    first: list[Checkpoint] = []
+    while rows < wanted:
+        checkpoint = session.next_checkpoint(LONG_S)
+        assert checkpoint is not None, f"{rows} of {wanted} rows after {LONG_S} s"
+        if len(first) < 2:
+            first.append(checkpoint)
+        for member in range(session.members):
+            rows += sum(batch.num_rows for batch in session.batches(member, checkpoint))
+        size += 1
+        session.commit(checkpoint)
+    assert rows == wanted, (rows, wanted)
+    return rows, size, first
+
+
+def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) -> Measured:
+    with workspace() as ws:
+        written = fill(ws.journals, rows, journals, width, tx)
+        ws.journals.tidy()
+        cpu, begun = time.process_time(), time.perf_counter()
+        with ws.reads(a_task("rows"), members=members) as session:
+            opened = time.perf_counter() - begun
+            _, checkpoints, _ = drain(session, written)
+            took = time.perf_counter() - begun
+            used = time.process_time() - cpu
+    return {
+        "benchmark": "reads",
+        "part": "rows",
+        "case": f"{width} B, {journals:,} journals, tx {tx}, {members} members",
+        "rows": written,
+        "rows_per_s": round(written / took),
+        "rows_per_cpu_s": round(written / used),
+        "open_s": round(opened, 3),
+        "checkpoints": checkpoints,
+    }
+
+
+def measure_many(journals: int, members: int = 10) -> Measured:
+    """Very many journals with five rows each."""
+    with workspace() as ws:
+        written = fill_groups(ws.journals, journals)
+        base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        begun = time.perf_counter()
+        with ws.reads(a_task("many"), members=members) as session:
+            opened = time.perf_counter() - begun
+            _, checkpoints, first = drain(session, written)
+            took = time.perf_counter() - begun
+            later = fill_some(ws.journals, 100)
+            _, _, last = drain(session, later)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "benchmark": "reads",
+        "part": "many",
+        "case": f"{journals:,} journals of 5 rows, {members} members",
+        "rows": written,
+        "open_s": round(opened, 2),
+        "all_read_s": round(took, 2),
+        "rows_per_s": round(written / took),
+        "checkpoints": checkpoints,
+        "first_delta_bytes": len(first[0].to_bytes()),
+        "later_delta_bytes": len(last[0].to_bytes()),
+        "streams": members + members**2,
+        "peak_mib": peak // 1024,
+        "grew_mib": (peak - base) // 1024,
+    }
+
+
+def fill_groups(broker: Broker, journals: int) -> int:
+    """Transactions over 1, 2 and 5 journals in turn, five rows a journal."""
+    names = [f"bench/{n:06d}" for n in range(journals)]
+    infos = broker.create_many(names, SCHEMA)
+    place, producer, written = 0, 0, 0
+    clock = clock_at(time.time_ns() - 3_600_000_000_000)
+    while place < journals:
+        size = min((1, 2, 5)[producer % 3], journals - place)
+        group = infos[place : place + size]
+        for info in group:
+            hints = [each.id for each in group if each is not info]
+            broker.append_stamped(info.name, stamped(clock, 5, 100, 5, producer + 1, hints))
+            written += 5
+        place, producer = place + size, producer + 1
+    return written
+
+
+def fill_some(broker: Broker, journals: int) -> int:
+    clock = clock_at(time.time_ns())
+    for n in range(journals):
+        broker.append_stamped(f"bench/{n:06d}", stamped(clock, 5, 100, 5, 1_000_000 + n, []))
+    return 5 * journals
+
+
+def measure_latency(tx: int, per_s: float, seconds: float) -> Measured:
+    """From the return of an append with its ACK until its checkpoint was read."""
+    with workspace() as ws:
+        broker = ws.journals
+        broker.create("bench/0", SCHEMA)
+        said: list[tuple[int, float]] = []
+        done = threading.Event()
+
+        def write() -> None:
+            clock = clock_at(time.time_ns())
+            count = 0
+            begun = time.perf_counter()
+            while time.perf_counter() - begun < seconds:
+                broker.append_stamped("bench/0", stamped(clock, tx, 100, tx, 1, []))
+                clock += tx + 1
+                count += tx
+                said.append((count, time.perf_counter()))
+                ahead = begun + len(said) / per_s - time.perf_counter()
+                if ahead > 0:
+                    time.sleep(ahead)
+            done.set()
+
+        seen: list[tuple[int, float]] = []
+        with ws.reads(a_task("latency"), members=1) as session:
+            writer = threading.Thread(target=write)
+            writer.start()
+            rows = 0
+            while not (done.is_set() and rows == said[-1][0]):
+                checkpoint = session.next_checkpoint(0.5)
+                if checkpoint is None:
+                    continue
+                rows += sum(batch.num_rows for batch in session.batches(0, checkpoint))
+                seen.append((rows, time.perf_counter()))
+                session.commit(checkpoint)
+            writer.join()
+    waits = []
+    place = 0
+    for count, at in said:
+        while seen[place][0] < count:
+            place += 1
+        waits.append((seen[place][1] - at) * 1000)
+    return {
+        "benchmark": "reads",
+        "part": "latency",
+        "case": f"transactions of {tx} rows, {per_s:.0f}/s",
+        "ms_p50": round(float(np.percentile(waits, 50)), 2),
+        "ms_p99": round(float(np.percentile(waits, 99)), 2),
+        "transactions": len(said),
+    }
+
+
+def cases(rows: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Rows, width, journals, rows of a transaction, members."""
+    for members in (1, 2, 4):
+        yield rows, 100, 1, 0, members
+    yield rows // 4, 1000, 1, 0, 1
+    yield rows // 4, 1000, 1, 0, 2
+    for tx in (0, 1000):
+        yield rows, 100, 1000, tx, 1
+    for tx in (1, 10, 1000):
+        yield rows // (10 if tx == 1 else 1), 100, 2, tx, 1
+    yield rows, 100, 2, 1000, 2
+
+
+def show(found: list[Measured]) -> None:
+    console = Console(stderr=True)
+    table = Table(*[key for key in found[0] if key not in ("benchmark", "part")])
+    for each in found:
+        table.add_row(
+            *[
+                f"{v:,}" if isinstance(v, int) else str(v)
+                for k, v in each.items()
+                if k not in ("benchmark", "part")
+            ]
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--journals", nargs="+", type=int, default=[1_000, 10_000, 100_000])
+    every = ["rows", "many", "latency"]
+    parser.add_argument("--parts", nargs="+", default=every, choices=every)
+    asked = parser.parse_args()
+    for part in asked.parts:
+        if part == "rows":
+            found = [measure_rows(*case) for case in cases(asked.rows)]
+        elif part == "many":
+            found = [measure_many(count) for count in asked.journals]
+        else:
+            found = [measure_latency(tx, 100, 5) for tx in (1, 10, 1000)]
+        show(found)
+        for each in found:
+            print(json.dumps(each))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
