@@ -40,3 +40,16 @@ def test_a_numbering_of_pairs_is_a_dict_of_pairs(calls: list[list[tuple[int, int
         found = zip(numbering.firsts.tolist(), numbering.producers.tolist(), strict=True)
         assert list(found) == list(model)
         assert len(numbering) == len(model)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(VALUE, VALUE, st.integers(1, 60)), min_size=1, max_size=12))
+def test_pairs_that_stand_together_are_numbered_alike(runs: list[tuple[int, int, int]]) -> None:
+    pairs = [(first, producer) for first, producer, length in runs for _ in range(length)]
+    model = dict[tuple[int, int], int]()
+    expected = [model.setdefault(pair, len(model)) for pair in pairs]
+
+    firsts = np.array([first for first, _ in pairs], np.int64)
+    producers = np.array([second for _, second in pairs], np.int64)
+
+    assert PairNumbering().number(firsts, producers).tolist() == expected

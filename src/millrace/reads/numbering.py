@@ -15,6 +15,8 @@ from millrace.reads.tags import Ints
 
 UNKNOWN: Final = -1
 _PRODUCER_BITS: Final = 32
+_RUNS_FROM: Final = 64
+"""From so many pairs on, those that stand together are looked up once."""
 
 
 class Numbering:
@@ -74,6 +76,18 @@ class PairNumbering:
 
     def number(self, firsts: Ints, producers: Ints) -> Ints:
         """The numbers of pairs; those that have none get the next ones."""
+        if len(firsts) < _RUNS_FROM:
+            return self._number(firsts, producers)
+        is_head = np.ones(len(firsts), np.bool_)
+        np.not_equal(firsts[1:], firsts[:-1], out=is_head[1:])
+        is_head[1:] |= producers[1:] != producers[:-1]
+        heads = np.flatnonzero(is_head)
+        if 2 * len(heads) > len(firsts):
+            return self._number(firsts, producers)
+        numbers = self._number(firsts[heads], producers[heads])
+        return np.repeat(numbers, np.diff(heads, append=len(firsts)))
+
+    def _number(self, firsts: Ints, producers: Ints) -> Ints:
         first = self._firsts.number(firsts)
         second = self._producers.number(producers)
         assert len(self._producers) < 2**_PRODUCER_BITS

@@ -29,8 +29,12 @@ from millrace.reads.tags import Clocks, Ints
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
-_ROWS_KEPT: Final = (Outcome.COMMITS_ITSELF, Outcome.BEGINS, Outcome.EXTENDS)
+_KEPT: Final = (Outcome.COMMITS_ITSELF, Outcome.BEGINS, Outcome.EXTENDS)
 _COMMITS: Final = (Outcome.COMMITS_ITSELF, Outcome.COMMITS, Outcome.COMMITS_NOTHING)
+_IS_KEPT: Final = np.array([each in _KEPT for each in Outcome])
+_IS_COMMIT: Final = np.array([each in _COMMITS for each in Outcome])
+_SMALL: Final = 2**16
+"""So many pairs are sorted by their digits, several times as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,25 +95,43 @@ class Sequences:
         """Take rows in; an erroneous one raises `BrokenTransaction`."""
         assert len(rows), "no rows to take"
         pairs = self._number(rows.tags, rows.producers)
-        order = _grouped(pairs)
+        order = _grouped(pairs, len(self.numbering))
+        groups = _Groups(pairs, rows)
         if order is not None:
             groups = _Groups(pairs[order], _picked(rows, order))
-        else:
-            groups = _Groups(pairs, rows)
+        if self._is_all_outside(groups):
+            return self._taken_outside(pairs, groups, order)
         outcomes, begins, odd = self._whole_groups(groups)
         gone = [self._row_by_row(groups, group, outcomes, begins) for group in odd.tolist()]
         self._store(groups, outcomes, begins, odd)
-        if order is None:
-            keep = np.isin(outcomes, _ROWS_KEPT)
-            commits = np.flatnonzero(np.isin(outcomes, _COMMITS))
-            found = begins[commits]
-        else:
-            keep = np.empty(len(rows), np.bool_)
-            keep[order] = np.isin(outcomes, _ROWS_KEPT)
-            places = np.flatnonzero(np.isin(outcomes, _COMMITS))
-            commits, found = order[places], begins[places]
+        keep = _IS_KEPT[outcomes]
+        commits = np.flatnonzero(_IS_COMMIT[outcomes])
+        found = begins[commits]
+        if order is not None:
+            sorted_keep, keep = keep, np.empty(len(rows), np.bool_)
+            keep[order] = sorted_keep
+            commits = order[commits]
         rolled_back = RolledBack.of([each for some in gone for each in some])
         return Done(pairs=pairs, keep=keep, commits=commits, begins=found, rolled_back=rolled_back)
+
+    def _is_all_outside(self, groups: _Groups) -> bool:
+        """Whether all rows commit themselves, and nothing else is to be looked at."""
+        rows, pairs = groups.rows, groups.pairs
+        if rows.flags.any() or (self._begin[pairs] != NONE).any():
+            return False
+        rises = rows.clocks[1:] > rows.clocks[:-1]
+        rises[groups.starts[1:] - 1] = True
+        return bool(rises.all()) and bool((rows.clocks[groups.starts] > self._last[pairs]).all())
+
+    def _taken_outside(self, pairs: Ints, groups: _Groups, order: Ints | None) -> Done:
+        self._last[groups.pairs] = groups.rows.clocks[groups.ends - 1]
+        return Done(
+            pairs=pairs,
+            keep=np.ones(len(pairs), np.bool_),
+            commits=np.arange(len(pairs)) if order is None else order,
+            begins=groups.rows.offsets,
+            rolled_back=RolledBack.empty(),
+        )
 
     def _number(self, tags: Ints, producers: Ints) -> Ints:
         pairs = self.numbering.number(tags, producers)
@@ -145,15 +167,21 @@ class Sequences:
         return outcomes, self._begins(groups, outcomes, begin), np.flatnonzero(odd)
 
     def _begins(self, groups: _Groups, outcomes: Bytes, open_begins: Ints) -> Ints:
-        """Where the transaction of each row began; its own offset if it stands for itself."""
-        places = np.arange(len(outcomes))
-        latest = np.maximum.accumulate(np.where(outcomes == Outcome.BEGINS, places, -1))
-        inside = (outcomes == Outcome.EXTENDS) | (outcomes == Outcome.COMMITS)
-        begun_here = latest >= groups.start_of_row
+        """Where the transactions began of rows that commit one, and of the last row of a group.
+
+        Rows that stand for themselves begin at their own offset; of others nobody asks.
+        """
+        asked = outcomes == Outcome.COMMITS
+        asked[groups.ends - 1] |= outcomes[groups.ends - 1] == Outcome.EXTENDS
+        inside = np.flatnonzero(asked)
         begins = groups.rows.offsets.copy()
-        begins[inside] = np.where(
-            begun_here, groups.rows.offsets[latest], open_begins[groups.group_of_row]
-        )[inside]
+        if len(inside):
+            first = np.flatnonzero(outcomes == Outcome.BEGINS)
+            nearest = np.searchsorted(first, inside) - 1
+            latest = np.append(first, -1)[nearest]  # -1 where none has begun before.
+            group = np.searchsorted(groups.starts, inside, side="right") - 1
+            begun_here = latest >= groups.starts[group]
+            begins[inside] = np.where(begun_here, groups.rows.offsets[latest], open_begins[group])
         return begins
 
     def _row_by_row(
@@ -191,9 +219,7 @@ class Sequences:
         """Where producers stand after groups in which all was plain."""
         plain = np.ones(len(groups.pairs), np.bool_)
         plain[odd] = False
-        places = np.arange(len(outcomes))
-        committing = np.where(np.isin(outcomes, _COMMITS), places, -1)
-        latest = np.maximum.accumulate(committing)[groups.ends - 1]
+        latest = _latest(_IS_COMMIT[outcomes], groups.ends)
         committed = plain & (latest >= groups.starts)
         self._last[groups.pairs[committed]] = groups.rows.clocks[latest[committed]]
         last = groups.ends - 1
@@ -215,15 +241,19 @@ class _Groups:
         self.starts = np.flatnonzero(is_first)
         self.ends = np.append(self.starts[1:], len(rows))
         self.pairs = pair_of_row[self.starts]
-        self.group_of_row = np.cumsum(is_first) - 1
-        self.start_of_row = self.starts[self.group_of_row]
 
 
-def _grouped(pairs: Ints) -> Ints | None:
+def _grouped(pairs: Ints, count: int) -> Ints | None:
     """The order that puts rows of one pair together; None if they stand so already."""
     if (pairs[1:] >= pairs[:-1]).all():
         return None
-    return np.argsort(pairs, kind="stable")
+    return np.argsort(pairs.astype(np.uint16) if count <= _SMALL else pairs, kind="stable")
+
+
+def _latest(which: Mask, ends: Ints) -> Ints:
+    """The last place before each end that is one of these; -1 where there is none."""
+    places = np.flatnonzero(which)
+    return np.append(places, -1)[np.searchsorted(places, ends) - 1]
 
 
 def _picked(rows: Stamped, order: Ints) -> Stamped:
