@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.errors import UserError
+from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
 from millrace.journal.contract import Broker
 from millrace.journal.names import Offset
 from millrace.reads.checkpoint import (
@@ -23,7 +23,7 @@ from millrace.reads.checkpoint import (
 from millrace.reads.messages import Pressure, Reported, ToSession, ToSlice
 from millrace.reads.session.state import Send, SessionState
 from millrace.reads.session.store import CheckpointStore
-from millrace.reads.tags import Ints, Tag, journals_of
+from millrace.reads.tags import Ints, Tag, journal_of, journals_of
 from millrace.reads.window import Visible, between
 
 
@@ -179,7 +179,12 @@ class SessionActor:
         """Everything up to a checkpoint was processed: never show it again, free its disk."""
         with self._lock:
             self.check()
-            whole = self._store.commit(number, self._floors(number))
+            floors = self._floors(number)
+            try:
+                whole = self._store.commit(number, floors)
+            except (JournalUnknown, OffsetOutOfRange):
+                # A journal was deleted just now, and another may have its name.
+                whole = self._store.commit(number, self._still_there(floors))
             self._handed = {n: each for n, each in self._handed.items() if n > number}
             self._members.release(whole.shown, whole.rolled_back)
 
@@ -205,6 +210,12 @@ class SessionActor:
             offset = offsets.get(tag, begun)
             floors[name] = min(floors.get(name, offset), offset)
         return floors
+
+    def _still_there(self, floors: Mapping[str, Offset]) -> dict[str, Offset]:
+        """Leave journals out that are gone, or are others than those that were read."""
+        ids = {name: journal_of(tag) for tag, name in self._state.names().items()}
+        there = {each.name: each.id for each in self._broker.watch(-1).journals}
+        return {name: at for name, at in floors.items() if there.get(name) == ids[name]}
 
     def _set_limit_off(self, *, off: bool) -> None:
         if off != self._is_limit_off:

@@ -129,3 +129,20 @@ def test_a_journal_that_goes_while_a_checkpoint_is_replayed_is_told(broker: Memo
     broker.delete("t/a")
     with pytest.raises(DataLost, match=r"checkpoint 1 of task tested cannot be replayed"):
         again.look(0)
+
+
+def test_a_checkpoint_is_committed_beside_a_journal_that_was_deleted_just_now(
+    broker: MemoryBroker,
+) -> None:
+    gone, there = broker.create("t/a", SCHEMA).id, broker.create("t/b", SCHEMA).id
+    broker.append("t/a", rows(5))
+    broker.append("t/b", rows(5))
+    actor, _ = begun(broker, a_task())
+    told(actor, tag_of(0, gone), 10, upto=5)
+    told(actor, tag_of(0, there), 10, upto=4)
+    number = taken(actor).number
+    broker.delete("t/a")
+    broker.create("t/a", SCHEMA)
+    actor.commit(number)
+    assert broker.committed(group_name("tested"), "t/a") is None
+    assert broker.committed(group_name("tested"), "t/b") == 4
