@@ -18,6 +18,8 @@ MOVE_FACTOR: Final = 2
 """A block is moved when it has this many times as many rows as are left to be read."""
 _SMALL: Final = 4
 """A block this many times below the target is small."""
+JOINED_MAX: Final = 64
+"""How many blocks that stay are looked at with a release, to make larger ones of small ones."""
 _GROWTH: Final = 2
 """A block that was left alone joins others unless it is this many times as large: so a row is
 moved a few times, not with each of its neighbours."""

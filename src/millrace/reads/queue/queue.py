@@ -294,9 +294,10 @@ class Queue:
 
     def _join_small(self, consumed: Consumed) -> list[Block]:
         """Make larger blocks of small ones that stay: of a transaction that grows row by row."""
-        aging = dict.fromkeys(self._aging)  # one may have been written twice since
-        stayed = [block for lsn in aging if (block := self._directory.get(lsn)) is not None]
-        self._aging, self._young = self._young, []
+        aging = list(dict.fromkeys(self._aging))  # one may have been written twice since
+        now, later = aging[: moving.JOINED_MAX], aging[moving.JOINED_MAX :]
+        stayed = [block for lsn in now if (block := self._directory.get(lsn)) is not None]
+        self._aging, self._young = later + self._young, []
         small = [block for block in stayed if moving.is_small(block, self._limits)]
         remainders = [moving.Remainder(block, block.rows) for block in small]
         return self._move(remainders, consumed, must=False)

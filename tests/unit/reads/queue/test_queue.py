@@ -240,6 +240,28 @@ def test_small_blocks_that_stay_become_fewer() -> None:
     assert rows_of(queue.read(window((A, 9, 0, 300)))) == rows
 
 
+def test_what_is_moved_keeps_its_place_among_its_tags_rows() -> None:
+    """A producer whose clocks are behind comes second in its journal, moved or not."""
+    queue, _ = fake_queue()
+    ahead, behind = Row(A, 0, 1, 100), Row(A, 11, 2, 50)
+    send(queue, [ahead, *stretch(A, 3, range(1, 11), 1)], [behind])
+    queue.release(shown({(A, 3): 10}), rolled_back())
+    assert queue.stats().rows == 2, "the first block was moved"
+    assert rows_of(queue.read(window((A, 1, 0, 100), (A, 2, 0, 50)))) == [ahead, behind]
+
+
+def test_what_is_moved_becomes_one_only_with_its_neighbours() -> None:
+    queue, _ = fake_queue()
+    first, last = Row(A, 0, 1, 10), Row(A, 40, 1, 20)
+    between = stretch(A, 2, range(50, 70), 11)
+    consumed = [stretch(A, 3, range(1, 10), 1), stretch(A, 3, range(30, 40), 41)]
+    send(queue, [first, *consumed[0]], between, [last, *consumed[1]])
+    queue.release(shown({(A, 3): 40}), rolled_back())
+    assert queue.stats().rows == 22, "the blocks around were moved"
+    found = rows_of(queue.read(window((A, 1, 0, 20), (A, 2, 0, 70))))
+    assert found == [first, *between, last]
+
+
 def test_many_tags_in_a_block_are_told_apart() -> None:
     queue, _ = fake_queue()
     many = tags(0, 500)
