@@ -75,9 +75,10 @@ class Sequences:
         self._begin: Ints = np.empty(0, np.int64)
         self._highest: Clocks = np.empty(0, np.uint64)
 
-    def start(self, tag: int, producers: Ints, last_commits: Clocks) -> None:
-        """Take a tag up where a checkpoint left it: shown is what is committed."""
-        pairs = self._number(np.full(len(producers), tag, np.int64), producers)
+    def start(self, tags: int | Ints, producers: Ints, last_commits: Clocks) -> None:
+        """Take tags up where a checkpoint left them: shown is what is committed."""
+        wide = np.broadcast_to(np.asarray(tags, np.int64), producers.shape)
+        pairs = self._number(wide, producers)
         self._last[pairs] = last_commits
         self._begin[pairs] = NONE
         self._highest[pairs] = 0

@@ -42,8 +42,12 @@ def _one_by_one(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
             read = broker.read(
                 name, offset, rows_max=_ROWS_MAX, bytes_max=wanted.bytes_each, isolation="raw"
             )
-            found[tag] = _checked(tag, read)
+            found[tag] = _checked(broker, tag, read)
         except JournalUnknown:
+            found[tag] = _nothing(tag, name, offset)
+        except OffsetOutOfRange:
+            if not _is_gone(broker, tag, name):
+                raise
             found[tag] = _nothing(tag, name, offset)
     return found
 
@@ -67,15 +71,24 @@ def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
         for name, (tag, offset) in batch.items():
             del left[tag]
             if name in read:
-                found[tag] = _checked(tag, read[name])
+                found[tag] = _checked(broker, tag, read[name])
             elif is_all:
                 found[tag] = _nothing(tag, name, offset)
     return found
 
 
-def _checked(tag: Tag, fetched: Fetched) -> Fetched:
+def _is_gone(broker: Broker, tag: Tag, name: str) -> bool:
+    """Whether a journal is there no longer, though another may have its name."""
+    try:
+        return broker.get(name).id != journal_of(tag)
+    except JournalUnknown:
+        return True
+
+
+def _checked(broker: Broker, tag: Tag, fetched: Fetched) -> Fetched:
     """What was read, if it is of the journal that was meant and not of a later namesake."""
-    if isinstance(fetched.problem, OffsetOutOfRange):
+    is_outside = isinstance(fetched.problem, OffsetOutOfRange)
+    if fetched.problem is not None and is_outside and not _is_gone(broker, tag, fetched.journal):
         raise fetched.problem
     if fetched.problem is not None or fetched.id != journal_of(tag):
         return _nothing(tag, fetched.journal, fetched.next_offset)

@@ -137,19 +137,20 @@ class SliceState:
                 self._continue()
 
     def _start(self, message: StartReads) -> None:
-        shown = message.shown
-        for (tag, offset, until), name in zip(message.starts.rows(), message.names, strict=True):
+        starts, shown = message.starts, message.shown
+        for (tag, offset, until), name in zip(starts.rows(), message.names, strict=True):
             assert tag not in self._reads, tag
             priority = self._bindings[binding_of(tag)].priority
-            read = _Read(name, priority, Offset(offset), until)
-            self._reads[Tag(tag)] = read
+            self._reads[Tag(tag)] = _Read(name, priority, Offset(offset), until)
             self._by_journal.setdefault(journal_of(tag), []).append(Tag(tag))
-            self._governor.start(tag, priority)
-            if until != NONE and offset >= until:
-                self._has_more(Tag(tag), more=False)
-        for tag in np.unique(shown.tag).tolist():
-            mine = shown.tag == tag
-            self._sequences.start(tag, shown.producer[mine], shown.clock[mine])
+        bindings = bindings_of(starts.tag)
+        for number in np.unique(bindings).tolist():
+            bound = self._bindings[number]
+            mine = starts.tag[bindings == number]
+            self._governor.start(mine, bound.priority, is_delayed=bound.delay > 0)
+        done = starts.tag[(starts.until != NONE) & (starts.offset >= starts.until)]
+        self._has_more({Tag(tag): False for tag in done.tolist()})
+        self._sequences.start(shown.tag, shown.producer, shown.clock)
 
     def _stop(self, tag: Tag) -> None:
         read = self._reads.pop(tag, None)
@@ -159,10 +160,10 @@ class SliceState:
             self._by_journal[journal_of(tag)].remove(tag)
 
     def _continue(self) -> None:
-        for tag, read in self._reads.items():
-            if read.until != NONE:
-                read.until = NONE
-                self._has_more(tag, more=True)
+        held = [tag for tag, read in self._reads.items() if read.until != NONE]
+        for tag in held:
+            self._reads[tag].until = NONE
+        self._has_more(dict.fromkeys(held, True))
 
     # From journals.
     def next_fetch(self, now: int) -> Fetch | None:
@@ -185,13 +186,15 @@ class SliceState:
 
     def on_moved(self, journals: Iterable[int] | None) -> None:
         """These journals may have more to read; None: any of them."""
-        for tag in self._tags_of(journals):
-            read = self._reads[tag]
-            self._has_more(tag, more=read.until == NONE or read.next < read.until)
+        reads = {tag: self._reads[tag] for tag in self._tags_of(journals)}
+        self._has_more(
+            {tag: read.until == NONE or read.next < read.until for tag, read in reads.items()}
+        )
 
     def on_fetched(self, found: Mapping[Tag, Fetched]) -> None:
         """Take rows that were read, and what is known of each journal's end."""
         by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
+        more: dict[Tag, bool] = {}
         for tag, fetched in found.items():
             read = self._reads.get(tag)
             if read is None:
@@ -203,7 +206,8 @@ class SliceState:
             some = by_binding.setdefault(binding_of(tag), [])
             some += [(tag, batch) for batch in batches if batch.num_rows]
             at_end = read.next >= fetched.end_offset or read.next == read.until
-            self._has_more(tag, more=not at_end)
+            more[tag] = not at_end
+        self._has_more(more)
         for binding, parts in by_binding.items():
             if parts:
                 self._buffer(binding, parts)
@@ -322,9 +326,14 @@ class SliceState:
     def _is_blocked(self) -> bool:
         return any(outbox.is_blocked for outbox in self._outboxes)
 
-    def _has_more(self, tag: Tag, *, more: bool) -> None:
-        priority = self._reads[tag].priority
-        self._governor.set_more(priority, np.array([tag], np.int64), np.array([more]))
+    def _has_more(self, more: Mapping[Tag, bool]) -> None:
+        """Whether more can be read of tags at once."""
+        by_priority: dict[int, list[Tag]] = {}
+        for tag in more:
+            by_priority.setdefault(self._reads[tag].priority, []).append(tag)
+        for priority, tags in by_priority.items():
+            mask = np.array([more[tag] for tag in tags], np.bool_)
+            self._governor.set_more(priority, np.array(tags, np.int64), mask)
 
     def _tags_of(self, journals: Iterable[int] | None) -> Iterable[Tag]:
         if journals is None:
