@@ -30,6 +30,7 @@ from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
 from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.sqlite import SqliteLedger
 from millrace.journal.embedded.storing import SEGMENTS, Stores
+from millrace.journal.names import JournalId
 from millrace.journal.values import SegmentFile
 from millrace.shuffle.store import storage_errors
 
@@ -50,6 +51,7 @@ class EmbeddedBroker(SegmentReader):
         self._stores = stores
         self._lock = lock
         self._garbage = set(held.garbage)
+        self._names = {each.id: name for name, each in book.journals.all()}
         self._own_producer()
         if self._garbage:
             with contextlib.suppress(StorageError):
@@ -101,7 +103,7 @@ class EmbeddedBroker(SegmentReader):
     def tidy(self) -> None:
         """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
         step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
-        while self._pausing(lambda: self._move_out(self._stores.largest_waiting(step, least))):
+        while self._pausing(lambda: self._move_out(self._stores.waiting.largest(step, least))):
             pass
         self._pausing(self._clear_garbage)
         self._pausing(self._sweep_adopted)
@@ -133,21 +135,26 @@ class EmbeddedBroker(SegmentReader):
         storing.garbage += [each.file for each in gone]
         self._stores.save(draft, storing)
         self._remove(gone)
+        for name, made in draft.journals.own.items():
+            if made is not None:
+                self._names[made.id] = name
         for journal in draft.deleted:
-            self._stores.waiting.pop(journal.id, None)
+            self._stores.waiting.drop(journal.id)
+            self._names.pop(journal.id, None)
 
     def _afterwards(self) -> None:
-        """Move some journals out of the ledger if all of them together are too large."""
-        limit = self._config.journal_waiting_total_bytes_max
-        if sum(self._stores.waiting.values()) > limit:
-            # A full disk is told to the next append that needs it.
-            with contextlib.suppress(StorageError):
-                self._move_out(self._stores.largest_waiting(self._config.journal_move_out_max))
+        """Move the largest journals out of the ledger while all together are too large."""
+        waiting, step = self._stores.waiting, self._config.journal_move_out_max
+        # A full disk is told to the next append that needs it.
+        with contextlib.suppress(StorageError):
+            while waiting.total > self._config.journal_waiting_total_bytes_max:
+                if not self._move_out(waiting.largest(step)):
+                    return
 
-    def _move_out(self, ids: Sequence[int]) -> bool:
+    def _move_out(self, ids: Sequence[JournalId]) -> bool:
         """Move these journals' rows out of the ledger; whether there were any."""
-        wanted = set(ids)
-        journals = [each for _, each in self._book.journals.all() if each.id in wanted]
+        names = [self._names[each] for each in ids if each in self._names]
+        journals = [each for each in map(self._book.journals.get, names) if each is not None]
         if journals:
             self._stores.move_out(journals)
         return bool(journals)

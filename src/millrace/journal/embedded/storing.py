@@ -32,6 +32,7 @@ from millrace.journal.embedded.ledger import (
     Segment,
     Storing,
 )
+from millrace.journal.embedded.waiting import Waiting
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import FORMAT_VERSION, stored_schema
 from millrace.shuffle.store import storage_errors
@@ -59,7 +60,7 @@ class Stores:
     config: Config
     active: dict[JournalId, Segment] = field(default_factory=dict)
     dirty: set[int] = field(default_factory=set)
-    waiting: dict[JournalId, int] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=lambda: Waiting({}))
     next_body: int = 1
     next_segment: int = 1
 
@@ -72,7 +73,7 @@ class Stores:
             ledger=ledger,
             config=config,
             active={each.journal: each for each in held.segments if each.is_open},
-            waiting=dict(held.waiting),
+            waiting=Waiting(held.waiting),
             next_body=held.next_body,
             next_segment=held.next_segment,
         )
@@ -100,11 +101,6 @@ class Stores:
         out: dict[JournalId, tuple[Journal, list[_Piece]]] = {j.id: (j, []) for j in journals}
         self._write_and_publish(Book().draft(), Storing(), out)
 
-    def largest_waiting(self, count: int, least: int = 1) -> list[JournalId]:
-        """The journals of which most rides in the ledger, with at least so many bytes."""
-        worth = [id_ for id_, size in self.waiting.items() if size >= least]
-        return sorted(worth, key=lambda id_: -self.waiting[id_])[:count]
-
     def forget(self, journal: JournalId, gone: Iterable[int]) -> None:
         """Segments were taken away."""
         there = self.active.get(journal)
@@ -114,7 +110,7 @@ class Stores:
     def _rides(self, journal: JournalId, size: int) -> bool:
         if size >= self.config.journal_small_bytes_max:
             return False
-        return self.waiting.get(journal, 0) + size <= self.config.journal_waiting_bytes_max
+        return self.waiting.of(journal) + size <= self.config.journal_waiting_bytes_max
 
     def _in_ledger(self, piece: _Piece) -> Range:
         content = b"".join(piece.parts)
@@ -168,18 +164,23 @@ class Stores:
     ) -> None:
         """Write what goes to segments together with what waited for it, then the ledger."""
         targets: dict[JournalId, Segment] = {}
+        folders: dict[str, None] = {}
         try:
             moved = {id_: list(self.ledger.waiting(id_)) for id_ in out}
             for id_ in [id_ for id_, (_, pieces) in out.items() if not pieces and not moved[id_]]:
                 # Truncated meanwhile.
-                self.waiting.pop(id_, None)
+                self.waiting.drop(id_)
                 del out[id_]
             targets = self._mark(out)
             for id_, (journal, pieces) in out.items():
                 storing.moved += moved[id_]
                 waited = self._together([_waited(each) for each in moved[id_]])
-                segment = self._write(targets[id_], journal, [*waited, *pieces], storing)
+                segment = self._write(targets[id_], journal, [*waited, *pieces], storing, folders)
                 storing.segments.append(segment)
+            # Each once for all new segments, below before above.
+            for folder in sorted(folders, key=len, reverse=True):
+                self._sync_folder(folder)
+                fault("journal.append.after_folder_sync")
             self.ledger.save(draft, storing)
         except StorageError:
             # Nothing of it was published: what was written is cut off again.
@@ -267,9 +268,17 @@ class Stores:
         return last.range.bytes + piece.range.bytes <= self.config.journal_range_bytes_target
 
     def _write(
-        self, segment: Segment, journal: Journal, pieces: Sequence[_Piece], storing: Storing
+        self,
+        segment: Segment,
+        journal: Journal,
+        pieces: Sequence[_Piece],
+        storing: Storing,
+        folders: dict[str, None],
     ) -> Segment:
-        """Append pieces to a segment and sync it; the segment as it will be published."""
+        """Append pieces to a segment and sync it; the segment as it will be published.
+
+        The folders whose names must be synced before that are added to `folders`.
+        """
         path = os.path.join(self.root, segment.file)
         position = segment.bytes
         parts: list[bytes | memoryview] = []
@@ -283,14 +292,12 @@ class Stores:
             parts += piece.parts
             position += piece.range.bytes
         with storage_errors(f"writing {path}"):
-            folders = self._make_folders(path) if is_new else []
+            if is_new:
+                folders.update(dict.fromkeys(self._make_folders(path)))
             self.disk.write(path, segment.bytes, parts)
         fault("journal.append.after_write")
         self._sync(path)
         fault("journal.append.after_sync")
-        for folder in folders:
-            self._sync_folder(folder)
-            fault("journal.append.after_folder_sync")
         last = max((piece.range.next for piece in pieces), default=segment.next)
         return replace(segment, bytes=position, next=last)
 
@@ -331,10 +338,10 @@ class Stores:
             if segment.is_open:
                 self.active[segment.journal] = segment
         for old in storing.moved:
-            self.waiting.pop(old.journal, None)
+            self.waiting.drop(old.journal)
         for each in storing.ranges:
             if isinstance(each.where, InLedger):
-                self.waiting[each.journal] = self.waiting.get(each.journal, 0) + each.bytes
+                self.waiting.add(each.journal, each.bytes)
 
 
 def stopped(doing: str, error: OSError) -> BrokerStopped:
