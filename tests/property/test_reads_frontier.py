@@ -30,18 +30,24 @@ class Run:
         self.world = make_world(self.rng, rows)
         self.published = 0
         self.base = merge()
-        self.prepared: Checkpoint | None = None
-        self.prepared_rows: set[Seen] = set()
+        self.prepared: list[tuple[Checkpoint, set[Seen]]] = []
+        """Handed out and not committed, each with its rows."""
         self.numbers = 0
         self.seen: list[set[Seen]] = []
         self.open()
 
     def open(self) -> None:
-        """A session starts where the last commit left off; what was prepared it hands out first."""
+        """A session starts where the last commit left off; what was prepared it hands out first.
+
+        Of what was prepared, the last may have been dropped: nobody had begun to process it.
+        """
+        if self.rng.random() < 0.3:
+            self.prepared = self.prepared[: self.rng.randint(0, len(self.prepared))]
         self.reading = Reading(self.world, self.rng, self.base)
         self.frontier = Frontier(self.world.cohorts, self.base)
         self.plain = PlainFrontier(self.world, self.base)
-        self.is_replaying = self.prepared is not None
+        self.handed = 0
+        """How many of the prepared ones this session has handed out."""
 
     def publish(self) -> None:
         self.published = min(len(self.world.log), self.published + self.rng.randint(1, 15))
@@ -55,11 +61,9 @@ class Run:
         return True
 
     def checkpoint(self) -> bool:
-        """Hand out the next checkpoint, if there is one and the last one is committed."""
-        if self.is_replaying:
+        """Hand out the next checkpoint, if there is one."""
+        if self.handed < len(self.prepared):
             return self.replay()
-        if self.prepared is not None:
-            return False
         expected, has_news = self.plain.next_shown(), self.plain.has_news()
         reads = dict(self.plain.read)
         self.numbers += self.rng.randint(1, 2)
@@ -68,30 +72,40 @@ class Run:
         if delta is None:
             return False
         self.plain.hand_out(delta)
-        whole = merge(self.base, delta)
+        before = self.whole()
+        whole = merge(before, delta)
         assert said(whole) == {p: v for p, v in expected.items() if v != (0, NONE)}
         assert {tag: offset for tag, offset, _ in whole.reads.rows()} == reads
-        self.prepared = delta
-        self.prepared_rows = self.visible(delta)
-        self.check_rows(self.prepared_rows)
+        rows = self.visible(before, whole)
+        self.check_rows(rows)
+        self.prepared.append((delta, rows))
+        self.handed += 1
         return True
 
     def replay(self) -> bool:
-        assert self.prepared is not None
-        reached = self.frontier.reaches(self.prepared)
-        assert reached == self.plain.reaches(self.prepared)
+        """Hand out the next of the prepared ones, once all that it shows is committed again."""
+        delta, rows = self.prepared[self.handed]
+        reached = self.frontier.reaches(delta)
+        assert reached == self.plain.reaches(delta)
         if reached:
-            self.frontier.hand_out(self.prepared)
-            self.plain.hand_out(self.prepared)
-            self.is_replaying = False
-            assert self.visible(self.prepared) == self.prepared_rows
+            self.frontier.hand_out(delta)
+            self.plain.hand_out(delta)
+            before = self.whole()
+            self.handed += 1
+            assert self.visible(before, self.whole()) == rows
         return reached
 
-    def visible(self, delta: Checkpoint) -> set[Seen]:
-        now = merge(self.base, delta)
-        before = said(self.base)
-        assert all(clock >= before.get(pair, (0, 0))[0] for pair, (clock, _) in said(now).items())
-        return self.reading.visible(between(self.base, now))
+    def whole(self) -> Checkpoint:
+        """All that was handed out, as one."""
+        whole = self.base
+        for delta, _ in self.prepared[: self.handed]:
+            whole = merge(without_done(whole), delta)
+        return whole
+
+    def visible(self, before: Checkpoint, now: Checkpoint) -> set[Seen]:
+        then = said(before)
+        assert all(clock >= then.get(pair, (0, 0))[0] for pair, (clock, _) in said(now).items())
+        return self.reading.visible(between(before, now))
 
     def check_rows(self, rows: set[Seen]) -> None:
         """All of them are committed, and their transactions whole."""
@@ -103,12 +117,14 @@ class Run:
                 assert whole <= rows, (cohort, row.producer, clock)
 
     def commit(self) -> None:
-        if self.prepared is not None and not self.is_replaying:
-            self.base = merge(self.base, self.prepared)
-            if self.rng.random() < 0.5:
-                self.base = without_done(self.base)
-            self.seen.append(self.prepared_rows)
-            self.prepared = None
+        """Everything up to one of those handed out is processed."""
+        done = self.rng.randint(0, self.handed)
+        self.base = merge(self.base, *(delta for delta, _ in self.prepared[:done]))
+        if self.rng.random() < 0.5:
+            self.base = without_done(self.base)
+        self.seen += [rows for _, rows in self.prepared[:done]]
+        self.prepared = self.prepared[done:]
+        self.handed -= done
 
     def step(self) -> None:
         chance = self.rng.random()
@@ -132,10 +148,9 @@ class Run:
         while self.report():
             pass
         while self.checkpoint():
-            self.commit()
-        self.commit()
-        while self.checkpoint():
-            self.commit()
+            pass
+        assert self.handed == len(self.prepared)
+        self.seen += [rows for _, rows in self.prepared]
 
 
 def said(given: Checkpoint) -> dict[Pair, tuple[int, int]]:
