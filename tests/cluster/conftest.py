@@ -67,6 +67,7 @@ def session_on(master: str, *, conf: Mapping[str, str] | None = None) -> Iterato
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", os.environ.get("SPARK_SUBMIT_OPTS", ""))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.task.maxFailures", "4")

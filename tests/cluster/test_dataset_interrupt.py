@@ -67,7 +67,7 @@ def test_an_interrupted_join_is_cancelled_and_resumes(tmp_path: Path) -> None:
         time.sleep(0.05)
     application.send_signal(signal.SIGINT)
 
-    said, errors = application.communicate(timeout=120)
+    said, errors = application.communicate(timeout=240)
 
     lines = said.split("\n")
     assert lines[0] == "interrupted 0", errors[-3000:]

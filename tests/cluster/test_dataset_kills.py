@@ -148,11 +148,9 @@ def kill(program: str, folder: Path, mill: Path, env: dict[str, str]) -> None:
 
 
 # Where the driver is killed, and the stages that are finished then.
-DRIVER = [
-    ("shuffle.driver.after_tasks", 2, [0, 1, 2]),
-    ("shuffle.driver.before_manifest", 3, [0, 1, 2, 3]),
-]
+DRIVER = [("shuffle.driver.after_tasks", 2, [0, 1, 2])]
 DRIVER_SLOW = [
+    ("shuffle.driver.before_manifest", 3, [0, 1, 2, 3]),
     ("dataset.driver.before_stage", 2, [0, 1]),
     ("dataset.driver.before_stage", 0, []),
     ("dataset.driver.before_stage", 3, [0, 1, 2]),
@@ -186,6 +184,7 @@ def test_a_driver_killed_at_any_point_loses_no_finished_task(
     ]
 
 
+@pytest.mark.slow
 def test_a_driver_killed_before_it_repairs_what_is_lost(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
@@ -199,10 +198,7 @@ def test_a_driver_killed_before_it_repairs_what_is_lost(
     assert maps == (1, FILES - 1)
 
 
-TASK = [
-    "shuffle.write.between_indexes@1",
-    "shuffle.read.after_output@2",
-]
+TASK = ["shuffle.write.between_indexes@1"]
 TASK_SLOW = [
     f"{point}@{stage}"
     for point in POINTS

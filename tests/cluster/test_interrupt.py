@@ -48,7 +48,7 @@ def test_an_interrupted_shuffle_is_cancelled_and_resumes(tmp_path: Path) -> None
         time.sleep(0.05)
     application.send_signal(signal.SIGINT)
 
-    said, errors = application.communicate(timeout=60)
+    said, errors = application.communicate(timeout=240)
 
     lines = said.split("\n")
     assert lines[0] == "interrupted", errors[-3000:]
