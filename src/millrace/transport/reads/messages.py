@@ -271,8 +271,15 @@ def unwrapped(batch: pa.RecordBatch | None) -> pa.Buffer | None:
         return None
     if batch.num_rows != 1 or not batch.schema.equals(BODIES):
         raise wrong("rows", f"{batch.num_rows} of {batch.schema}")
-    body: pa.Buffer | None = batch.column(0)[0].as_buffer()
-    return body
+    column = batch.column(0)
+    _, offsets, data = column.buffers()
+    if column.null_count or data is None:
+        raise wrong("rows", "none")
+    # A scalar would be a copy.
+    begin, end = np.frombuffer(offsets, np.int64)[column.offset : column.offset + 2].tolist()
+    if not 0 <= begin <= end <= data.size:
+        raise wrong("rows", f"bytes {begin} to {end} of {data.size}")
+    return data.slice(begin, end - begin)
 
 
 def read_rows(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -281,7 +288,7 @@ def read_rows(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     try:
         batch = pa.ipc.read_record_batch(aligned(body), schema)
         batch.validate()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise wrong("rows", error) from error
     return batch
 
