@@ -281,7 +281,7 @@ class Config:
     live_channel_rows_max: int = 262_144
     """Most rows of one journal that wait for one follower to take them."""
     live_channel_bytes_max: int = 16 * MIB
-    """About how many bytes of one journal wait for one follower to take them."""
+    """About how many bytes, of all its journals, wait for one follower to take them."""
     live_backoff_ms: int = 1
     """The first wait for a follower that has no room; it doubles."""
     live_hold_ms_max: int = 250
@@ -292,8 +292,9 @@ class Config:
     """How often a follower with no rows to be sent hears that the owner is there."""
     live_watch_ms: int = 1_000
     """How often followers look for new journals."""
-    live_stream_ms_max: int = 60_000
-    """How long one stream of rows lasts; who follows for longer opens the next."""
+    live_stream_ms_max: int = 150_000
+    """How long one stream of rows lasts; who follows for longer opens the next. Longer than a
+    follower may take nothing, so that who does hears of it."""
     live_retry_ms_max: int = 2_000
     """The longest wait before a follower that was cut off asks again."""
     live_streams_max: int = 256

@@ -276,7 +276,7 @@ def as_value(text: str, kind: pa.DataType) -> pa.Array | None:
         return None
 
 
-@settings(LAWS, max_examples=400)
+@settings(LAWS, max_examples=120)
 @given(journals(), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), st.data())
 def test_no_journal_is_skipped_that_holds_a_row_asked_for(
     made: tuple[JournalInfo, pa.RecordBatch], keys: list[str], data: st.DataObject
@@ -296,7 +296,7 @@ def test_no_journal_is_skipped_that_holds_a_row_asked_for(
     assert point.mask(unsigned(hash32(kept, sorted(keys)))).all()
 
 
-@settings(LAWS, max_examples=200)
+@settings(LAWS, max_examples=80)
 @given(journals(), st.sampled_from(COLUMNS))
 def test_what_labels_fix_is_what_rows_hash_to(
     made: tuple[JournalInfo, pa.RecordBatch], key: str

@@ -27,14 +27,18 @@ from tests.unit.transport.owner_kit import (
 
 import millrace as mr
 from millrace.errors import JournalUnknown, OwnerUnreachable, Retriable, UserError
+from millrace.journal.names import JournalId, Offset
 from millrace.journal.values import Fetched
 from millrace.keys.ranges import tile
-from millrace.reads.live.asking import Again, Beat, Ended, Opened, wanted
+from millrace.reads.live.asking import Again, Beat, Ended, Opened, Wanted, wanted
+from millrace.reads.live.following import Following
 from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.journals.joined import JoinedBroker
+from millrace.transport.journals.links import Cut
 from millrace.transport.journals.owner import Owner
 from millrace.transport.journals.shapes import Parts, seal
+from millrace.transport.live.following import follow
 from millrace.transport.live.messages import (
     decode_message,
     decode_wanted,
@@ -295,6 +299,122 @@ def test_a_closed_workspace_ends_its_followers(tmp_path: Path) -> None:
     next(found)
     ws.close()
     with pytest.raises(mr.errors.MillraceError, match="closed"):
+        next(found)
+
+
+def test_one_elsewhere_that_takes_nothing_hears_of_it_after_what_was_on_its_way(
+    owner: Owner, client: JoinedBroker
+) -> None:
+    live, now = owner.server.live, 0
+    live.now_ms = lambda: now
+    wide = pa.schema([("v", pa.binary())])
+    owner.broker.create("wide", wide)
+    batch = pa.record_batch([pa.array([b"x" * 1_000_000] * 8)], schema=wide)
+    slow, quick = client.follow("wide"), Following(live, wanted("wide"))
+    owner.broker.append("wide", batch)
+    first = next(slow)
+    dropped = 0
+    while not dropped:
+        # The connection takes only so much; then rows wait in the owner.
+        owner.broker.append("wide", batch)
+        while quick.next(0) is not None:
+            pass
+        now += 120_000
+        dropped = live.tick()
+    there = owner.broker.end_offset("wide")
+
+    got = [first]
+    with pytest.raises(Retriable, match=r"journal 'wide' was dropped\n  keys .* for \d+ s"):
+        got.extend(slow)
+    assert sum(found.num_rows for found in got) < there
+    quick.close()
+    wait_until(lambda: live.rings() == {})
+
+
+class Played:
+    """A caller whose streams are given: messages, and what breaks them off."""
+
+    def __init__(self, *streams: list[object]) -> None:
+        self.config = LIVE.with_options(owner_retries_max=2)
+        self.streams = list(streams)
+        self.asked: list[Wanted] = []
+        self.waited: list[int] = []
+
+    def follow(self, asked: Wanted) -> tuple[object, Opened, Iterator[object]]:
+        self.asked.append(asked)
+        first, *rest = self.streams.pop(0)
+        assert isinstance(first, Opened)
+
+        def told() -> Iterator[object]:
+            for each in rest:
+                if isinstance(each, Exception):
+                    raise each
+                yield each
+
+        return object(), first, told()
+
+    def drop(self, link: object) -> None:
+        pass
+
+    def back_off(self, cuts: int) -> None:
+        self.waited.append(cuts)
+
+
+CUT = Cut("broken", may_be_done=False)
+
+
+def fetched(journal: str, next_offset: int) -> Fetched:
+    return Fetched(
+        journal=journal,
+        id=JournalId(1),
+        schema=SCHEMA,
+        batches=(),
+        next_offset=Offset(next_offset),
+        end_offset=Offset(next_offset),
+    )
+
+
+def test_every_stream_begins_where_the_last_one_was() -> None:
+    caller = Played(
+        [Opened(at={"a": 5, "b": 0}, ends=None), fetched("b", 3), CUT],
+        [Opened(at={"a": 5, "b": 3}, ends=None), Beat({"a": 9}), Again()],
+        [Opened(at={"a": 9, "b": 3}, ends=None), fetched("a", 10), Ended()],
+    )
+    found = [each.next_offset for each in follow(caller, wanted("", from_offset="end"))]  # type: ignore[arg-type]
+
+    assert found == [3, 10]
+    assert [asked.others for asked in caller.asked] == ["end", "start", "start"]
+    assert [asked.begins for asked in caller.asked] == [{}, {"a": 5, "b": 3}, {"a": 9, "b": 3}]
+    assert caller.waited == [1]
+
+
+def test_where_a_replay_ends_is_decided_once() -> None:
+    caller = Played(
+        [Opened(at={"a": 0}, ends={"a": 7}), CUT],
+        [Opened(at={"a": 0}, ends={"a": 7}), Ended()],
+    )
+    assert list(follow(caller, wanted("a", to_offset="end"))) == []  # type: ignore[arg-type]
+    assert [(asked.until_end, asked.ends) for asked in caller.asked] == [
+        (True, None),
+        (False, {"a": 7}),
+    ]
+
+
+def test_cuts_without_a_row_between_them_are_counted() -> None:
+    opened = Opened(at={"a": 4}, ends=None)
+    caller = Played([opened, CUT], [opened, fetched("a", 6), CUT], [opened, CUT], [opened, CUT])
+    with pytest.raises(OwnerUnreachable, match="found, 3 times: broken\n(.*\n)*  {'a': 4}"):
+        list(follow(caller, wanted("a")))  # type: ignore[arg-type]
+    assert caller.waited == [1, 1, 2]
+
+
+def test_who_comes_back_too_late_is_told_so_even_when_the_stream_is_gone() -> None:
+    now = 0.0
+    caller = Played([Opened(at={"a": 4}, ends=None), fetched("a", 6), CUT])
+    found = follow(caller, wanted("a"), now=lambda: now)  # type: ignore[arg-type]
+    next(found)
+    now = 120.0
+    with pytest.raises(Retriable, match="'a' was dropped\n.* it took no rows for 120 s"):
         next(found)
 
 

@@ -20,7 +20,7 @@ from millrace.keys.columns import key_names
 from millrace.keys.ranges import WHOLE, KeyRange
 from millrace.reads.live import labels
 from millrace.reads.live.asking import Again, Beat, Ended, Message, Opened, Wanted
-from millrace.reads.live.ring import AtEnd, Done, RingKey
+from millrace.reads.live.ring import AtEnd, Channel, Done, RingKey
 from millrace.reads.live.rings import LiveReads, Subscription, deleted
 
 _NEVER: Final = -1
@@ -38,10 +38,12 @@ class Following:
         self._wanted = wanted
         self._known: dict[str, JournalInfo] = {}
         self._keys: dict[str, pa.RecordBatch] = {}
+        self._by_schema: dict[pa.Schema, tuple[pa.RecordBatch | None, KeyRange]] = {}
         self._reading: dict[str, Subscription] = {}
         self._ready: deque[Subscription] = deque()
         self._idle: dict[str, Offset] = {}
         self._told: dict[str, int] = {}
+        self._channel = Channel(live.now_ms())
         live.check()
         watched = live.broker.watch(_NEVER, prefix=wanted.prefix)
         self._version, self._looked_ms = watched.version, live.now_ms()
@@ -221,19 +223,27 @@ class Following:
             replay=end is not None,
             version=wanted.version,
         )
-        mine = self._live.subscribe(ring, range_, begin, end)
+        mine = self._live.subscribe(ring, range_, begin, end, self._channel)
         self._reading[info.name] = mine
         self._ready.append(mine)
 
     def _range(self, info: JournalInfo) -> KeyRange:
         """Where wanted rows lie; that of a key depends on the types of a journal's columns."""
+        known = self._by_schema.get(info.schema)
+        if known is None:
+            known = self._by_schema[info.schema] = self._key_and_range(info)
+        if known[0] is not None:
+            self._keys[info.name] = known[0]
+        return known[1]
+
+    def _key_and_range(self, info: JournalInfo) -> tuple[pa.RecordBatch | None, KeyRange]:
         if self._wanted.key is not None:
-            key = self._keys[info.name] = labels.key_of(info, self._wanted.key)
+            key = labels.key_of(info, self._wanted.key)
             place = labels.place_of(key)
-            return KeyRange(place, place)
+            return key, KeyRange(place, place)
         if self._wanted.keys:
             key_names(info.schema, self._wanted.keys)
-        return self._wanted.range
+        return None, self._wanted.range
 
 
 def messages(

@@ -11,6 +11,8 @@ label that is no value of its column's type skips nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +24,15 @@ from millrace.keys.columns import key_names
 from millrace.keys.hash import hash32
 from millrace.keys.ranges import KeyRange, unsigned
 
+_KNOWN_MAX: Final = 4096
+
 
 def fixed_values(info: JournalInfo, keys: Sequence[str]) -> dict[str, pa.Array]:
     """The key columns that labels fix, each with its one value."""
     found = {}
     for name in keys:
         if name in info.labels and name in info.schema.names:
-            value = _cast(pa.array([info.labels[name]], pa.string()), info.schema.field(name).type)
+            value = _value(info.labels[name], info.schema.field(name).type)
             if value is not None:
                 found[name] = value
     return found
@@ -36,10 +40,12 @@ def fixed_values(info: JournalInfo, keys: Sequence[str]) -> dict[str, pa.Array]:
 
 def fixed_place(info: JournalInfo, keys: Sequence[str]) -> int | None:
     """Where all rows of a journal lie in the key space, if labels fix every key column."""
-    fixed = fixed_values(info, keys)
-    if not keys or any(name not in fixed for name in keys):
+    if not keys or any(name not in info.labels or name not in info.schema.names for name in keys):
         return None
-    return place_of(pa.record_batch({name: fixed[name] for name in keys}))
+    return _place(
+        tuple(info.labels[name] for name in keys),
+        tuple(info.schema.field(name).type for name in keys),
+    )
 
 
 def can_hold(
@@ -94,6 +100,20 @@ def _equal(column: pa.Array, value: pa.Scalar) -> pa.Array:
         return column.is_null()
     is_nan = pa.types.is_floating(value.type) and np.isnan(value.as_py())
     return pc.fill_null(pc.is_nan(column) if is_nan else pc.equal(column, value), fill_value=False)
+
+
+# Very many journals have the same few labels.
+@lru_cache(maxsize=_KNOWN_MAX)
+def _place(texts: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> int | None:
+    values = [_value(text, kind) for text, kind in zip(texts, kinds, strict=True)]
+    if any(value is None for value in values):
+        return None
+    return place_of(pa.RecordBatch.from_arrays(values, names=[str(n) for n in range(len(values))]))
+
+
+@lru_cache(maxsize=_KNOWN_MAX)
+def _value(text: str, kind: pa.DataType) -> pa.Array | None:
+    return _cast(pa.array([text], pa.string()), kind)
 
 
 def _cast(value: pa.Array, kind: pa.DataType) -> pa.Array | None:

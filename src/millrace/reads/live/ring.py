@@ -79,6 +79,41 @@ class Size:
     bytes: int
 
 
+@dataclass(slots=True)
+class Channel:
+    """What waits for one follower, over all rings that it reads in.
+
+    Rings have locks of their own, so each writes to its own entry and nobody adds to a sum.
+    """
+
+    moved_ms: int
+    """When rows were last taken out of it, or put into it with none waiting."""
+    waiting: dict[SubscriberId, int] = field(default_factory=dict)
+    """Bytes, for each of its subscribers that has some."""
+
+    def bytes(self) -> int:
+        """How much waits."""
+        return sum(list(self.waiting.values()))
+
+    def put(self, who: SubscriberId, bytes_: int, now_ms: int) -> None:
+        """So much waits for one of its subscribers from now on."""
+        if not self.waiting:
+            self.moved_ms = now_ms
+        self.waiting[who] = bytes_
+
+    def take(self, who: SubscriberId, left: int, now_ms: int) -> None:
+        """So much is left of what waited."""
+        self.moved_ms = now_ms
+        if left:
+            self.waiting[who] = left
+        else:
+            self.leave(who)
+
+    def leave(self, who: SubscriberId) -> None:
+        """Nothing waits for this one any more."""
+        self.waiting.pop(who, None)
+
+
 @dataclass(slots=True, kw_only=True)
 class Subscriber:
     """One reader."""
@@ -88,10 +123,9 @@ class Subscriber:
     next: Offset
     end: Offset | None
     """Where a replay ends."""
-    moved_ms: int
-    """When it last took rows, or got some with none waiting."""
+    channel: Channel
     rows: int = 0
-    """In its channel."""
+    """Of this ring, in its channel."""
     bytes: int = 0
     held_ms: int = 0
     """How long it has held others back since they were last all at the journal's end."""
@@ -189,17 +223,17 @@ class Ring:
         begin: Offset,
         *,
         end: Offset | None = None,
-        now_ms: int,
+        channel: Channel,
     ) -> None:
         """Somebody wants the rows of a range from `begin` on, up to `end` if given."""
         assert who not in self.subscribers, who
         self.subscribers[who] = Subscriber(
-            id=who, range=range, next=begin, end=end, moved_ms=now_ms
+            id=who, range=range, next=begin, end=end, channel=channel
         )
 
     def on_leave(self, who: SubscriberId) -> None:
         """Somebody wants no more."""
-        self.subscribers.pop(who, None)
+        self._forget(who)
         self.gone.pop(who, None)
 
     def is_empty(self) -> bool:
@@ -227,10 +261,12 @@ class Ring:
             for each in self.subscribers.values()
             if each.next == mine.next and each.id not in busy and each.wants_more()
         ]
-        waits = [self._hold(each, now_ms) for each in here if not self._has_room(each)]
+        # Whoever asks takes its rows at once, and needs no room for them.
+        full = {each.id for each in here if each is not mine and not self._has_room(each)}
+        waits = [self._hold(self.subscribers[each], now_ms) for each in full]
         if any(waits):
             return Hold(max(waits))
-        return self._read([each for each in here if self._has_room(each)], mine.next)
+        return self._read([each for each in here if each.id not in full], mine.next)
 
     def on_read(
         self,
@@ -254,10 +290,9 @@ class Ring:
                 each.held_ms = 0
             share = shares.get(each.id)
             if share is not None and share.rows:
-                if not each.rows:
-                    each.moved_ms = now_ms
                 each.rows += share.rows
                 each.bytes += share.bytes
+                each.channel.put(each.id, each.bytes, now_ms)
                 given.append(each.id)
         return given
 
@@ -278,7 +313,7 @@ class Ring:
         assert mine.rows >= 0 and mine.bytes >= 0, mine  # noqa: PT018 - one invariant
         was_holding = mine.held_since_ms is not None
         mine.held_ms, mine.held_since_ms = mine.held_back_ms(now_ms), None
-        mine.moved_ms = now_ms
+        mine.channel.take(who, mine.bytes, now_ms)
         return was_holding
 
     def on_more(self, waited_for: Offset) -> None:
@@ -291,10 +326,10 @@ class Ring:
         stalled = [
             each
             for each in self.subscribers.values()
-            if each.rows and now_ms - each.moved_ms >= self.limits.stall_ms_max
+            if each.rows and now_ms - each.channel.moved_ms >= self.limits.stall_ms_max
         ]
         for each in stalled:
-            del self.subscribers[each.id]
+            self._forget(each.id)
             self.gone[each.id] = Gone(Retriable, self._stalled(each, now_ms))
         return [each.id for each in stalled]
 
@@ -309,6 +344,7 @@ class Ring:
         for each in self.subscribers.values():
             assert each.id not in self.gone, f"gone and there: {self}"
             assert (each.rows > 0) == (each.bytes > 0), f"rows without bytes: {each}"
+            assert each.channel.waiting.get(each.id, 0) == each.bytes, f"miscounted: {each}"
 
     def _read(self, members: list[Subscriber], begin: Offset) -> Read:
         above = [each.next for each in self.subscribers.values() if each.next > begin]
@@ -325,11 +361,10 @@ class Ring:
 
     def _has_room(self, who: Subscriber) -> bool:
         """A whole read fits, so that no channel holds more than its limit, or than one read."""
-        limits = self.limits
-        return not who.rows or (
-            who.rows + limits.read_rows_max <= limits.channel_rows_max
-            and who.bytes + limits.read_bytes_max <= limits.channel_bytes_max
-        )
+        limits, waiting = self.limits, who.channel.bytes()
+        rows_fit = who.rows + limits.read_rows_max <= limits.channel_rows_max
+        bytes_fit = waiting + limits.read_bytes_max <= limits.channel_bytes_max
+        return (not who.rows or rows_fit) and (not waiting or bytes_fit)
 
     def _hold(self, full: Subscriber, now_ms: int) -> int:
         """How long to wait for one with a full channel; 0 if others waited long enough for it."""
@@ -340,11 +375,16 @@ class Ring:
         # As long again as was waited already: the waits double.
         return max(0, min(max(self.limits.backoff_ms, waited_ms), left_ms))
 
+    def _forget(self, who: SubscriberId) -> None:
+        mine = self.subscribers.pop(who, None)
+        if mine is not None:
+            mine.channel.leave(who)
+
     def _present(self, members: Iterable[SubscriberId]) -> list[Subscriber]:
         return [self.subscribers[each] for each in members if each in self.subscribers]
 
     def _stalled(self, who: Subscriber, now_ms: int) -> str:
-        waited_s = (now_ms - who.moved_ms) / 1000
+        waited_s = (now_ms - who.channel.moved_ms) / 1000
         return (
             f"a live reader of journal {self.key.journal!r} was dropped\n"
             f"  keys {who.range}: it took none of its {who.rows} rows for {waited_s:.0f} s\n"

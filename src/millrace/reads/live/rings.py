@@ -24,6 +24,7 @@ from millrace.keys.ranges import KeyRange
 from millrace.reads.live.ring import (
     AtEnd,
     Await,
+    Channel,
     Done,
     Gone,
     Hold,
@@ -78,13 +79,15 @@ class LiveReads:
         range: KeyRange,  # noqa: A002 - as everywhere
         begin: Offset,
         end: Offset | None = None,
+        channel: Channel | None = None,
     ) -> Subscription:
-        """Join a ring, which is made if there is none."""
+        """Join a ring, which is made if there is none; `channel` is that of a follower of many."""
         who = SubscriberId(next(self._ids))
         with self._lock:
             running = self._rings.setdefault(key, _Running(Ring(key, self.limits)))
             with running.changed:
-                running.ring.on_join(who, range, begin, end=end, now_ms=self.now_ms())
+                mine = channel or Channel(self.now_ms())
+                running.ring.on_join(who, range, begin, end=end, channel=mine)
                 running.channels[who] = deque()
         return Subscription(self, running, who, begin)
 

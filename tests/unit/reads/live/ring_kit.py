@@ -9,6 +9,7 @@ from millrace.journal.names import JournalId, Offset
 from millrace.keys.ranges import KeyRange
 from millrace.reads.live.ring import (
     AtEnd,
+    Channel,
     Done,
     Gone,
     Limits,
@@ -77,7 +78,8 @@ class Story:
         self.joined += 1
         who = SubscriberId(self.joined)
         bound = None if end is None else Offset(end)
-        self.ring.on_join(who, range_, Offset(begin), end=bound, now_ms=self.now_ms)
+        channel = Channel(self.now_ms)
+        self.ring.on_join(who, range_, Offset(begin), end=bound, channel=channel)
         self.readers[who] = Reader(id=who, range=range_, begin=begin, end=end, at=begin)
         self.channels[who] = deque()
         self.ring.check()

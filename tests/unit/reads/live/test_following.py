@@ -172,6 +172,48 @@ def test_others_go_on_without_one_that_has_no_room(broker: CountingBroker) -> No
     assert drain(slow) == list(range(100))
 
 
+def test_what_waits_for_a_follower_of_many_journals_is_bounded_over_all_of_them(
+    broker: CountingBroker,
+) -> None:
+    small = QUICK.with_options(
+        live_channel_bytes_max=3000, live_read_bytes_max=1000, live_hold_ms_max=1
+    )
+    live = LiveReads(broker, small)
+    slow, quick = follower(live, "a"), follower(live, "a")
+    for number in range(2, 22):
+        broker.create(f"a/{number}", SCHEMA)
+    for number in range(1, 22):
+        broker.append(f"a/{number}", rows(*range(100)))
+    found: list[int] = []
+    while len(found) < 2100:
+        found += numbers(quick.next(10))
+
+    waiting = slow._channel.bytes()
+    assert 0 < waiting <= 3000 + 1000
+    assert sorted(found) == sorted(list(range(100)) * 21)
+    found = []
+    while len(found) < 2100:
+        found += numbers(slow.next(10))
+    assert sorted(found) == sorted(list(range(100)) * 21)
+    assert slow._channel.bytes() == 0
+
+
+def test_rows_taken_from_one_journal_are_progress_in_all(broker: CountingBroker) -> None:
+    now = 0
+    live = LiveReads(broker, QUICK, now_ms=lambda: now)
+    broker.create("a/2", SCHEMA)
+    slow, quick = follower(live, "a"), follower(live, "a")
+    for name in ("a/1", "a/2"):
+        broker.append(name, rows(1))
+    drain(quick)
+    now = 119_000
+    assert numbers(slow.next(0)) == [1]
+    now = 238_000
+    assert live.tick() == 0
+    now = 239_000
+    assert live.tick() == 1
+
+
 def test_a_journal_that_nobody_follows_any_more_is_not_read(
     broker: CountingBroker, live: LiveReads
 ) -> None:
