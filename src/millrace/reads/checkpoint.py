@@ -159,6 +159,21 @@ def without_done(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
+def without_silent(checkpoint: Checkpoint, number: int) -> Checkpoint:
+    """Leave out producers of which nothing has changed since the checkpoint of this number.
+
+    Only of tags in which nothing is open: of others, rows of theirs could be read again.
+    """
+    shown = checkpoint.shown
+    still_open = np.isin(shown.tag, shown.tag[shown.begin != NONE])
+    return Checkpoint(
+        number=checkpoint.number,
+        reads=checkpoint.reads,
+        shown=shown.take(still_open | (shown.number > number)),
+        rolled_back=checkpoint.rolled_back,
+    )
+
+
 T = TypeVar("T", bound=Table)
 
 

@@ -123,10 +123,17 @@ class ReadSession:
         self._lease = _acquire(broker, task, opening, config)
         self._folder = _fresh_folder(place.folder, task, self._lease)
         try:
-            self._store = CheckpointStore(broker, task.name, self._lease)
+            self._store = CheckpointStore(
+                broker,
+                task.name,
+                self._lease,
+                silent_ms=config.reads_silent_producer_ms,
+                now_ms=_now_ms,
+            )
             resumed = self._store.load(
                 last_commit=opening.last_commit, read_through=opening.read_through
             )
+            self._store.keep_task(task)
             state = SessionState(task, opening.members, resumed)
             wanted = Wanted(
                 task=task,

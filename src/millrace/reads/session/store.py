@@ -10,8 +10,9 @@ lease is over stores nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -28,8 +29,11 @@ from millrace.reads.checkpoint import (
     CheckpointNumber,
     merge,
     without_done,
+    without_silent,
 )
+from millrace.reads.session.history import History
 from millrace.reads.session.state import Resumed
+from millrace.reads.task import Task
 
 _PART_BYTES: Final = 256 * 1024
 """Larger ones are cut, since brokers limit what one row may hold."""
@@ -44,6 +48,10 @@ class Kind(StrEnum):
     WHOLE = "whole"
     DROPPED = "dropped"
     """Whatever was prepared above this number never counts."""
+    TASK = "task"
+    """The task as it was when this was written, as JSON."""
+    GIVEN = "given"
+    """Numbers up to this one were given out; as JSON, which number was the last one when."""
 
 
 SCHEMA: Final = pa.schema(
@@ -77,7 +85,20 @@ def group_name(task: str) -> str:
 class CheckpointStore:
     """The checkpoints of one task, for the session that holds its lease."""
 
-    def __init__(self, broker: Broker, task: str, lease: Lease) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        task: str,
+        lease: Lease,
+        *,
+        silent_ms: int | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Producers that were silent for longer than `silent_ms` are left out, if given."""
+        self._silent_ms = silent_ms
+        self._now_ms = now_ms
+        self._task_text = b""
+        self._history = History()
         self._broker = broker
         self._task = task
         self._journal = journal_name(task)
@@ -94,7 +115,9 @@ class CheckpointStore:
         A caller with a log of its own says which checkpoint was its last commit, and through which
         one it has to read first; what lies above that is forgotten.
         """
-        found = read_checkpoints(self._broker, self._task)
+        stored = _read(self._broker, self._task)
+        found = stored.resumed()
+        self._task_text, self._history = stored.task, stored.history
         self._whole = found.committed
         begin = found.committed.number if last_commit is None else last_commit
         end = read_through if read_through is not None else last_commit
@@ -111,6 +134,25 @@ class CheckpointStore:
         committed = without_done(merge(found.committed, *done))
         return Resumed(committed, tuple(open_), found.last_number)
 
+    def keep_task(self, task: Task) -> None:
+        """Note what the task is; refuse one whose bindings are not those that were read before.
+
+        Bindings are known by their place, so they may be changed and added, not moved or removed.
+        """
+        if self._task_text:
+            before = Task.from_dict(json.loads(self._task_text))
+            names, now = [b.name for b in before.bindings], [b.name for b in task.bindings]
+            if now[: len(names)] != names:
+                raise UserError(
+                    f"task {task.name} has other bindings than its checkpoints\n  before: "
+                    f"{', '.join(names)}\n  now: {', '.join(now)}\n  to fix: keep them in this "
+                    "order and add new ones at the end, or begin anew under another name"
+                )
+        text = json.dumps(task.to_dict(), sort_keys=True).encode()
+        if text != self._task_text:
+            self._task_text = text
+            self._append([_Row(BEGINNING, Kind.TASK, text)])
+
     def renewed(self, lease: Lease) -> None:
         """Write under a lease that was renewed."""
         self._lease = lease
@@ -120,6 +162,7 @@ class CheckpointStore:
         fault("reads.prepare.before_store")
         self._append([_Row(delta.number, Kind.PREPARED, delta.to_bytes())])
         fault("reads.prepare.after_store")
+        self._history.note(delta.number, self._now_ms())
         self._prepared[delta.number] = delta
 
     def commit(self, number: CheckpointNumber, floors: Mapping[str, Offset]) -> Checkpoint:
@@ -140,7 +183,7 @@ class CheckpointStore:
         fault("reads.commit.after_store")
         done = [each for each in self._prepared if each <= number]
         whole = merge(self._whole, *(self._prepared.pop(each) for each in done))
-        self._whole = without_done(whole)
+        self._whole = self._pruned(without_done(whole))
         self._compact()
         return self._whole
 
@@ -149,12 +192,21 @@ class CheckpointStore:
         if self._bytes_since_whole <= max(self._whole_bytes, _PART_BYTES):
             return
         content = self._whole.to_bytes()
-        rows = [_Row(self._whole.number, Kind.WHOLE, content)]
+        rows = [
+            _Row(BEGINNING, Kind.TASK, self._task_text),
+            _Row(self._history.last, Kind.GIVEN, self._history.to_bytes()),
+            _Row(self._whole.number, Kind.WHOLE, content),
+        ]
         rows += [_Row(n, Kind.PREPARED, each.to_bytes()) for n, each in self._prepared.items()]
         first = self._append(rows)
         fault("reads.compact.after_store")
         self._broker.truncate_before(self._journal, first)
         self._whole_bytes, self._bytes_since_whole = len(content), 0
+
+    def _pruned(self, whole: Checkpoint) -> Checkpoint:
+        if self._silent_ms is None:
+            return whole
+        return without_silent(whole, self._history.number_at(self._now_ms() - self._silent_ms))
 
     def _append(self, rows: list[_Row], floors: Mapping[str, Offset] | None = None) -> Offset:
         group = group_name(self._task)
@@ -171,27 +223,60 @@ class CheckpointStore:
 
 def read_checkpoints(broker: Broker, task: str) -> Resumed:
     """What is stored of a task, without being its session; nothing if it never ran."""
+    return _read(broker, task).resumed()
+
+
+def read_task(broker: Broker, task: str) -> Task | None:
+    """A task as it was when it was last read; None if it never was."""
+    text = _read(broker, task).task
+    return Task.from_dict(json.loads(text)) if text else None
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What the rows of the journal add up to."""
+
+    whole: Checkpoint = field(default_factory=Checkpoint)
+    prepared: dict[CheckpointNumber, Checkpoint] = field(default_factory=dict)
+    number: CheckpointNumber = BEGINNING
+    task: bytes = b""
+    history: History = field(default_factory=History)
+
+    def take(self, row: _Row) -> None:
+        """The next row."""
+        self.number = CheckpointNumber(max(self.number, row.number))
+        self.history.last = self.number
+        match row.kind:
+            case Kind.WHOLE:
+                self.whole = Checkpoint.from_bytes(row.number, row.content)
+                self.prepared = {}
+            case Kind.PREPARED:
+                self.prepared[row.number] = Checkpoint.from_bytes(row.number, row.content)
+            case Kind.COMMITTED:
+                done = [each for each in self.prepared if each <= row.number]
+                self.whole = merge(self.whole, *(self.prepared.pop(each) for each in done))
+            case Kind.DROPPED:
+                self.prepared = {n: c for n, c in self.prepared.items() if n <= row.number}
+            case Kind.TASK:
+                self.task = row.content
+            case Kind.GIVEN:
+                self.history = History.from_bytes(row.content)
+
+    def resumed(self) -> Resumed:
+        """Where a session begins."""
+        handed = tuple(self.prepared[each] for each in sorted(self.prepared))
+        return Resumed(without_done(self.whole), handed, self.number)
+
+
+def _read(broker: Broker, task: str) -> _Stored:
+    stored = _Stored()
     try:
         rows = _read_all(broker, journal_name(task))
     except JournalUnknown:
-        return Resumed(Checkpoint())
-    whole, number = Checkpoint(), BEGINNING
-    prepared: dict[CheckpointNumber, Checkpoint] = {}
+        return stored
     for row in rows:
-        number = CheckpointNumber(max(number, row.number))
-        match row.kind:
-            case Kind.WHOLE:
-                whole = Checkpoint.from_bytes(row.number, row.content)
-                prepared = {}
-            case Kind.PREPARED:
-                prepared[row.number] = Checkpoint.from_bytes(row.number, row.content)
-            case Kind.COMMITTED:
-                done = [each for each in prepared if each <= row.number]
-                whole = merge(whole, *(prepared.pop(each) for each in done))
-            case Kind.DROPPED:
-                prepared = {n: each for n, each in prepared.items() if n <= row.number}
-    open_ = tuple(prepared[each] for each in sorted(prepared))
-    return Resumed(without_done(whole), open_, number)
+        stored.take(row)
+    return stored
 
 
 def _read_all(broker: Broker, journal: str) -> list[_Row]:
