@@ -107,8 +107,7 @@ class Frontier:
                 self._tags.values[read], self._read[read], np.full(len(read), number, np.int64)
             ),
             shown=Shown(
-                self._pairs.firsts[which],
-                self._pairs.producers[which],
+                *self._pairs.parts(which),
                 shown[which],
                 begins[which],
                 np.full(len(which), number, np.int64),
@@ -167,7 +166,7 @@ class Frontier:
         """Transactions that have begun and are not shown: tag, producer, begin."""
         _, begins = self._now()
         which = np.flatnonzero(begins != NONE)
-        return Opens(self._pairs.firsts[which], self._pairs.producers[which], begins[which])
+        return Opens(*self._pairs.parts(which), begins[which])
 
     def read_offsets(self) -> Reads:
         """How far each tag was read."""
@@ -248,8 +247,8 @@ class Frontier:
 
     def _bounds(self, pairs: Ints) -> Clocks:
         """Of each pair, the lowest clock of its producer that waits for something."""
-        cohorts = self._cohorts[bindings_of(self._pairs.firsts[pairs])]
-        numbers = self._producers.number(cohorts, self._pairs.producers[pairs])
+        tags, producers = self._pairs.parts(pairs)
+        numbers = self._producers.number(self._cohorts[bindings_of(tags)], producers)
         return self._waiting.bounds(len(self._producers), _NO_BOUND)[numbers]
 
     def _drop_shown(self) -> None:

@@ -104,3 +104,10 @@ class PairNumbering:
         """The producer of each pair, by number."""
         numbers: Ints = self._pairs.values & np.int64(2**_PRODUCER_BITS - 1)
         return self._producers.values[numbers]
+
+    def parts(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """The first and the producer of the pairs with these numbers."""
+        pairs = self._pairs.values[numbers]
+        second: Ints = pairs & np.int64(2**_PRODUCER_BITS - 1)
+        first: Ints = pairs >> np.int64(_PRODUCER_BITS)
+        return self._firsts.values[first], self._producers.values[second]

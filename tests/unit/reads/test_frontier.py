@@ -360,3 +360,10 @@ def test_a_range_beyond_a_replayed_checkpoint_is_told_with_the_next_one() -> Non
 
     assert story.shows() == {(A, P): (30, NONE)}
     assert story.whole.rolled_back.rows() == [(A, P, 3, 5, 18)]
+
+
+def test_what_the_last_commit_showed_need_not_be_committed_again() -> None:
+    base = checkpoint(1, {B: 4}, {(B, Q): (5, NONE)})
+    prepared = checkpoint(2, {B: 9}, {(B, Q): (5, 4)})
+
+    assert Story(base=base).frontier.reaches(prepared)

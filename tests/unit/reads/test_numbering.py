@@ -42,4 +42,6 @@ def test_pairs_are_told_apart_by_both_parts() -> None:
     assert numbering.number(ints(1, 2, 1, 1), ints(8, 8, 9, 8)).tolist() == [0, 1, 2, 0]
     assert numbering.firsts.tolist() == [1, 2, 1]
     assert numbering.producers.tolist() == [8, 8, 9]
+    firsts, producers = numbering.parts(ints(2, 1))
+    assert (firsts.tolist(), producers.tolist()) == ([1, 2], [9, 8])
     assert len(numbering) == 3

@@ -151,3 +151,12 @@ def test_a_tag_that_was_given_up_starts_from_its_checkpoint() -> None:
 
     assert done.keep.tolist() == [False, True]
     assert sequences.open_begins(other.pairs).tolist() == [0]
+
+
+def test_many_tags_are_taken_up_at_once() -> None:
+    sequences = Sequences()
+    sequences.start(np.array([1, 2]), np.array([P, P]), np.array([10, 20], np.uint64))
+
+    done = sequences.take(stamped([(1, 0, P, 15, Flag.OUTSIDE), (2, 0, P, 15, Flag.OUTSIDE)]))
+
+    assert done.keep.tolist() == [True, False]
