@@ -11,6 +11,7 @@ from millrace.cli.broker import broker
 from millrace.cli.demo import demo
 from millrace.cli.job import job
 from millrace.cli.journal import journal
+from millrace.cli.reads import reads
 from millrace.cli.serve import serve
 from millrace.cli.shuffle import shuffle
 from millrace.errors import MillraceError
@@ -32,6 +33,7 @@ cli.add_command(broker)
 cli.add_command(demo)
 cli.add_command(job)
 cli.add_command(journal)
+cli.add_command(reads)
 cli.add_command(serve)
 cli.add_command(shuffle)
 

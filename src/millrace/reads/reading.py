@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -23,11 +24,13 @@ from millrace.reads.messages import ToSession
 from millrace.reads.routing import Extract
 from millrace.reads.session.actor import Members, SessionActor
 from millrace.reads.session.state import SessionState
-from millrace.reads.session.status import Status, status_of
+from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
 
+_STATUS: Final = "status.json"
+_TELL_MS: Final = 1_000
 _LOOK_S: Final = 0.5
 """How often the session looks whether something stalls, and for new journals at the latest."""
 
@@ -120,6 +123,8 @@ class ReadSession:
         self._config = config = place.config
         self._stop = threading.Event()
         self._is_wanted = 0
+        self._open_since = OpenSince()
+        self._told_ms = 0
         self._lease = _acquire(broker, task, opening, config)
         self._folder = _fresh_folder(place.folder, task, self._lease)
         try:
@@ -224,7 +229,13 @@ class ReadSession:
         """How far journals are read, what is waited for, and what lies on disk."""
         with self._actor.changed:
             self._actor.check()
-            return status_of(self._actor.state, self._members.used_bytes(), _now_ms())
+            return status_of(
+                self._actor.state,
+                self._open_since,
+                self._members.used_bytes(),
+                now_ms=_now_ms(),
+                open_ms_max=self._config.reads_open_transaction_ms,
+            )
 
     def close(self) -> None:
         """Stop reading. What was committed stays; what was not is shown again next time."""
@@ -299,6 +310,17 @@ class ReadSession:
                 self._actor.state.check_stall(_now_ms(), limit, is_wanted=wanted)
                 if wanted:
                     self._actor.relieve()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Write down how the session stands, for others to look at."""
+        if _now_ms() - self._told_ms >= _TELL_MS:
+            self._told_ms = _now_ms()
+            about = {**asdict(self.status()), "journals": (), "open": (), "at_ms": _now_ms()}
+            path = os.path.join(self._folder, _STATUS)
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(about, file)
+            os.replace(f"{path}.new", path)
 
 
 def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Lease:
@@ -328,7 +350,26 @@ def _fresh_folder(parent: str, task: Task, lease: Lease) -> str:
         stem, _, epoch = name.rpartition("-")
         if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    return os.path.join(parent, f"{task.name}-{lease.epoch}")
+    mine = os.path.join(parent, f"{task.name}-{lease.epoch}")
+    os.makedirs(mine, exist_ok=True)
+    return mine
+
+
+def read_status(parent: str, task: str) -> dict[str, Any] | None:
+    """What an open session of a task last wrote down in this folder; None if there is none."""
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    parts = [name.rpartition("-") for name in names]
+    epochs = [int(last) for stem, _, last in parts if stem == task and last.isdecimal()]
+    for epoch in sorted(epochs, reverse=True):
+        try:
+            path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
+            with open(path, encoding="utf-8") as file:
+                about: dict[str, Any] = json.load(file)
+        except OSError:
+            continue
+        about["age_ms"] = _now_ms() - about["at_ms"]
+        return about
+    return None
 
 
 def _number(checkpoint: Checkpoint | int) -> CheckpointNumber:

@@ -37,6 +37,8 @@ class OpenStatus:
     producer: str
     journal: str
     begin: int
+    age_ms: int
+    """Since the session saw it first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,32 @@ class Status:
     journals: tuple[JournalStatus, ...]
     waiting: tuple[WaitingStatus, ...]
     open: tuple[OpenStatus, ...]
+    long_open: tuple[OpenStatus, ...]
+    """Those of them that have been open for longer than the limit."""
     disk_bytes: tuple[int, ...]
     """Of each member."""
 
 
-def status_of(state: SessionState, disk_bytes: Sequence[int], now_ms: int) -> Status:
+class OpenSince:
+    """Remembers since when transactions have been open."""
+
+    def __init__(self) -> None:
+        self._since_ms: dict[tuple[int, ...], int] = {}
+
+    def ages_ms(self, opened: Sequence[tuple[int, ...]], now_ms: int) -> list[int]:
+        """How long each of these has been open; all others are forgotten."""
+        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in opened}
+        return [now_ms - self._since_ms[each] for each in opened]
+
+
+def status_of(
+    state: SessionState,
+    since: OpenSince,
+    disk_bytes: Sequence[int],
+    *,
+    now_ms: int,
+    open_ms_max: int,
+) -> Status:
     """What can be said of a session."""
     readers, names = state.readers(), state.names()
     read = state.frontier.read_offsets()
@@ -78,9 +101,12 @@ def status_of(state: SessionState, disk_bytes: Sequence[int], now_ms: int) -> St
         )
         for each in state.unmet()
     ]
+    rows = state.frontier.opened().rows()
     opened = [
-        OpenStatus(producer=f"{producer:012x}", journal=state.name_of(tag), begin=begin)
-        for tag, producer, begin in state.frontier.opened().rows()
+        OpenStatus(
+            producer=f"{producer:012x}", journal=state.name_of(tag), begin=begin, age_ms=age_ms
+        )
+        for (tag, producer, begin), age_ms in zip(rows, since.ages_ms(rows, now_ms), strict=True)
     ]
     return Status(
         task=state.task.name,
@@ -89,5 +115,6 @@ def status_of(state: SessionState, disk_bytes: Sequence[int], now_ms: int) -> St
         journals=tuple(sorted(journals, key=lambda each: (each.binding, each.journal))),
         waiting=tuple(waiting),
         open=tuple(opened),
+        long_open=tuple(each for each in opened if each.age_ms > open_ms_max),
         disk_bytes=tuple(disk_bytes),
     )
