@@ -351,6 +351,8 @@ class Config:
     """Most bytes of one stream that a full queue holds; above a sender's window and one message."""
     reads_batch_rows_target: int = 65_536
     """How many staged rows are put in order at a time."""
+    reads_batch_bytes_target: int = 8 * MIB
+    """The same in bytes."""
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""

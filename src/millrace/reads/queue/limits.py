@@ -25,7 +25,8 @@ class QueueLimits:
     held_bytes_max: int
     """Of one stream: a sender's window and one message. More means that it kept to no window."""
     batch_rows_target: int
-    """How many rows are put in order at a time when a checkpoint is read."""
+    """How many rows are put in order at a time when a checkpoint is read; and bytes."""
+    batch_bytes_target: int
 
     @classmethod
     def of(cls, config: Config) -> QueueLimits:
@@ -37,6 +38,7 @@ class QueueLimits:
             block_rows_target=config.reads_block_rows_target,
             held_bytes_max=config.reads_held_bytes_max,
             batch_rows_target=config.reads_batch_rows_target,
+            batch_bytes_target=config.reads_batch_bytes_target,
         )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.reads.queue.blocks import Stamps, stamps_of
-from millrace.reads.queue.limits import BindingOrder
+from millrace.reads.queue.limits import BindingOrder, QueueLimits
 from millrace.reads.queue.pairs import Mask, running_max_within
 from millrace.reads.tags import Clocks, Ints
 
@@ -49,25 +49,25 @@ class _Loaded:
 
 
 def in_order(
-    pieces: Sequence[Piece], bindings: Sequence[BindingOrder], rows_target: int
+    pieces: Sequence[Piece], bindings: Sequence[BindingOrder], limits: QueueLimits
 ) -> Iterator[pa.RecordBatch]:
     """All rows of pieces, which stand in the order in which their blocks were written."""
     by_priority: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_priority.setdefault(bindings[piece.binding].priority, []).append(piece)
     for priority in sorted(by_priority, reverse=True):
-        yield from _by_clock(by_priority[priority], bindings, rows_target)
+        yield from _by_clock(by_priority[priority], bindings, limits)
 
 
 def _by_clock(
-    pieces: list[Piece], bindings: Sequence[BindingOrder], rows_target: int
+    pieces: list[Piece], bindings: Sequence[BindingOrder], limits: QueueLimits
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one priority."""
     delays = [bindings[piece.binding].delay for piece in pieces]
     floors = [min(p.floor + d, KEY_MAX) for p, d in zip(pieces, delays, strict=True)]
     to_come = _lowest_behind(floors)
     pending: list[_Loaded] = []
-    rows, goal = 0, rows_target
+    size, goal = 0.0, 1.0
     for place, piece in enumerate(pieces):
         batch = piece.load()
         if batch.num_rows:
@@ -78,12 +78,18 @@ def _by_clock(
             stamps = stamps_of(batch)
             keys = _plus(stamps.clock, delays[place])
             pending.append(_Loaded(piece.binding, batch, stamps, keys))
-            rows += batch.num_rows
-        if pending and (rows >= goal or place == len(pieces) - 1):
+            size += _share(batch, limits)
+        if pending and (size >= goal or place == len(pieces) - 1):
             settled, pending = _settle(pending, to_come[place])
             yield from settled
-            rows = sum(each.batch.num_rows for each in pending)
-            goal = max(rows_target, 2 * rows)
+            size = sum(_share(each.batch, limits) for each in pending)
+            goal = max(1.0, 2 * size)
+
+
+def _share(batch: pa.RecordBatch, limits: QueueLimits) -> float:
+    """How much a batch is of what is put in order at a time."""
+    rows, size = int(batch.num_rows), int(batch.nbytes)
+    return max(rows / limits.batch_rows_target, size / limits.batch_bytes_target)
 
 
 def _lowest_behind(floors: list[int]) -> list[int]:

@@ -121,8 +121,8 @@ class Queue:
         with self._driven():
             view = View(visible)
             pieces = [self._piece(each, view) for each in self._directory.candidates(view)]
-        rows = self._limits.batch_rows_target
-        return order.together(order.in_order(pieces, self._bindings, rows), rows)
+        found = order.in_order(pieces, self._bindings, self._limits)
+        return order.together(found, self._limits.batch_rows_target)
 
     def release(self, shown: Shown, rolled_back: RolledBack) -> Replies:
         """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
