@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from millrace.errors import (
 )
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.journal.kafka.server import KafkaServer
+from millrace.journal.records import Flag
 
 RAW = pa.schema([("value", pa.binary())])
 
@@ -60,6 +62,11 @@ class Others:
         for value, time_ms in rows:
             producer.produce(topic, value, b"k", partition, timestamp=time_ms)
         assert producer.flush(20) == 0
+
+    def cut(self, topic: str, before: int) -> None:
+        """Remove messages, as retention does."""
+        for future in self.admin.delete_records([TopicPartition(topic, 0, before)]).values():
+            future.result(20)
 
     def consumer(self, group: str) -> Consumer:
         more = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
@@ -418,3 +425,83 @@ def test_a_job_step_from_a_plain_topic_commits_its_offset_with_its_rows(
         broker = place.open()
 
     assert read_all(broker, "out") == list(range(10))
+
+
+def bursts(count: int) -> list[tuple[bytes, int]]:
+    """Many messages of one millisecond, some of times long past, in an order that is repeated."""
+    chosen = random.Random(7)  # noqa: S311 - the same each time
+    times = [5000 + number // 40 - chosen.choice([0, 0, 0, 3000]) for number in range(count)]
+    return [(json.dumps({"x": number}).encode(), time_ms) for number, time_ms in enumerate(times)]
+
+
+def clocks_of(rows: list[tuple[bytes, int]]) -> list[int]:
+    """max(timestamp, previous + 1), one after the other."""
+    clocks: list[int] = []
+    for _, time_ms in rows:
+        clocks.append(max(time_ms * 160_000, clocks[-1] + 1 if clocks else 1))
+    return clocks
+
+
+def test_rows_of_a_plain_topic_have_one_clock_however_they_are_read(
+    place: KafkaPlace, others: Others
+) -> None:
+    rows = bursts(400)
+    topic, expected = plain(others, *rows), clocks_of(rows)
+    chosen = random.Random(8)  # noqa: S311
+    producers = set()
+    for _ in range(2):
+        broker = place.open()
+        broker.create("theirs", SCHEMA, {"kafka.topic": topic})
+        for _ in range(12):
+            at = chosen.randrange(400)
+            count = chosen.choice([1, 7, 70, 400])
+            found = broker.read_many({"theirs": at}, isolation="raw", rows_max=count)["theirs"]
+            stored = found.stored()
+            assert stored["_mr_clock"].to_pylist() == expected[at : at + count]
+            assert stored["_mr_offset"].to_pylist() == list(range(at, min(at + count, 400)))
+            assert set(stored["_mr_flag"].to_pylist()) == {Flag.OUTSIDE}
+            producers |= set(stored["_mr_producer"].to_pylist())
+
+    assert len(producers) == 1
+
+
+def test_clocks_of_a_plain_topic_outlive_rows_that_others_removed(
+    place: KafkaPlace, others: Others
+) -> None:
+    rows = bursts(100)
+    topic, expected = plain(others, *rows), clocks_of(rows)
+    broker = place.open()
+    broker.create("theirs", SCHEMA, {"kafka.topic": topic})
+    broker.read("theirs", 0)
+    broker.commit("g", "theirs", 60, expected=None)
+    others.cut(topic, 50)
+    eventually(lambda: broker.start_offset("theirs"), 50)
+
+    # From where a group stands on they are known for good, elsewhere while this owner lives.
+    for offset in (50, 60):
+        found = broker.read("theirs", offset, isolation="raw").stored()
+        clocks = found["_mr_clock"].to_pylist()
+        assert clocks == sorted(set(clocks))
+        assert clocks[60 - offset :] == expected[60:]
+    broker = place.open()
+    found = broker.read("theirs", 60, isolation="raw").stored()
+    assert found["_mr_clock"].to_pylist() == expected[60:]
+
+
+def test_who_waits_for_moves_hears_of_plain_topics(place: KafkaPlace, others: Others) -> None:
+    topic = plain(others, (b'{"x":1}', 1))
+    broker = place.open()
+    theirs = broker.create("theirs", SCHEMA, {"kafka.topic": topic}).id
+    mine = broker.create("mine", SCHEMA).id
+    at = broker.moved(0, timeout_s=0).version
+    assert broker.moved(at, timeout_s=0).journals == ()
+
+    others.write(topic, (b'{"x":2}', 2))
+    first = broker.moved(at, timeout_s=60)
+    assert first.journals == (theirs,)
+    broker.append("mine", column([1]))
+    assert broker.moved(first.version, timeout_s=60).journals == (mine,)
+    others.cut(topic, 1)
+    last = broker.moved(first.version, timeout_s=60)
+    while theirs not in (last.journals or ()):
+        last = broker.moved(first.version, timeout_s=60)

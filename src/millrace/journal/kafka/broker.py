@@ -36,7 +36,7 @@ from millrace.journal.kafka.writing import Batch
 from millrace.journal.looking import out_of_range
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.reading import Stored
-from millrace.journal.values import JournalInfo, SegmentFile
+from millrace.journal.values import JournalInfo, Publish, Published, SegmentFile
 from millrace.shuffle.store import storage_errors
 
 LOCK: Final = "owner.lock"
@@ -281,6 +281,16 @@ class KafkaBroker(PlainTopicsBroker):
         for id_, point in kept.points.items():
             self._fetching.learn(id_, point)
         self._is_new = not kept.book.count(OWN_PRODUCER)
+
+    def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
+        for wanted in request.commits:
+            journal = self._book.journal(wanted.journal)
+            spot = plain_spot(journal.labels)
+            if spot is not None:
+                # Others may remove the rows before it, from which its clock would be counted.
+                spot = replace(spot, journal=journal.id)
+                self._fetching.anchor_at(journal, spot, Offset(wanted.offset))
+        return super()._publish(request, again_is_fine=again_is_fine)
 
     def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:
         # Here, and not when they are sent: others may be in the same transaction.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message as Received
 
@@ -186,11 +187,33 @@ class Fetching:
                     yield rows
                 at = rows.next
 
+    def anchor_at(self, journal: Journal, spot: Spot, offset: Offset) -> None:
+        """Find the clock before an offset of a plain topic out, and remember it there."""
+        point = self.places(journal.id).below(offset)
+        is_known = point is not None and point.offset == offset
+        if is_known or not journal.start < offset <= journal.end:
+            return
+        clock: Clock | None = None
+        for rows in self.plain_ranges(journal, spot, Offset(offset - 1)):
+            assert isinstance(rows.place, pa.RecordBatch)
+            before = int(np.searchsorted(rows.place[OFFSET].to_numpy(), offset))
+            if before:
+                clock = Clock(rows.place[CLOCK][before - 1].as_py())
+            if rows.next >= offset:
+                break
+        if clock is None:
+            # There is no row from the last point up to there.
+            point = self.places(journal.id).below(offset)
+            clock = plain.FIRST_CLOCK if point is None else Clock(point.place)
+        self.learn(journal.id, Point(offset, Place(clock)))
+
     def _anchor(self, reader: Reader, journal: Journal, spot: Spot, at: Offset) -> Offset:
         """Bring a reader to the last offset at or below whose clock is known."""
         point = self.places(journal.id).below(at)
         if point is None or point.offset < journal.start:
-            point = Point(journal.start, Place(plain.FIRST_CLOCK))
+            # Of rows that are gone the last known clock holds: no later row may have a lower one.
+            known = plain.FIRST_CLOCK if point is None else point.place
+            point = Point(journal.start, Place(known))
             self.learn(journal.id, point)
         reader.seek(spot, Place(point.offset))
         reader.next_offset = point.offset
