@@ -17,7 +17,12 @@ from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.report.history import History
 
 Row = dict[str, Any]
-CONFIG = mr.Config(job_run_lease_ms=2_000, job_lease_ms=2_000, job_watch_ms=50, job_sample_ms=100)
+# Nobody dies: a lease that ran out on a busy machine would only put calls in doubt.
+CONFIG = mr.Config(job_run_lease_ms=60_000, job_lease_ms=60_000).with_options(
+    job_watch_ms=50, job_sample_ms=100
+)
+# Somebody does, and is waited for.
+DEADLY = CONFIG.with_options(job_run_lease_ms=4_000, job_lease_ms=4_000)
 
 
 def caption(log: Path) -> Callable[[Row], Row]:

@@ -13,7 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.job_kit import CONFIG, TEXTS, calls, caption, happened, ids, rows_in, written
+from tests.spark.job_kit import (
+    CONFIG,
+    DEADLY,
+    TEXTS,
+    calls,
+    caption,
+    happened,
+    ids,
+    rows_in,
+    written,
+)
 
 import millrace as mr
 from millrace.errors import LeaseHeld, StepFailed
@@ -28,6 +38,12 @@ ROWS = 60
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> Iterator[mr.Workspace]:
     with mr.open(tmp_path / "mill", spark, config=CONFIG) as opened:
+        yield opened
+
+
+@pytest.fixture
+def deadly_ws(spark: SparkSession, tmp_path: Path) -> Iterator[mr.Workspace]:
+    with mr.open(tmp_path / "mill", spark, config=DEADLY) as opened:
         yield opened
 
 
@@ -200,7 +216,7 @@ def test_a_budget_stops_the_job_and_a_higher_one_lets_it_go_on(
 
 
 def test_a_worker_process_that_is_killed_costs_one_batch_in_doubt(
-    ws: mr.Workspace, spark: SparkSession, tmp_path: Path
+    deadly_ws: mr.Workspace, spark: SparkSession, tmp_path: Path
 ) -> None:
     note, marker = caption(tmp_path / "log"), os.fspath(tmp_path / "killed")
 
@@ -212,7 +228,7 @@ def test_a_worker_process_that_is_killed_costs_one_batch_in_doubt(
             os.kill(os.getpid(), signal.SIGKILL)
         return made
 
-    job = ws.job("deadly")
+    job = deadly_ws.job("deadly")
     made = job.source("videos", videos(spark)).map(
         "call", deadly, schema=TEXTS, expensive=True, batch_rows=4, version="1"
     )
@@ -271,10 +287,10 @@ def test_a_journal_is_read_up_to_where_it_ended_when_the_run_began(
 
 
 def test_a_job_that_somebody_runs_is_not_run_twice(
-    ws: mr.Workspace, spark: SparkSession, tmp_path: Path
+    deadly_ws: mr.Workspace, spark: SparkSession, tmp_path: Path
 ) -> None:
-    broker = ws.journals
-    job = ws.job("held")
+    broker = deadly_ws.journals
+    job = deadly_ws.job("held")
     job.source("videos", videos(spark)).sink_parquet(tmp_path / "out")
     lease = broker.acquire(hops.run_lease("held"), "ann on host7", lease_ms=60_000)
     renewing = threading.Event()
@@ -295,11 +311,11 @@ def test_a_job_that_somebody_runs_is_not_run_twice(
 
 
 def test_a_run_waits_for_the_lease_of_one_that_was_killed(
-    ws: mr.Workspace, spark: SparkSession, tmp_path: Path
+    deadly_ws: mr.Workspace, spark: SparkSession, tmp_path: Path
 ) -> None:
-    job = ws.job("taken")
+    job = deadly_ws.job("taken")
     job.source("videos", videos(spark)).sink_parquet(tmp_path / "out")
-    ws.journals.acquire(hops.run_lease("taken"), "dead", lease_ms=1_500)
+    deadly_ws.journals.acquire(hops.run_lease("taken"), "dead", lease_ms=1_500)
 
     assert job.run().state == "finished"
     assert ids(tmp_path / "out") == list(range(ROWS))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.job_kit import CONFIG, TEXTS, calls, caption, happened, ids
+from tests.spark.job_kit import DEADLY, TEXTS, calls, caption, happened, ids
 
 import millrace as mr
 from millrace.errors import StepFailed
@@ -29,7 +29,7 @@ BATCH = 4
 
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> Iterator[mr.Workspace]:
-    with mr.open(tmp_path / "mill", spark, config=CONFIG) as opened:
+    with mr.open(tmp_path / "mill", spark, config=DEADLY) as opened:
         yield opened
 
 
