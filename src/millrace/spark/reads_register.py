@@ -54,8 +54,14 @@ class Register:
         self.epoch = epoch
         self.at = at
         """Where it is read on."""
-        self.members: dict[int, Registered] = {}
+        self.entered: list[Registered] = []
+        """All that was said to this session, in order."""
         self.is_over = False
+
+    @property
+    def members(self) -> dict[int, Registered]:
+        """Who is each member: of several attempts of a task, the last."""
+        return {each.member: each for each in sorted(self.entered, key=lambda each: each.attempt)}
 
     @classmethod
     def begin(cls, broker: Broker, task: str, epoch: int) -> Register:
@@ -96,9 +102,7 @@ class Register:
             self.is_over = True
         elif epoch == self.epoch:
             found = Registered(**{key: said[key] for key in _FIELDS})  # type: ignore[arg-type]
-            known = self.members.get(found.member)
-            if known is None or known.attempt <= found.attempt:
-                self.members[found.member] = found
+            self.entered.append(found)
 
     def _start(self) -> Offset:
         return self._broker.start_offset(self._journal)

@@ -2,7 +2,7 @@
 
 Invariant: a task ends when its session stops it, is over or is gone. A second copy of a task never
 takes the place of the first: the session opens each member once, and a copy that it does not open
-waits until the session is over, since Spark would end the first when the copy ends.
+waits as long as the first lives, since Spark would end the first when the copy ends.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from millrace.spark.versions import check_versions
 from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.launch import own_host
+from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.member import Seat, ServedMember
 from millrace.transport.reads.server import SessionId
 from millrace.transport.tls import own_certificate, trusted_roots
@@ -41,6 +42,7 @@ Batches = Iterator[pa.RecordBatch]
 RESULT_SCHEMA: Final = "member long, host string"
 _RESULT: Final = pa.schema([("member", pa.int64()), ("host", pa.string())])
 _PREFIX: Final = "millrace-member-"
+_MAKING: Final = "millrace-new-"
 _LOCK: Final = "lock"
 _POLL_S: Final = 1.0
 
@@ -104,22 +106,49 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
             )
         )
         fault("reads.member.registered")
-        _wait_to_be_opened(served, register, work.config.reads_members_wait_ms_max)
+        _wait_to_be_opened(served, register, seat)
         if served.opened.is_set():
             served.ended.wait()
 
 
-def _wait_to_be_opened(served: ServedMember, register: Register, wait_ms: int) -> None:
-    """Wait for the session; twice as long as it waits for others."""
-    until = time.monotonic() + 2 * wait_ms / 1000
+def _wait_to_be_opened(served: ServedMember, register: Register, seat: Seat) -> None:
+    """Wait for the session, twice as long as it waits for others; a copy as long as the first is.
+
+    Who waits without an end sees when the session is over.
+    """
+    wait_ms = 2 * seat.config.reads_members_wait_ms_max
+    until = time.monotonic() + wait_ms / 1000
     while not served.opened.is_set() and not register.is_over:
         if time.monotonic() > until:
-            raise MemberLost(
-                f"member {served.number} was not opened by its session in {2 * wait_ms} ms\n"
-                "  limit: twice reads_members_wait_ms_max"
-            )
+            if not _is_copy(served, register, seat):
+                raise MemberLost(
+                    f"member {served.number} was not opened by its session in {wait_ms} ms\n"
+                    "  limit: twice reads_members_wait_ms_max"
+                )
+            until += wait_ms / 1000
         if not served.opened.wait(_POLL_S):
             register.look(0)
+
+
+def _is_copy(served: ServedMember, register: Register, seat: Seat) -> bool:
+    """Whether another attempt of this task is the member, and lives."""
+    return any(
+        _lives(each.address, seat)
+        for each in register.entered
+        if each.member == served.number and each.address != served.address
+    )
+
+
+def _lives(address: str, seat: Seat) -> bool:
+    client = MemberClient(
+        seat.number, address, session=seat.session, config=seat.config, roots=seat.roots
+    )
+    try:
+        return bool(client.stats()["streams"])
+    except MemberLost:
+        return False
+    finally:
+        client.close()
 
 
 @contextmanager
@@ -128,10 +157,12 @@ def own_folder() -> Iterator[str]:
     parent = os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir()
     os.makedirs(parent, exist_ok=True)
     _sweep(parent)
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    lock = os.open(os.path.join(folder, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    made = tempfile.mkdtemp(prefix=_MAKING, dir=parent)
+    lock = os.open(os.path.join(made, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    folder = os.path.join(parent, _PREFIX + os.path.basename(made).removeprefix(_MAKING))
+    os.rename(made, folder)  # Only now can it be taken for a dead one's, and it is locked.
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
     finally:
         os.close(lock)

@@ -26,9 +26,9 @@ from millrace.reads.messages import (
 )
 from millrace.reads.progress import Hints, Opens, Points, Progress, Reads
 from millrace.reads.queue.messages import Flush, Flushed, Rows, Taken
+from millrace.reads.tables import pack
 from millrace.reads.window import Visible, Windows
 from millrace.transport.journals.shapes import Parts, Shape, seal
-from millrace.transport.reads import messages
 from millrace.transport.reads.messages import (
     FROM_QUEUE,
     FROM_SESSION,
@@ -238,7 +238,7 @@ def test_a_message_of_another_stream_is_refused() -> None:
 
 def test_tables_with_other_columns_are_refused() -> None:
     parts = Parts()
-    parts.add(pa.py_buffer(messages.pack([Reads.of([(1, 2)])])))
+    parts.add(pa.py_buffer(pack([Reads.of([(1, 2)])])))
     envelope = seal(["Reported", [0]], parts)
     with pytest.raises(UserError, match="not a message"):
         decode(FROM_SLICE, pa.py_buffer(envelope), None, BYTES_MAX)
