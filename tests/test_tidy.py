@@ -109,6 +109,7 @@ PURE = {
     "journal/reading.py",
     "journal/embedded/ledger.py",
     "journal/embedded/many.py",
+    "journal/embedded/pieces.py",
     "journal/embedded/tables.py",
     "journal/embedded/waiting.py",
     "journal/kafka/messages.py",

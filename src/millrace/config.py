@@ -131,6 +131,8 @@ class Config:
     """How much of all journals waits inside the ledger before appends move the largest out."""
     journal_move_out_bytes_min: int = 64 * KIB
     """How much of a journal waits inside the ledger before an idle moment is worth a file."""
+    journal_gather_max: int = 256
+    """Most journals with less than that which one append moves out, to a segment they share."""
     journal_move_out_max: int = 8
     """Most journals that one append moves out of the ledger."""
     journal_segment_bytes_target: int = 64 * MIB

@@ -185,6 +185,25 @@ def child_works(folder: str, told: str, writers: int, first: int) -> None:
         broker.tidy()
 
 
+GATHERED = Config(
+    journal_waiting_total_bytes_max=32 * 1024, journal_move_out_max=3, journal_gather_max=9
+)
+"""Little may ride in the ledger of all journals together."""
+
+
+def child_gathers(folder: str, told: str, point: str) -> None:
+    """Append to many journals, telling what was done, and die when the first are moved out."""
+    broker = EmbeddedBroker.open(folder, GATHERED)
+    names = [f"j/{number}" for number in range(60)]
+    broker.create_many(names, SCHEMA)
+    out = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.environ[VARIABLE] = armed(point)[VARIABLE]
+    for value in range(10):
+        for name in names:
+            broker.append(name, column([value]))
+            os.write(out, f"{name} {value}\n".encode())
+
+
 def child_fills_up(folder: str, told: str, room: int) -> None:
     """Append until no file may grow any more, then say what happened."""
     import resource

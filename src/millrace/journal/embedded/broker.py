@@ -22,7 +22,7 @@ from millrace.errors import (
 )
 from millrace.faults import fault
 from millrace.journal.base import Times
-from millrace.journal.book import Book
+from millrace.journal.book import Book, Journal
 from millrace.journal.embedded import opening
 from millrace.journal.embedded.disk import Disk, LocalDisk
 from millrace.journal.embedded.fetching import LEDGER, SegmentReader
@@ -105,6 +105,7 @@ class EmbeddedBroker(SegmentReader):
         step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
         while self._pausing(lambda: self._move_out(self._stores.waiting.largest(step, least))):
             pass
+        self._pausing(self._drop_shared)
         self._pausing(self._clear_garbage)
         self._pausing(self._sweep_adopted)
         self._pausing(self._ledger.write_back)
@@ -144,20 +145,43 @@ class EmbeddedBroker(SegmentReader):
 
     def _afterwards(self) -> None:
         """Move the largest journals out of the ledger while all together are too large."""
-        waiting, step = self._stores.waiting, self._config.journal_move_out_max
+        waiting, config = self._stores.waiting, self._config
         # A full disk is told to the next append that needs it.
         with contextlib.suppress(StorageError):
-            while waiting.total > self._config.journal_waiting_total_bytes_max:
-                if not self._move_out(waiting.largest(step)):
+            while waiting.total > config.journal_waiting_total_bytes_max:
+                worth = waiting.largest(
+                    config.journal_move_out_max, config.journal_move_out_bytes_min
+                )
+                small = [] if worth else waiting.largest(config.journal_gather_max)
+                if worth:
+                    self._move_out(worth)
+                elif small:
+                    # A file for each of very many small ones would be mostly syncs.
+                    self._stores.gather(self._named(small))
+                else:
                     return
 
     def _move_out(self, ids: Sequence[JournalId]) -> bool:
         """Move these journals' rows out of the ledger; whether there were any."""
-        names = [self._names[each] for each in ids if each in self._names]
-        journals = [each for each in map(self._book.journals.get, names) if each is not None]
+        journals = self._named(ids)
         if journals:
             self._stores.move_out(journals)
         return bool(journals)
+
+    def _named(self, ids: Sequence[JournalId]) -> list[Journal]:
+        return [self._book.journal(self._names[each]) for each in ids]
+
+    def _drop_shared(self) -> None:
+        """Let go of segments whose ranges were all truncated."""
+        gone = self._ledger.unused_shared()
+        if gone:
+            storing = Storing(
+                segments_gone=[each.id for each in gone],
+                clean=[each.id for each in gone],
+                garbage=[each.file for each in gone],
+            )
+            self._ledger.save(Book().draft(), storing)
+            self._remove(gone)
 
     def _remove(self, gone: Sequence[Segment]) -> None:
         """Delete the files of segments that the ledger no longer names."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from millrace.journal.book import Book, Kind
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import Stamp
+
+SHARED: Final = JournalId(0)
+"""Whose a segment is that holds small ranges of many journals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,9 @@ class Ledger(Protocol):
 
     def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
         """Segments whose rows all lie below an offset; all of the journal's for None."""
+
+    def unused_shared(self) -> Sequence[Segment]:
+        """Shared segments that are full, and of which no range is left."""
 
     def write_back(self) -> None:
         """Do what waits for an idle moment."""

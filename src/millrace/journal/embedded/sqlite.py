@@ -106,6 +106,12 @@ class SqliteLedger:
             ).fetchall()
         return [tables.segment_of(row) for row in rows]
 
+    def unused_shared(self) -> Sequence[Segment]:
+        """See `Ledger.unused_shared`."""
+        with self._reported("reading"):
+            rows = self._writer.execute(tables.UNUSED_SHARED).fetchall()
+        return [tables.segment_of(row) for row in rows]
+
     def write_back(self) -> None:
         """See `Ledger.write_back`: put the log into the file."""
         with self._reported("writing back"):

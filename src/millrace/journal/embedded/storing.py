@@ -11,19 +11,17 @@ names were not; the bytes behind a segment's published length belong to nobody.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-
-import pyarrow as pa
-import xxhash
 
 from millrace.config import Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import fault
-from millrace.journal.book import Block, Book, FileContent, Journal, Kind
+from millrace.journal.book import Block, Book, FileContent, Journal
 from millrace.journal.embedded.disk import Disk
 from millrace.journal.embedded.ledger import (
+    SHARED,
     Held,
     InLedger,
     InSegment,
@@ -32,22 +30,20 @@ from millrace.journal.embedded.ledger import (
     Segment,
     Storing,
 )
+from millrace.journal.embedded.pieces import (
+    Out,
+    Piece,
+    checksum_of,
+    header_of,
+    piece_of,
+    range_of,
+    waited,
+)
 from millrace.journal.embedded.waiting import Waiting
 from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import FORMAT_VERSION, stored_schema
 from millrace.shuffle.store import storage_errors
 
 SEGMENTS: Final = "segments"
-
-
-@dataclass(slots=True)
-class _Piece:
-    """A range with its bytes, on the way to where it will lie."""
-
-    range: Range
-    parts: list[bytes | memoryview]
-    is_sound: bool = True
-    """Whether the bytes are those that were appended."""
 
 
 @dataclass(slots=True)
@@ -83,23 +79,30 @@ class Stores:
         journals: dict[JournalId, list[Block]] = {}
         for block in draft.blocks:
             journals.setdefault(block.journal.id, []).append(block)
-        out: dict[JournalId, tuple[Journal, list[_Piece]]] = {}
+        out: dict[JournalId, Out] = {}
         for id_, blocks in journals.items():
             storing.ranges += self._adopt(storing, blocks)
             pieces = self._together(
-                [_piece(b, b.content) for b in blocks if not isinstance(b.content, FileContent)]
+                [piece_of(b, b.content) for b in blocks if not isinstance(b.content, FileContent)]
             )
             size = sum(piece.range.bytes for piece in pieces)
             if self._rides(id_, size):
                 storing.ranges += [self._in_ledger(piece) for piece in pieces]
             elif pieces:
-                out[id_] = (blocks[0].journal, pieces)
+                out[id_] = self._out([blocks[0].journal], header_of(blocks[0].journal), pieces)
         self._write_and_publish(draft, storing, out)
 
     def move_out(self, journals: Sequence[Journal]) -> None:
         """Move what rides in the ledger to segments."""
-        out: dict[JournalId, tuple[Journal, list[_Piece]]] = {j.id: (j, []) for j in journals}
-        self._write_and_publish(Book().draft(), Storing(), out)
+        out = {each.id: self._out([each], header_of(each)) for each in journals}
+        moving = {id_: each for id_, each in out.items() if each.pieces}
+        self._write_and_publish(Book().draft(), Storing(), moving)
+
+    def gather(self, journals: Sequence[Journal]) -> None:
+        """Move what rides in the ledger of many journals to one segment that they share."""
+        gathered = self._out(journals, b"")
+        if gathered.pieces:
+            self._write_and_publish(Book().draft(), Storing(), {SHARED: gathered})
 
     def forget(self, journal: JournalId, gone: Iterable[int]) -> None:
         """Segments were taken away."""
@@ -112,7 +115,7 @@ class Stores:
             return False
         return self.waiting.of(journal) + size <= self.config.journal_waiting_bytes_max
 
-    def _in_ledger(self, piece: _Piece) -> Range:
+    def _in_ledger(self, piece: Piece) -> Range:
         content = b"".join(piece.parts)
         self.next_body += 1
         return replace(piece.range, where=InLedger(self.next_body - 1, content))
@@ -141,7 +144,7 @@ class Stores:
             segment = files[content.path]
             end = part.position + part.bytes
             files[content.path] = replace(segment, bytes=max(segment.bytes, end), next=block.next)
-            made = _range(block, part.bytes, part.checksum)
+            made = range_of(block, part.bytes, part.checksum)
             where = InSegment(segment.id, segment.file, part.position)
             ranges.append(replace(made, where=where, stamp=content.stamp))
         storing.segments += files.values()
@@ -156,27 +159,29 @@ class Stores:
             folder = os.path.dirname(folder)
         fault("journal.adopt.after_sync")
 
+    def _out(self, journals: Sequence[Journal], header: bytes, pieces: Sequence[Piece] = ()) -> Out:
+        """What goes to a segment: what waited of these journals, and behind it these pieces."""
+        out = Out(header)
+        for journal in journals:
+            moved = list(self.ledger.waiting(journal.id))
+            if not moved:
+                self.waiting.drop(journal.id)  # Truncated meanwhile.
+            out.moved += moved
+            out.pieces += self._together([waited(each) for each in moved])
+        out.pieces += pieces
+        return out
+
     def _write_and_publish(
-        self,
-        draft: Book,
-        storing: Storing,
-        out: dict[JournalId, tuple[Journal, list[_Piece]]],
+        self, draft: Book, storing: Storing, out: Mapping[JournalId, Out]
     ) -> None:
         """Write what goes to segments together with what waited for it, then the ledger."""
         targets: dict[JournalId, Segment] = {}
         folders: dict[str, None] = {}
         try:
-            moved = {id_: list(self.ledger.waiting(id_)) for id_ in out}
-            for id_ in [id_ for id_, (_, pieces) in out.items() if not pieces and not moved[id_]]:
-                # Truncated meanwhile.
-                self.waiting.drop(id_)
-                del out[id_]
             targets = self._mark(out)
-            for id_, (journal, pieces) in out.items():
-                storing.moved += moved[id_]
-                waited = self._together([_waited(each) for each in moved[id_]])
-                segment = self._write(targets[id_], journal, [*waited, *pieces], storing, folders)
-                storing.segments.append(segment)
+            for id_, each in out.items():
+                storing.moved += each.moved
+                storing.segments.append(self._write(targets[id_], each, storing, folders))
             # Each once for all new segments, below before above.
             for folder in sorted(folders, key=len, reverse=True):
                 self._sync_folder(folder)
@@ -240,9 +245,9 @@ class Stores:
                 self.disk.cut(path, segment.bytes)
         return size is not None and size >= segment.bytes
 
-    def _together(self, pieces: Sequence[_Piece]) -> list[_Piece]:
+    def _together(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Small ranges that follow each other, put together to larger ones."""
-        out: list[_Piece] = []
+        out: list[Piece] = []
         for piece in pieces:
             last = out[-1] if out else None
             if last is not None and self._belong_together(last, piece):
@@ -258,22 +263,17 @@ class Stores:
                 out.append(piece)
         for piece in out:
             if len(piece.parts) > 1 or not piece.range.checksum:
-                piece.range = replace(piece.range, checksum=_checksum(piece.parts))
+                piece.range = replace(piece.range, checksum=checksum_of(piece.parts))
         return out
 
-    def _belong_together(self, last: _Piece, piece: _Piece) -> bool:
+    def _belong_together(self, last: Piece, piece: Piece) -> bool:
         # Bytes that went bad keep the checksum that tells so.
         if last.range.next != piece.range.first or not (last.is_sound and piece.is_sound):
             return False
         return last.range.bytes + piece.range.bytes <= self.config.journal_range_bytes_target
 
     def _write(
-        self,
-        segment: Segment,
-        journal: Journal,
-        pieces: Sequence[_Piece],
-        storing: Storing,
-        folders: dict[str, None],
+        self, segment: Segment, out: Out, storing: Storing, folders: dict[str, None]
     ) -> Segment:
         """Append pieces to a segment and sync it; the segment as it will be published.
 
@@ -284,9 +284,9 @@ class Stores:
         parts: list[bytes | memoryview] = []
         is_new = not position
         if is_new:
-            parts.append(_header(journal))
-            position += len(parts[0])
-        for piece in pieces:
+            parts.append(out.header)
+            position += len(out.header)
+        for piece in out.pieces:
             where = InSegment(segment.id, segment.file, position)
             storing.ranges.append(replace(piece.range, where=where))
             parts += piece.parts
@@ -298,7 +298,7 @@ class Stores:
         fault("journal.append.after_write")
         self._sync(path)
         fault("journal.append.after_sync")
-        last = max((piece.range.next for piece in pieces), default=segment.next)
+        last = max((piece.range.next for piece in out.pieces), default=segment.next)
         return replace(segment, bytes=position, next=last)
 
     def _make_folders(self, path: str) -> list[str]:
@@ -350,46 +350,3 @@ def stopped(doing: str, error: OSError) -> BrokerStopped:
         f"{doing} failed: {error}\n  nothing is written from now on, since what reached the disk "
         "is not known\n  to fix: look at the disk and the system log, then open the broker again"
     )
-
-
-def _piece(block: Block, content: pa.RecordBatch) -> _Piece:
-    """A range whose checksum is computed when it is known what it is put together with."""
-    message = memoryview(content.serialize())
-    return _Piece(_range(block, len(message), ""), [message])
-
-
-def _waited(each: Range) -> _Piece:
-    assert isinstance(each.where, InLedger)
-    content = each.where.content
-    return _Piece(each, [content], is_sound=_checksum([content]) == each.checksum)
-
-
-def _range(block: Block, size: int, checksum: str) -> Range:
-    return Range(
-        journal=block.journal.id,
-        first=block.first,
-        next=block.next,
-        rows=block.rows,
-        rows_before=block.rows_before,
-        kind=Kind(block.kind),
-        bytes=size,
-        checksum=checksum,
-        where=InLedger(0, b""),
-    )
-
-
-def _checksum(parts: Iterable[bytes | memoryview]) -> str:
-    digest = xxhash.xxh3_64()
-    for part in parts:
-        digest.update(part)
-    return str(digest.hexdigest())
-
-
-def _header(journal: Journal) -> bytes:
-    """The schema message that a segment begins with; its metadata says whose it is."""
-    about = {
-        "millrace.journal": journal.name,
-        "millrace.journal_id": str(journal.id),
-        "millrace.format": str(FORMAT_VERSION),
-    }
-    return bytes(stored_schema(journal.schema).with_metadata(about).serialize().to_pybytes())

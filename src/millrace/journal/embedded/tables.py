@@ -85,6 +85,10 @@ FROM json_each(?1) w
   LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
 """
 """By journal in the order wanted: the loops run as they are written."""
+UNUSED_SHARED: Final = """
+SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
+  AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
+"""
 RANGES_WAITING: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag

@@ -42,14 +42,15 @@ class Waiting:
 
     def largest(self, count: int, least: int = 1) -> list[JournalId]:
         """The journals of which most waits, at least so many bytes, largest first."""
-        found: list[tuple[int, JournalId]] = []
+        found: dict[JournalId, int] = {}
         while self._heap and len(found) < count and -self._heap[0][0] >= least:
-            entry = heapq.heappop(self._heap)
-            if self._sizes.get(entry[1]) == -entry[0]:
-                found.append(entry)
-        for entry in found:
-            heapq.heappush(self._heap, entry)
-        return [journal for _, journal in found]
+            size, journal = heapq.heappop(self._heap)
+            # An old entry is true again when a journal grew to the same size once more.
+            if self._sizes.get(journal) == -size:
+                found[journal] = size
+        for journal, size in found.items():
+            heapq.heappush(self._heap, (size, journal))
+        return list(found)
 
     def _gather(self) -> None:
         self._heap = [(-size, journal) for journal, size in self._sizes.items()]
