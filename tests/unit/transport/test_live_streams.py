@@ -256,6 +256,7 @@ def test_who_follows_goes_on_with_the_next_owner_when_one_ends(tmp_path: Path) -
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(next, each) for each in streams]
         first.close()
+        assert third.journals.end_offset("a") == 1  # of whoever is the next owner
         third.journals.append("a", column(2))
 
         assert [values(each.result(60)) for each in answers] == [[2]] * 2
@@ -280,6 +281,7 @@ def test_who_follows_a_killed_owner_takes_over_without_a_gap_or_a_double(tmp_pat
         assert values(next(found)) == [10, 11]
         other.journals.append("a", column(12))
         os.kill(process.pid, signal.SIGKILL)
+    assert other.journals.end_offset("a") == 13  # of whoever is the next owner
     other.journals.append("a", column(13))
 
     got: list[int] = []

@@ -78,6 +78,7 @@ class Caller:
             stream = link.follow(wanted)
             opened = next(stream, None)
             if not isinstance(opened, Opened):
+                stream.close()
                 raise Cut("the stream ended before it began", may_be_done=False)
             return link, opened, stream
 
