@@ -38,6 +38,9 @@ test: java  ## all tests but the slow ones, on classic, Connect and a cluster of
 test-slow: java  ## the slow tests
 	@$(BIN)/python -m pytest -q -m slow tests
 
+sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
+	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
+
 bench: java  ## all benchmarks, each beside its peer
 	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka job owner open; do $(BIN)/python benchmarks/$$file.py; done
 
@@ -54,4 +57,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow bench bench-jobs bench-check bench-record clean
+.PHONY: help setup java demo fix check test test-slow sim bench bench-jobs bench-check bench-record clean
