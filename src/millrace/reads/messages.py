@@ -52,6 +52,13 @@ class Continue:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandon:
+    """Count what this producer has open as rolled back: it will never end it."""
+
+    producer: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reported:
     """Everything of this progress lies in the queues."""
 
@@ -65,5 +72,5 @@ class Pressure:
     is_pushed_back: bool
 
 
-ToSlice = StartReads | StopReads | Know | Continue
+ToSlice = StartReads | StopReads | Know | Continue | Abandon
 ToSession = Reported | Pressure

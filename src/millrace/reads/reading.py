@@ -225,6 +225,14 @@ class ReadSession:
             self._actor.state.release(producer)
             self._actor.changed.notify_all()
 
+    def abandon(self, producer: int) -> None:
+        """Give up what a producer has open and will never end; it counts as rolled back.
+
+        For producers that are dead: of one that goes on with the same transaction, the rest would
+        be shown. A named producer is better opened again, which rolls back by itself.
+        """
+        self._actor.abandon(producer)
+
     def status(self) -> Status:
         """How far journals are read, what is waited for, and what lies on disk."""
         with self._actor.changed:

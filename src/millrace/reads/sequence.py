@@ -92,6 +92,14 @@ class Sequences:
         """Where the open transactions of these pairs begin, or `NONE`."""
         return self._begin[pairs]
 
+    def abandon(self, producer: int) -> tuple[Ints, Ints, Clocks]:
+        """Close what a producer has open: its pairs, where each began, and its highest clock."""
+        mine = self.numbering.producers == producer
+        pairs = np.flatnonzero(mine & (self._begin[: len(mine)] != NONE))
+        begins, highest = self._begin[pairs].copy(), self._highest[pairs].copy()
+        self._begin[pairs], self._highest[pairs] = NONE, 0
+        return pairs, begins, highest
+
     def take(self, rows: Stamped) -> Done:
         """Take rows in; an erroneous one raises `BrokenTransaction`."""
         assert len(rows), "no rows to take"

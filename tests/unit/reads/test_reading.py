@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -249,6 +250,29 @@ def test_released_hints_are_not_waited_for(
         assert [each.target for each in session.status().waiting] == ["t/b (all)"]
         session.release(P)
         assert next_shown(session) == ["pa"]
+
+
+def test_an_abandoned_transaction_pins_nothing_and_is_never_shown(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    write(broker, "t/a", row(Q, 10, "lost"), alone(P, 11, "one"))
+    config = Config().with_options(reads_open_transaction_ms=1)
+    with reading(broker, tmp_path, config=config) as session:
+        assert next_shown(session) == ["one"]
+        session.status()
+        time.sleep(0.01)
+        assert [each.producer for each in session.status().long_open] == [f"{Q:012x}"]
+        session.abandon(Q)
+        write(broker, "t/a", alone(P, 12, "two"))
+        found: list[str] = []
+        while not found:
+            found = next_shown(session)
+        assert found == ["two"]
+        assert session.status().open == ()
+    assert broker.committed("reads/tested", "t/a") == 3
+    write(broker, "t/a", ack(Q, 20), alone(Q, 21, "again"))
+    with reading(broker, tmp_path) as session:
+        assert next_shown(session) == ["again"]
 
 
 def test_journals_are_not_truncated_below_what_a_checkpoint_needs(

@@ -38,7 +38,7 @@ class Wanted:
     until_end: bool = False
     """Read up to where committed rows end now, and end."""
     alone: bool = False
-    """`prefix` is meant to be one journal's name."""
+    """Just the journal whose name `prefix` is."""
     version: str = ""
     """Of the task that reads."""
 

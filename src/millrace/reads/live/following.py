@@ -47,6 +47,7 @@ class Following:
         live.check()
         watched = live.broker.watch(_NEVER, prefix=wanted.prefix)
         self._version, self._looked_ms = watched.version, live.now_ms()
+        self._check_alone(watched.journals)
         self._ends = self._resolve_ends(watched.journals)
         try:
             for info in self._chosen(watched.journals):
@@ -165,17 +166,21 @@ class Following:
                 raise deleted(name, each.at)
 
     def _chosen(self, there: Sequence[JournalInfo]) -> list[JournalInfo]:
-        wanted = self._wanted
-        others = [info.name for info in there if info.name != wanted.prefix]
-        if wanted.alone and others:
-            raise UserError(
-                f"an offset was given for {wanted.prefix!r}, which is {len(there)} journals\n"
-                f"  found: {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}\n"  # noqa: PLR2004
-                "  to fix: name one journal, or give {journal: offset, ...}"
-            )
+        if self._wanted.alone:
+            return [info for info in there if info.name == self._wanted.prefix]
         if self._ends is not None:
             return [info for info in there if info.name in self._ends]
         return list(there)
+
+    def _check_alone(self, there: Sequence[JournalInfo]) -> None:
+        """Refuse an offset that is given for a prefix of several names."""
+        name, found = self._wanted.prefix, [info.name for info in there]
+        if self._wanted.alone and found and name not in found:
+            raise UserError(
+                f"an offset was given for {name!r}, which is no journal\n"
+                f"  found below it: {', '.join(found[:3])}{', ...' if found[3:] else ''}\n"
+                "  to fix: name one journal, or give {journal: offset, ...}"
+            )
 
     def _resolve_ends(self, there: Sequence[JournalInfo]) -> Mapping[str, int] | None:
         wanted = self._wanted

@@ -20,7 +20,7 @@ from millrace.reads.checkpoint import (
     Shown,
     resume_offsets,
 )
-from millrace.reads.messages import Pressure, Reported, ToSession, ToSlice
+from millrace.reads.messages import Abandon, Pressure, Reported, ToSession, ToSlice
 from millrace.reads.session.state import Send, SessionState
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.tags import Ints, Tag, journal_of, journals_of
@@ -157,6 +157,13 @@ class SessionActor:
         with self._lock:
             if not self._handed:
                 self._set_limit_off(off=True)
+
+    def abandon(self, producer: int) -> None:
+        """Count what a producer has open as rolled back."""
+        with self._lock:
+            self.check()
+            for slice_ in range(self._state.members):
+                self._members.send(slice_, Abandon(producer))
 
     def visible(self, number: CheckpointNumber) -> Visible:
         """What a checkpoint makes visible."""

@@ -85,6 +85,11 @@ class SessionState:
         self._stalled_since_ms: int | None = None
 
     @property
+    def members(self) -> int:
+        """How many members there are, and slices, and queues."""
+        return len(self._ranges)
+
+    @property
     def is_recovering(self) -> bool:
         """Whether a prepared checkpoint has yet to be handed out again."""
         return bool(self._prepared)

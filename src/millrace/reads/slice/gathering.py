@@ -45,6 +45,11 @@ class Gathering:
         self._tags.append(tags)
         self._offsets.append(rows.offsets[places] + 1)
 
+    def roll_back(self, pairs: Ints, gone: RolledBack) -> None:
+        """Note ranges that are given up without an ACK that says so."""
+        self._pairs.append(pairs)
+        self._gone.append(gone)
+
     def take(self, sequences: Sequences) -> Progress:
         """Everything since the last time, as a report; nothing is held afterwards."""
         points = Points.concat(self._points)

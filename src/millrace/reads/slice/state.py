@@ -21,9 +21,11 @@ from millrace.journal.names import Offset
 from millrace.journal.records import OFFSET, Flag
 from millrace.journal.values import Fetched
 from millrace.reads.catalog import Catalog
+from millrace.reads.checkpoint import RolledBack
 from millrace.reads.flush import FlushCycle
 from millrace.reads.governor import Governor, Places
 from millrace.reads.messages import (
+    Abandon,
     Continue,
     Know,
     Pressure,
@@ -135,6 +137,8 @@ class SliceState:
                     self._stop(Tag(tag))
             case Continue():
                 self._continue()
+            case Abandon(producer):
+                self._abandon(producer)
 
     def _start(self, message: StartReads) -> None:
         starts, shown = message.starts, message.shown
@@ -164,6 +168,16 @@ class SliceState:
         for tag in held:
             self._reads[tag].until = NONE
         self._has_more(dict.fromkeys(held, True))
+
+    def _abandon(self, producer: int) -> None:
+        pairs, begins, highest = self._sequences.abandon(producer)
+        tags = self._sequences.numbering.firsts[pairs]
+        ends = np.array([self._reads[Tag(tag)].next for tag in tags.tolist()], np.int64)
+        producers = np.full(len(pairs), producer, np.int64)
+        if len(pairs):
+            gone = RolledBack(tags, producers, begins, ends, highest)
+            self._gathering.roll_back(pairs, gone)
+            self._flush.want()
 
     # From journals.
     def next_fetch(self, now: int) -> Fetch | None:

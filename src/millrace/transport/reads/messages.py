@@ -24,6 +24,7 @@ from millrace.journal.records import CLOCK, OFFSET, PRODUCER
 from millrace.reads.catalog import Catalog
 from millrace.reads.checkpoint import RolledBack, Shown
 from millrace.reads.messages import (
+    Abandon,
     Continue,
     Know,
     Pressure,
@@ -99,7 +100,7 @@ class Beat:
     """There is nothing to say, and somebody there to say it."""
 
 
-FromSession = Open | Know | StartReads | StopReads | Continue | Beat
+FromSession = Open | Know | StartReads | StopReads | Continue | Abandon | Beat
 FromSlice = Opened | Reported | Pressure | Failed | Beat
 ToQueue = Rows | Flush | Beat
 FromQueue = Opened | Taken | Flushed | Failed | Beat
@@ -186,6 +187,7 @@ FROM_SESSION: Final = either(
         StartReads: record(StartReads, _STARTS),
         StopReads: record(StopReads, {"tags": _INTS}),
         Continue: record(Continue, {}),
+        Abandon: record(Abandon, {"producer": WHOLE}),
         Beat: _BEAT,
     }
 )
