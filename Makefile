@@ -36,7 +36,7 @@ test: java  ## all tests but the slow ones, on classic, Connect and a cluster of
 	@scripts/test
 
 test-slow: java  ## the slow tests
-	@$(BIN)/python -m pytest -q -m slow tests
+	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" $(BIN)/python -m pytest -q -m slow tests
 
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
