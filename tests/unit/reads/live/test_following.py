@@ -419,9 +419,18 @@ def test_what_cannot_be_followed_is_refused_at_once(
 def test_an_offset_is_for_one_journal(broker: CountingBroker, live: LiveReads) -> None:
     broker.create("a/2", SCHEMA)
     broker.append("a/2", rows(1, 2))
-    with pytest.raises(UserError, match="'a', which is 2 journals\n  found: a/1, a/2"):
+    with pytest.raises(UserError, match="'a', which is no journal\n  found below it: a/1, a/2"):
         follower(live, "a", from_offset=0)
-    assert drain(follower(live, "a", from_offset={"a/2": 1})) == [2]
+    one = follower(live, "a/1", from_offset=0)
+    broker.create("a/1/below", SCHEMA)
+    broker.append("a/1/below", rows(9))
+    broker.append("a/1", rows(3))
+    found: list[int] = []
+    while not found:
+        found += numbers(one.next(0.02))
+    assert (found, drain(one)) == ([3], [])
+    assert drain(follower(live, "a/1", to_offset=1)) == [3]
+    assert sorted(drain(follower(live, "a", from_offset={"a/2": 1}))) == [2, 3, 9]
     with pytest.raises(JournalUnknown, match="no journal 'b'"):
         follower(live, "b", to_offset=1)
 
