@@ -34,6 +34,7 @@ from millrace.reads.window import Visible
 from millrace.testing.reads_disk import FakeQueueDisk
 
 Step = Callable[[], None]
+_LIMITS = QueueLimits.of(Config())
 DISK_SLACK_BYTES = 12_000
 """What a queue may take above its limit: a message, and what surrounds blocks that it flushes."""
 
@@ -239,7 +240,7 @@ class SimSession:
     def _queue(self, disk: FakeQueueDisk) -> Queue:
         plan = self._plan
         limits = replace(
-            QueueLimits.of(Config()),
+            _LIMITS,
             disk_bytes_max=plan.disk_bytes,
             segment_bytes_target=plan.segment_bytes,
             block_bytes_target=plan.block_bytes,

@@ -44,6 +44,9 @@ class WorldPlan:
     segment_bytes: int
     can_punch: bool
     part_bytes: int
+    """Of a stored checkpoint; whole ones are stored once deltas have become larger."""
+    one_by_one: int
+    """So few journals are read by calls of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ def _world(random: Random) -> WorldPlan:
         segment_bytes=random.choice([2_000, 10_000, 1 << 20]),
         can_punch=random.random() < 0.8,
         part_bytes=random.choice([300, 2_000, 1 << 18]),
+        one_by_one=random.choice([0, 8]),
     )
 
 
@@ -149,7 +153,7 @@ def _ops(random: Random, world: WorldPlan) -> list[Op]:
     kinds: list[str] = []
     if random.random() < 0.5:  # Much is there before anybody reads.
         kinds += random.choices(["now", "add", "end", "ack", "rollback"], [3, 6, 3, 2, 1], k=15)
-    kinds += random.choices(names, weights, k=random.randint(20, 90))
+    kinds += random.choices(names, weights, k=random.randint(15, 65))
     return [_op(random, kind, world) for kind in kinds]
 
 

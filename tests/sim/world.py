@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+import pytest
 from tests.sim.network import SimSession
 from tests.sim.oracle import Oracle, Pair, RowId, Shown, Wrong
 from tests.sim.plan import START_MS, JournalPlan, Op, Plan
@@ -25,7 +26,9 @@ from millrace.errors import (
     StorageError,
 )
 from millrace.reads.checkpoint import CheckpointNumber
+from millrace.reads.session import store
 from millrace.reads.session.store import group_name
+from millrace.reads.slice import fetching
 from millrace.reads.task import Binding, Task
 
 ROUNDS_MAX: Final = 400
@@ -229,7 +232,7 @@ class World:
                 zombie.actor.commit(found.number)
                 if zombie.resumed.committed.number < found.number > self.stored:
                     raise Wrong(f"a zombie committed checkpoint {found.number}")
-        except (LeaseLost, JournalUnknown, OffsetOutOfRange, StorageError) as error:
+        except (LeaseLost, DataLost, JournalUnknown, OffsetOutOfRange, StorageError) as error:
             self.counts[f"zombie: {type(error).__name__}"] += 1
             self.zombies.remove(zombie)
 
@@ -437,9 +440,12 @@ class World:
 
 def run(plan: Plan) -> Counter[str]:
     """Run a plan to its end; anything that is wrong raises."""
-    world = World(plan)
-    for op in plan.ops:
-        world.do(op)
-    world.drain()
-    world.check_end()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_PART_BYTES", plan.world.part_bytes)
+        patch.setattr(fetching, "_ONE_BY_ONE_MAX", plan.world.one_by_one)
+        world = World(plan)
+        for op in plan.ops:
+            world.do(op)
+        world.drain()
+        world.check_end()
     return world.counts
