@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from millrace.journal.names import JournalId
+from millrace.journal.names import JournalId, under
 from millrace.journal.values import JournalInfo
 from millrace.reads.progress import Hints
 from millrace.reads.tags import Ints, bindings_of, journals_of, tag_of, tags_of
-from millrace.reads.task import CohortNumber, Task
+from millrace.reads.task import Binding, CohortNumber, Task
+
+_OWN: Final = "millrace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,16 @@ def catalog_of(task: Task, journals: Sequence[JournalInfo], highest: int) -> Cat
     """What a task reads of all the journals there are; `highest` is the last one that was made."""
     ids = []
     for binding in task.bindings:
-        takes = binding.selector.takes
-        found = sorted(each.id for each in journals if takes(each.name, each.labels))
+        found = sorted(each.id for each in journals if is_read(binding, each))
         ids.append(np.array(found, np.int64))
     return Catalog(task.cohorts(), tuple(ids), JournalId(highest))
+
+
+def is_read(binding: Binding, journal: JournalInfo) -> bool:
+    """Whether a binding reads a journal. Those of Millrace itself have to be asked for by name."""
+    if under(_OWN, journal.name) and not under(_OWN, binding.prefix):
+        return False
+    return binding.selector.takes(journal.name, journal.labels)
 
 
 def tags_by_journal(catalog: Catalog) -> Iterable[tuple[int, int]]:

@@ -31,7 +31,7 @@ SCHEMA: Final = pa.schema(
 
 def journal_name(task: str) -> str:
     """The journal in which the members of a task register."""
-    return f"reads/{task}/members"
+    return f"millrace/reads/{task}/members"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,15 @@ def test_a_journal_under_two_bindings_of_a_cohort_shows_under_both_at_once(
         assert next_shown(session) == ["once", "once"]
 
 
+def test_everything_is_read_but_what_millrace_keeps_for_itself(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    write(broker, "t/a", alone(P, 10, "mine"))
+    with reading(broker, tmp_path, a_task(prefix="")) as session:
+        assert next_shown(session) == ["mine"]
+        assert {each.journal for each in session.status().journals} == {"t/a", "t/b", "t/c"}
+
+
 def test_a_journal_made_later_is_read_and_waited_for(
     broker: MemoryBroker, ids: dict[str, int], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from millrace.journal.names import JournalId, Offset
 from millrace.journal.values import JournalInfo
 from millrace.keys.ranges import tile
 from millrace.reads.assignment import assign
-from millrace.reads.catalog import Catalog, catalog_of
+from millrace.reads.catalog import Catalog, catalog_of, is_read
 from millrace.reads.checkpoint import (
     BEGINNING,
     Checkpoint,
@@ -125,7 +125,7 @@ class SessionState:
             each.name
             for each in journals
             if any(
-                binding.selector.takes(each.name, each.labels)
+                is_read(binding, each)
                 and tag_of(number, each.id) not in self._resume
                 for number, binding in enumerate(bindings)
             )

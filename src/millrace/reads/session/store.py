@@ -74,7 +74,7 @@ class _Row:
 
 def journal_name(task: str) -> str:
     """The journal that keeps a task's checkpoints."""
-    return f"reads/{task}/checkpoints"
+    return f"millrace/reads/{task}/checkpoints"
 
 
 def group_name(task: str) -> str:
