@@ -56,7 +56,18 @@ class Result:
     rows: int
     rows_per_s: float
     mb_per_s: float
-    of_socket: float | None = None
+    of_socket: float
+    rows_per_cpu_s: float
+    """By the processors' time of both ends together, which a busy machine does not change."""
+    cpu_of_socket: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one round takes, over rounds the middle one."""
+
+    wall_s: float
+    cpu_s: float
 
 
 def staged(rows: int, row_bytes: int) -> pa.RecordBatch:
@@ -99,7 +110,7 @@ def serve(where: Connection, folder: str, *, is_dropped: bool) -> None:
     seat = Seat(number=1, members=2, task=TASK, session=SESSION, config=CONFIG, folder=folder)
     served = ServedMember(seat, NoJournals())  # type: ignore[arg-type]
     where.send(served.address)
-    where.recv()
+    _answer(where)
     served.close()
 
 
@@ -108,6 +119,7 @@ def take(where: Connection) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where.send(listener.getsockname()[1])
         near, _ = listener.accept()
+        threading.Thread(target=_answer, args=(where,), daemon=True).start()
         space = bytearray(1 * MIB)
         while True:
             size = int.from_bytes(near.recv(8, socket.MSG_WAITALL), "little")
@@ -155,17 +167,19 @@ class Sender:
             self._changed.notify_all()
 
 
-def timed(work: Callable[[], None], rounds: int) -> float:
+def timed(work: Callable[[], None], rounds: int, there_s: Callable[[], float]) -> Spent:
+    """`there_s` tells the processors' time of the other end, if there is one."""
     work()
-    taken = []
+    wall, cpu = [], []
     for _ in range(rounds):
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), time.process_time() + there_s()
         work()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+        wall.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() + there_s() - used)
+    return Spent(statistics.median(wall), statistics.median(cpu))
 
 
-def over_flight(batches: Sequence[pa.RecordBatch], rounds: int, *, is_dropped: bool) -> float:
+def over_flight(batches: Sequence[pa.RecordBatch], rounds: int, *, is_dropped: bool) -> Spent:
     folder = tempfile.mkdtemp(prefix="reads-flight-")
     here, there = multiprocessing.Pipe()
     options = {"is_dropped": is_dropped}
@@ -173,15 +187,15 @@ def over_flight(batches: Sequence[pa.RecordBatch], rounds: int, *, is_dropped: b
     process.start()
     sender = Sender(here.recv())
     try:
-        return timed(lambda: sender.send(batches), rounds)
+        return timed(lambda: sender.send(batches), rounds, lambda: _asked(here))
     finally:
         sender.close()
-        here.send("end")
+        here.send(None)
         process.join()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def within_a_process(batches: Sequence[pa.RecordBatch], rounds: int) -> float:
+def within_a_process(batches: Sequence[pa.RecordBatch], rounds: int) -> Spent:
     folder = Path(tempfile.mkdtemp(prefix="reads-flight-"))
     queue = Queue(SegmentFiles(str(folder)), QueueLimits.of(CONFIG), 1, [BindingOrder()])
     numbers = iter(range(1, 1 << 40))
@@ -192,13 +206,13 @@ def within_a_process(batches: Sequence[pa.RecordBatch], rounds: int) -> float:
         queue.handle(0, Flush(1))
 
     try:
-        return timed(work, rounds)
+        return timed(work, rounds, lambda: 0.0)
     finally:
         queue.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def through_a_socket(batches: Sequence[pa.RecordBatch], rounds: int) -> float:
+def through_a_socket(batches: Sequence[pa.RecordBatch], rounds: int) -> Spent:
     bodies = [batch.serialize() for batch in batches]
     size = sum(body.size for body in bodies)
     here, there = multiprocessing.Pipe()
@@ -212,10 +226,22 @@ def through_a_socket(batches: Sequence[pa.RecordBatch], rounds: int) -> float:
                 far.sendall(body)
             assert far.recv(1) == b"k"
 
-        found = timed(work, rounds)
+        found = timed(work, rounds, lambda: _asked(here))
         far.sendall(bytes(8))
-    process.join()
+        here.send(None)
+        process.join()
     return found
+
+
+def _asked(other: Connection) -> float:
+    other.send("?")
+    return float(other.recv())
+
+
+def _answer(other: Connection) -> None:
+    """Tell the processors' time of this process whenever asked."""
+    while other.recv() is not None:
+        other.send(time.process_time())
 
 
 def main() -> None:
@@ -229,23 +255,25 @@ def main() -> None:
         for message_bytes in (1 * MIB, CONFIG.reads_message_bytes_target):
             count = message_bytes // row_bytes
             batches = [whole.slice(begin, count) for begin in range(0, rows, count)]
-            socket_s = through_a_socket(batches, given.rounds)
+            peer = through_a_socket(batches, given.rounds)
             ways = {
-                "socket": socket_s,
+                "socket": peer,
                 "in process": within_a_process(batches, given.rounds),
                 "flight, dropped": over_flight(batches, given.rounds, is_dropped=True),
                 "flight": over_flight(batches, given.rounds, is_dropped=False),
             }
-            for way, taken_s in ways.items():
+            for way, spent in ways.items():
                 result = Result(
                     benchmark="reads_flight",
                     way=way,
                     row_bytes=row_bytes,
                     message_bytes=message_bytes,
                     rows=rows,
-                    rows_per_s=round(rows / taken_s),
-                    mb_per_s=round(rows * row_bytes / taken_s / 1e6, 1),
-                    of_socket=round(socket_s / taken_s, 3),
+                    rows_per_s=round(rows / spent.wall_s),
+                    mb_per_s=round(rows * row_bytes / spent.wall_s / 1e6, 1),
+                    of_socket=round(peer.wall_s / spent.wall_s, 3),
+                    rows_per_cpu_s=round(rows / spent.cpu_s),
+                    cpu_of_socket=round(peer.cpu_s / spent.cpu_s, 3),
                 )
                 print(json.dumps(asdict(result)), flush=True)
 

@@ -71,6 +71,7 @@ class ServedMember:
         self._to_queues: dict[int, Link] = {}
         self._from_slices: dict[int, Link] = {}
         self._clients: list[MemberClient] = []
+        self._opening: Opening | None = None
         self._is_closing = False
         self.opened = threading.Event()
         """Set when the session has opened its stream."""
@@ -161,6 +162,8 @@ class ServedMember:
         self._watch.close()
         for link in self._links():
             link.close()
+        if self._opening is not None:
+            self._opening.close()
         _within(self.member.close, self._config.reads_stop_ms_max, "reads-member-end")
         for client in self._clients:
             client.close()
@@ -207,7 +210,7 @@ class ServedMember:
             for number, address in enumerate(addresses)
             if number != self.number
         ]
-        opening = Opening(
+        self._opening = opening = Opening(
             self._clients,
             slice_=self.number,
             says=TO_QUEUE,
@@ -233,8 +236,6 @@ class ServedMember:
             return
         with self._lock:
             if self._is_closing:
-                for link in links.values():
-                    link.close()
                 return
             self._to_queues = links
         self.member.start()

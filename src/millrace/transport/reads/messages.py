@@ -62,6 +62,11 @@ BODIES: Final = pa.schema([("rows", pa.large_binary())])
 """What every stream carries beside envelopes."""
 _KINDS_MAX: Final = 256
 _MEMBERS_MAX: Final = 2**16
+_ALIGNED: Final = 8
+_OFFSETS_BYTES: Final = 64
+"""Before the value in what a stream carries."""
+_FLIGHT_BYTES: Final = 2
+"""Before all of it, short of a multiple of 8: seen with pyarrow 26."""
 _STAMPS: Final = {
     TAG: pa.int64(),
     PRODUCER: pa.int64(),
@@ -236,7 +241,10 @@ def encode(shape: Shape, message: object, bytes_max: int) -> Sealed:
         body = message.batch.serialize()
         message = _Numbered(message.number, message.batch.schema)
     parts = Parts()
-    sealed = Sealed(seal(shape.put(message, parts), parts), body)
+    envelope = seal(shape.put(message, parts), parts)
+    if body is not None:
+        envelope += bytes(_padding(len(envelope), body.size))
+    sealed = Sealed(envelope, body)
     _check_size(sealed.size, bytes_max)
     return sealed
 
@@ -293,6 +301,22 @@ def read_rows(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, EOFError) as error:
         raise wrong("rows", error) from error
     return batch
+
+
+def _padding(envelope: int, body: int) -> int:
+    """How many bytes behind an envelope let many rows beside it lie where Arrow can use them.
+
+    Flight puts an envelope and its length before the rows and theirs; lengths have 7 bits a byte.
+    Where that turns out wrong, rows are copied on arrival and nothing else happens.
+    """
+    behind = _length(body + _OFFSETS_BYTES) - _FLIGHT_BYTES
+    ends = ((more, envelope + more) for more in range(_ALIGNED))
+    return next((more for more, end in ends if (end + _length(end) + behind) % _ALIGNED == 0), 0)
+
+
+def _length(size: int) -> int:
+    """How many bytes a length takes."""
+    return max(1, -(-size.bit_length() // 7))
 
 
 # Questions.

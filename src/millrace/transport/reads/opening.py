@@ -1,7 +1,7 @@
 """Opens streams to many members at once.
 
 Invariant: the first error, of whichever stream, ends the opening; no stream waits for another's
-turn to fail. Streams that are open by then, or come open later, are closed.
+turn to fail. Others stay open until they are closed, so that none of them seems to be the first.
 """
 
 from __future__ import annotations
@@ -61,12 +61,8 @@ class Opening:
     def links(self) -> dict[int, Link]:
         """All streams, once each is open; raises the first error."""
         until = time.monotonic() + self._limit_ms / 1000
-        try:
-            for _ in self._clients:
-                self._wait_for_one(until)
-        except BaseException:
-            self.close()
-            raise
+        for _ in self._clients:
+            self._wait_for_one(until)
         for thread in self._threads:
             thread.join()
         return dict(self._links)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -40,7 +41,16 @@ from millrace.transport.reads import server
 from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.member import ServedMember
 from millrace.transport.reads.members import Streams
-from millrace.transport.reads.messages import FROM_QUEUE, TO_QUEUE, Failed
+from millrace.transport.reads.messages import (
+    BODIES,
+    FROM_QUEUE,
+    TO_QUEUE,
+    Failed,
+    decode,
+    encode,
+    unwrapped,
+    wrapped,
+)
 from millrace.transport.reads.server import SessionId
 
 CONFIG = Config().with_options(reads_lease_ms=60_000)
@@ -108,6 +118,37 @@ def test_large_rows_come_in_bounded_pieces(
         batches = [batch for member in range(2) for batch in session.batches(member, checkpoint)]
         assert max(batch.nbytes for batch in batches) < 128 * KIB
         assert shown(session, checkpoint) == sorted(large)
+
+
+@pytest.mark.parametrize("size", [40_000, 300_000, 1_200_000, 3_000_000])
+def test_many_rows_arrive_where_they_can_be_used_without_a_copy(size: int) -> None:
+    """Not promised by Flight: should this fail with a new pyarrow, rows are copied once more."""
+    found: list[int] = []
+
+    class Server(fl.FlightServerBase):  # type: ignore[misc]
+        def do_exchange(self, *given: Any) -> None:  # noqa: ANN401
+            chunk = given[2].read_chunk()
+            body = unwrapped(chunk.data)
+            assert body is not None
+            rows = decode(TO_QUEUE, chunk.app_metadata, body, CONFIG.reads_envelope_bytes_max)
+            assert rows.batch["v"].to_pylist() == ["x" * size]
+            found.append(body.address % 8)
+
+    stamps = {name: pa.array([1], pa.int64()) for name in ("_mr_tag", "_mr_producer", "_mr_offset")}
+    batch = pa.record_batch({**stamps, "_mr_clock": pa.array([1], pa.uint64()), "v": ["x" * size]})
+    sealed = encode(TO_QUEUE, Rows(1, batch), CONFIG.reads_envelope_bytes_max)
+    assert sealed.body is not None
+    with (
+        Server("grpc://127.0.0.1:0") as there,
+        fl.connect(f"grpc://127.0.0.1:{there.port}") as near,
+    ):
+        writer, reader = near.do_exchange(fl.FlightDescriptor.for_command(b""))
+        writer.begin(BODIES)
+        writer.write_with_metadata(wrapped(sealed.body), pa.py_buffer(sealed.envelope))
+        with pytest.raises(StopIteration):
+            reader.read_chunk()
+        writer.close()
+    assert found == [0]
 
 
 # What is refused.

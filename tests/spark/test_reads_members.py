@@ -1,0 +1,38 @@
+"""Coordinated reads with members as Spark tasks, on a classic session and on Connect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.unit.reads.kit import SCHEMA, P, Q, ack, alone, next_shown, row, write
+
+import millrace as mr
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.reads.task import Binding, Task
+
+pytestmark = pytest.mark.spark
+CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
+TASK = Task("totals", [Binding(name="all", prefix="t", key="key")])
+
+
+def test_a_member_on_spark_reads_and_gives_its_slot_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIG)
+    ids = {name: ws.journals.create(f"t/{name}", SCHEMA).id for name in "ab"}
+    with pytest.raises(UserError, match=r"2 members need 3 task slots.*Spark has 2"):
+        ws.reads(TASK, members=2, on_spark=True)
+    write(ws.journals, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
+    with ws.reads(TASK, members=1, on_spark=True) as session:
+        assert next_shown(session) == ["qa"]  # type: ignore[arg-type]
+        assert spark.range(10).count() == 10  # The other slot is free.
+        write(ws.journals, "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
+        assert next_shown(session) == ["pa", "pb"]  # type: ignore[arg-type]
+    assert spark.range(0, 8, 1, 4).count() == 8
+    with ws.reads(TASK, members=3) as session:  # As threads, it goes on where that one was.
+        write(ws.journals, "t/a", alone(Q, 30, "later"))
+        assert next_shown(session) == ["later"]  # type: ignore[arg-type]
+    ws.close()
