@@ -92,7 +92,7 @@ PURE = {
     "reads/queue/order.py",
     "reads/queue/moving.py",
     "reads/live/asking.py",
-    "reads/live/labels.py",
+    "reads/labels.py",
     "reads/live/ring.py",
     "reads/live/sharing.py",
     "journal/names.py",

@@ -6,7 +6,7 @@ everything up to some number knows of each journal up to there whether the task 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from millrace.journal.names import JournalId, under
 from millrace.journal.values import JournalInfo
 from millrace.reads.progress import Hints
-from millrace.reads.tags import Ints, bindings_of, journals_of, tag_of, tags_of
+from millrace.reads.tags import Ints, bindings_of, journals_of, tags_of
 from millrace.reads.task import Binding, CohortNumber, Task
 
 _OWN: Final = "millrace"
@@ -85,13 +85,6 @@ def is_read(binding: Binding, journal: JournalInfo) -> bool:
     if under(_OWN, journal.name) and not under(_OWN, binding.prefix):
         return False
     return binding.selector.takes(journal.name, journal.labels)
-
-
-def tags_by_journal(catalog: Catalog) -> Iterable[tuple[int, int]]:
-    """Tag and journal of everything that is read."""
-    for number, ids in enumerate(catalog.journals):
-        for journal in ids.tolist():
-            yield tag_of(number, journal), journal
 
 
 def _among(values: Ints, sorted_ids: Ints) -> npt.NDArray[np.bool_]:

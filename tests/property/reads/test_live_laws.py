@@ -15,7 +15,7 @@ from millrace.journal.records import Flag, ProducerId, Stamp, stamp_rows
 from millrace.journal.values import Fetched, JournalInfo
 from millrace.keys.hash import hash32
 from millrace.keys.ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
-from millrace.reads.live import labels
+from millrace.reads import labels
 from millrace.reads.live.ring import Done, Gone, SubscriberId
 from millrace.reads.live.sharing import cut, share
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from millrace.journal.names import JournalId
 from millrace.journal.values import JournalInfo
-from millrace.reads.catalog import Catalog, catalog_of, tags_by_journal
+from millrace.reads.catalog import Catalog, catalog_of
 from millrace.reads.progress import Hints
 from millrace.reads.tags import tag_of
 from millrace.reads.task import Binding, CohortNumber, Task
@@ -51,7 +51,6 @@ def test_a_catalog_holds_what_bindings_select_in_order_of_ids() -> None:
     assert (found.cohorts, found.highest) == ((0, 1, 0), 7)
     expected = [(n, j) for n, ids in enumerate(found.journals) for j in ids.tolist()]
     assert found.tags().tolist() == [tag_of(*pair) for pair in expected]
-    assert list(tags_by_journal(found)) == [(tag_of(n, j), j) for n, j in expected]
 
 
 def test_a_binding_that_selects_nothing_reads_nothing() -> None:

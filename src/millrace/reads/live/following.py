@@ -18,7 +18,7 @@ from millrace.journal.names import Offset
 from millrace.journal.values import Fetched, JournalInfo
 from millrace.keys.columns import key_names
 from millrace.keys.ranges import WHOLE, KeyRange
-from millrace.reads.live import labels
+from millrace.reads import labels
 from millrace.reads.live.asking import Again, Beat, Ended, Message, Opened, Wanted
 from millrace.reads.live.ring import AtEnd, Channel, Done, RingKey
 from millrace.reads.live.rings import LiveReads, Subscription, deleted

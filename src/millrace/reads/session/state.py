@@ -125,8 +125,7 @@ class SessionState:
             each.name
             for each in journals
             if any(
-                is_read(binding, each)
-                and tag_of(number, each.id) not in self._resume
+                is_read(binding, each) and tag_of(number, each.id) not in self._resume
                 for number, binding in enumerate(bindings)
             )
         ]
