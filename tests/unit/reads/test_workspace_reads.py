@@ -1,0 +1,110 @@
+"""Coordinated reads as a workspace opens them: tasks in many forms, JSON documents, restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.unit.reads.kit import LONG_S, SCHEMA, SHORT_S, P, a_task, alone, reading, shown, write
+
+import millrace as mr
+from millrace.config import Config
+from millrace.errors import ReadsFailed, UserError
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.producers import json_schema
+from millrace.reads.reading import ReadSession
+from millrace.reads.restarting import RestartingSession
+
+
+def test_documents_are_shared_by_what_lies_inside_them(tmp_path: Path) -> None:
+    with mr.open(tmp_path / "mill") as ws:
+        ws.journals.create("events", json_schema())
+        documents = [{"user": {"id": n % 5}, "n": n} for n in range(50)]
+        ws.journals.producer().append_now("events", documents=documents)
+        task = {
+            "name": "by_user",
+            "bindings": [{"name": "all", "prefix": "events", "key": ["/user/id"]}],
+        }
+        with ws.reads(task, members=3) as session:
+            checkpoint = session.next_checkpoint(LONG_S)
+            assert checkpoint is not None
+            users: dict[int, set[int]] = {}
+            for member in range(3):
+                table = session.read(member, checkpoint)
+                for text in table["doc"].to_pylist() if table.num_rows else []:
+                    users.setdefault(json.loads(text)["user"]["id"], set()).add(member)
+    assert sorted(users) == [0, 1, 2, 3, 4]
+    assert all(len(members) == 1 for members in users.values()), users
+    assert len(set.union(*users.values())) > 1, "all of them with one member"
+
+
+def test_pointers_into_a_journal_without_documents_are_refused(tmp_path: Path) -> None:
+    with mr.open(tmp_path / "mill") as ws:
+        ws.journals.create("t/a", SCHEMA)
+        ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
+        with (
+            ws.reads(a_task(key="/user/id"), members=2) as session,
+            pytest.raises(ReadsFailed, match="there is no text column 'doc'"),
+        ):
+            session.next_checkpoint(LONG_S)
+
+
+def test_a_task_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "task.toml").write_text(
+        'name = "filed"\n[[bindings]]\nname = "all"\nprefix = "t"\nkey = ["key"]\n'
+    )
+    (tmp_path / "broken.toml").write_text("name =")
+    with mr.open(tmp_path / "mill") as ws:
+        ws.journals.create("t/a", SCHEMA)
+        ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
+        with ws.reads(tmp_path / "task.toml") as session:
+            checkpoint = session.next_checkpoint(LONG_S)
+            assert checkpoint is not None
+            assert session.read(0, checkpoint)["what"].to_pylist() == ["x"]
+        with pytest.raises(UserError, match="neither TOML nor JSON"):
+            ws.reads(tmp_path / "broken.toml")
+        with pytest.raises(UserError, match="cannot be read"):
+            ws.reads(tmp_path / "none.toml")
+
+
+def test_a_failed_session_is_opened_again_and_gives_the_same_checkpoint(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+    write(broker, "t/a", alone(P, 10, "one"), alone(P, 11, "two"))
+    opened: list[ReadSession] = []
+
+    def open_one() -> ReadSession:
+        opened.append(reading(broker, tmp_path, members=2, take_over=True))
+        return opened[-1]
+
+    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
+    with RestartingSession(open_one, open_one, config) as session:
+        first = session.next_checkpoint(LONG_S)
+        before = shown(opened[-1], first)
+        broker.fence("reads/tested")  # Somebody ends its lease: it can store nothing any more.
+        write(broker, "t/a", alone(P, 12, "three"))
+        again = session.next_checkpoint(LONG_S)
+        assert first is not None
+        assert again is not None
+        assert (again.number, shown(opened[-1], again)) == (first.number, before)
+        session.commit(again)
+        assert shown(opened[-1], session.next_checkpoint(LONG_S)) == ["three"]
+        assert session.restarts == 1
+        assert session.next_checkpoint(SHORT_S) is None
+
+
+def test_what_another_try_cannot_cure_is_told_at_once(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
+
+    def open_one() -> ReadSession:
+        return reading(broker, tmp_path, take_over=True)
+
+    with RestartingSession(open_one, open_one, config) as session:
+        broker.create("t/odd", pa.schema([("key", pa.int64())]))
+        with pytest.raises(ReadsFailed, match="different columns"):
+            session.next_checkpoint(LONG_S)
+        assert session.restarts == 0
