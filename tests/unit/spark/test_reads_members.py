@@ -207,7 +207,7 @@ def test_a_task_whose_session_never_comes_gives_up_after_a_named_limit(
         task=a_task(),
         members=1,
         epoch=1,
-        config=QUICK.with_options(reads_members_wait_ms_max=10),
+        config=QUICK.with_options(reads_members_wait_ms_max=10, reads_stop_ms_max=10),
         registered_from=Register.begin(owner.broker, a_task().name, 1).at,
         loopback=True,
         versions={},
