@@ -83,17 +83,21 @@ class Register:
         except JournalUnknown:
             self.is_over = True
 
-    def look(self, timeout_s: float) -> None:
-        """Take in what was said since the last look; wait a while if there is nothing."""
+    def look(self, timeout_s: float) -> bool:
+        """Take in what was said since the last look; wait a while if there is nothing.
+
+        Returns whether the session is over.
+        """
         try:
             self._broker.wait_for_rows({self._journal: self.at}, timeout_s=timeout_s)
             fetched = self._broker.read(self._journal, max(self.at, self._start()))
         except JournalUnknown:
             self.is_over = True
-            return
+            return True
         self.at = fetched.next_offset
         for said in fetched.rows().to_pylist():
             self._take(said)
+        return self.is_over
 
     def _take(self, said: dict[str, object]) -> None:
         epoch = said["epoch"]

@@ -119,13 +119,11 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: Seat) -> 
     wait_ms = 2 * seat.config.reads_members_wait_ms_max
     until = time.monotonic() + wait_ms / 1000
     while not served.opened.wait(_POLL_S):
-        register.look(0)
-        if register.is_over:
+        if register.look(0):
             return
         if time.monotonic() > until and not _is_copy(served, register, seat):
-            register.look(seat.config.reads_stop_ms_max / 1000)  # It may be ending just now.
-            if register.is_over:
-                return
+            if register.look(seat.config.reads_stop_ms_max / 1000):
+                return  # It was ending just then.
             raise MemberLost(
                 f"member {served.number} was not opened by its session in {wait_ms} ms\n"
                 "  limit: twice reads_members_wait_ms_max"
