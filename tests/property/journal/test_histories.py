@@ -21,7 +21,8 @@ from millrace.errors import Conflict, StillNeeded
 from millrace.journal.book import Book
 from millrace.journal.committed import committed_rows
 from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.ledger import Storing
 from millrace.journal.embedded.sqlite import SqliteLedger
 from millrace.journal.records import Flag

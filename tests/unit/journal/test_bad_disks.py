@@ -14,7 +14,8 @@ from tests.unit.journal.kills_kit import child_fills_up, in_child
 from millrace.config import Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import VARIABLE
-from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.disk import Disk
 from millrace.testing.disk import RefusingDisk
 

@@ -23,7 +23,8 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.embedded import mounts
-from millrace.journal.embedded.broker import LEDGER, EmbeddedBroker
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.records import stored_schema
 
 J = "acme/orders"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from millrace.errors import BrokerStopped, OwnerUnreachable, Retriable
 from millrace.journal.contract import Broker
 from millrace.journal.records import ProducerId
 from millrace.journal.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
+from millrace.reads.live.asking import Message, Wanted
 from millrace.transport.journals.calling import Caller
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.joined import JoinedBroker
@@ -71,6 +72,9 @@ class _Scripted:
         return outcome
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
+        raise NotImplementedError
+
+    def follow(self, wanted: Wanted) -> Generator[Message]:
         raise NotImplementedError
 
     def shared_folder(self) -> str | None:
