@@ -75,7 +75,7 @@ def plan_of(seed: int) -> Plan:
 
 def _world(random: Random) -> WorldPlan:
     journals = [_journal(random, name) for name in NAMES[: random.randint(1, len(NAMES))]]
-    there = random.randint(max(1, len(journals) - 2), len(journals))
+    there = random.randint(max(1, len(journals) - 4), len(journals))
     tight = random.random() < 0.5
     return WorldPlan(
         members=random.choice([1, 2, 2, 3, 4]),
@@ -89,7 +89,7 @@ def _world(random: Random) -> WorldPlan:
         fetch_journals=random.choice([1, 3, 100]),
         window_bytes=random.choice([1, 300, 3_000, 1 << 20]),
         message_bytes=random.choice([60, 400, 1 << 20]),
-        disk_bytes=random.choice([2_000, 6_000, 20_000]) if tight else 1 << 22,
+        disk_bytes=random.choice([1_000, 3_000, 10_000]) if tight else 1 << 22,
         block_rows=random.choice([1, 5, 1_000]),
         block_bytes=random.choice([400, 4_000, 1 << 20]),
         segment_bytes=random.choice([2_000, 10_000, 1 << 20]),
@@ -129,6 +129,7 @@ WEIGHTS: Final = {
     "now": 10,
     "add": 14,
     "touch": 1,
+    "fresh": 2,
     "end": 9,
     "ack": 7,
     "rollback": 3,
@@ -166,6 +167,8 @@ def _op(random: Random, kind: str, world: WorldPlan) -> Op:
             return Op(kind, (producer, journal, random.choice([1, 1, 2, 5])))
         case "touch":
             return Op(kind, (producer, journal))
+        case "fresh":
+            return Op(kind, (producer, journal, draw))
         case "end":
             return Op(kind, (producer, random.choice([0, 1, 9]), draw))
         case "ack" | "rollback" | "resend":

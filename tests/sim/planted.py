@@ -147,18 +147,6 @@ def _delta_merged_wrongly(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "merge", lower_wins)
 
 
-def _rollback_meets_hint(patch: pytest.MonkeyPatch) -> None:
-    roll_back = Frontier._roll_back
-
-    def meeting(self: Frontier, gone: RolledBack) -> None:
-        roll_back(self, gone)
-        if len(gone):
-            pairs = self._number(gone.tag, gone.producer)
-            np.maximum.at(self._per_pair.committed, pairs, gone.highest + np.uint64(1 << 40))
-
-    patch.setattr(Frontier, "_roll_back", meeting)
-
-
 def _not_fenced(patch: pytest.MonkeyPatch) -> None:
     def publish(**given: Any) -> Publish:  # noqa: ANN401
         return Publish(**{**given, "lease": None})
@@ -212,7 +200,6 @@ MISTAKES: Final = (
     Mistake("a duplicate kept", _duplicate_kept, 60),
     Mistake("a hint cleared by a later clock elsewhere", _hint_cleared_elsewhere, 100),
     Mistake("a delta merged wrongly", _delta_merged_wrongly, 60),
-    Mistake("a hint met by a rollback", _rollback_meets_hint, 400),
     Mistake("a zombie that is not fenced", _not_fenced, 60),
     Mistake("a floor that is too high", _floor_too_high, 60),
     Mistake("a row at another member", _wrong_member, 60),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import traceback
@@ -17,8 +18,7 @@ from tests.sim.plan import Op, Plan, plan_of
 from tests.sim.world import run
 
 SHRINK_RUNS_MAX: Final = 400
-ALIKE: Final = 22
-"""So many letters of two failures tell whether they are the same."""
+ALIKE: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ def check(seed: int, *, shrink: bool = True) -> Failure | None:
 
 def shrunk(plan: Plan, why: str) -> Plan:
     """Leave out what is not needed to fail alike: whole producers, whole kinds, then any runs."""
-    runs, alike = 0, why[:ALIKE]
+    runs, alike = 0, _kind(why)
 
     def fails(fewer: Plan) -> bool:
-        return (failure_of(fewer) or "")[:ALIKE] == alike
+        return _kind(failure_of(fewer) or "") == alike
 
     for name in ("producer", "kind"):
         for key in sorted({_key(op, name) for op in plan.ops}):
@@ -87,10 +87,15 @@ def shrunk(plan: Plan, why: str) -> Plan:
     return plan
 
 
+def _kind(why: str) -> str:
+    """What is alike in failures that are the same: their first words, whatever the numbers."""
+    return re.sub(r"[\d(\[].*", "", why)[:ALIKE]
+
+
 def _key(op: Op, name: str) -> str:
     if name == "kind":
         return op.kind
-    is_write = op.kind in ("now", "add", "touch", "end", "ack", "rollback", "resend")
+    is_write = op.kind in ("now", "add", "touch", "fresh", "end", "ack", "rollback", "resend")
     return str(op.args[0]) if is_write else ""
 
 

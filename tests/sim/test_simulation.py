@@ -18,13 +18,7 @@ def test_what_comes_out_of_any_world_is_what_must(first: int) -> None:
     assert failure is None, str(failure)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(each, id=each.name, marks=[pytest.mark.slow] if each.seeds > 100 else [])
-        for each in MISTAKES
-    ],
-)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each.name)
 def test_a_planted_mistake_is_found(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.plant(monkeypatch)
     failure = first_failure(range(mistake.seeds), shrink=False)
@@ -48,8 +42,7 @@ def test_a_failure_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_plan_can_be_written_by_hand() -> None:
     """A transaction over two journals of which one ACK comes after a crash: whole, and once."""
-    world = plan_of(3).world
-    assert len(world.journals) > 1
+    world = next(w for w in (plan_of(seed).world for seed in range(100)) if len(w.journals) > 1)
     ops = (Op("add", (0, 0, 2)), Op("add", (0, 1, 2)), Op("end", (0, 1, 0)), Op("settle"))
     after = (Op("crash", (3, 0)), Op("settle"), Op("ack", (0, 0)), Op("settle"))
     assert run(Plan(world, ops + after))["new"]

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 import pytest
-from tests.sim.network import SimSession
+from tests.sim.network import SimSession, Step
 from tests.sim.oracle import Oracle, Pair, RowId, Shown, Wrong
 from tests.sim.plan import START_MS, JournalPlan, Op, Plan
 from tests.sim.writers import Writers, broker_at
@@ -33,6 +33,7 @@ from millrace.reads.task import Binding, Task
 
 ROUNDS_MAX: Final = 400
 STEPS_MAX: Final = 20_000
+LATE: Final = 0.9
 _LEASE: Final = "reads/sim"
 
 
@@ -85,6 +86,8 @@ class World:
         match op.kind:
             case "now" | "add" | "touch" | "create" | "delete" | "truncate":
                 self._at_journal(op)
+            case "fresh":
+                self._fresh(*args)
             case "end":
                 self.writers.end(*args)
             case "ack":
@@ -103,6 +106,8 @@ class World:
     def _at_journal(self, op: Op) -> None:
         *who, place = op.args[:2]
         journal = self._journals[place]
+        if op.kind == "add":
+            self.writers.create(journal)  # A transaction may be the first to write there.
         match op.kind:
             case "now":
                 self.writers.now(who[0], journal.name, op.args[2])
@@ -119,10 +124,19 @@ class World:
             case _:
                 raise AssertionError(op)
 
+    def _fresh(self, producer: int, place: int, draw: int) -> None:
+        """A transaction over a journal that nobody knows yet, of which the other half is ended."""
+        fresh = JournalPlan(f"t/a/fresh-{self.counts['fresh']}", {})
+        self.writers.create(fresh)
+        self.writers.add(producer, self._journals[place].name, 1)
+        self.writers.add(producer, fresh.name, 1)
+        self.writers.end(producer, draw % 2, 0)  # The lowest id first: that is the old one.
+        self._steps(20, Random(draw))  # noqa: S311
+
     def _client(self, op: Op) -> None:
         match op.kind:
             case "next":
-                self.take()
+                self.take(waits=False)
             case "settle":
                 self._run_dry()
                 self.take()
@@ -146,8 +160,9 @@ class World:
         self._pass_time(1)
         idle = 0
         for _ in range(ROUNDS_MAX):
+            session = self.session
             self._run_dry()
-            idle += 1
+            idle = idle + 1 if session is self.session else 0
             while self.take():
                 idle = 0
             self._commit_all()
@@ -183,7 +198,7 @@ class World:
                 steps = zombie.steps()
             if not steps:
                 return
-            _, step = random.choice(steps)
+            step = _one_of(steps, random)
             if zombie is None:
                 self._guarded(step)
             else:
@@ -196,7 +211,7 @@ class World:
             if not steps:
                 self._check_rest()
                 return
-            self._guarded(random.choice(steps)[1])
+            self._guarded(_one_of(steps, random))
         raise Wrong(f"the machines do not come to rest\n{self._standing(set())}")
 
     def _check_rest(self) -> None:
@@ -293,11 +308,12 @@ class World:
         self._begin_again(members)
 
     # The client.
-    def take(self) -> bool:
+    def take(self, *, waits: bool = True) -> bool:
         """Take the next checkpoint and hold it to everything; whether there was one."""
         number = self._next()
         if number is None:
-            self.session.want()
+            if waits:
+                self.session.want()
             return False
         self._read(number)
         return True
@@ -427,6 +443,8 @@ class World:
         lines = [f"  rows: {sorted(missing)[:10]}"]
         lines += [f"  {name}: {list(each)}" for name, each in session.streams.items() if each]
         lines += [f"  {each}" for each in session.state.unmet()]
+        actor = session.actor
+        lines += [f"  handed out: {list(actor._handed)}, limit off: {actor._is_limit_off}"]
         lines += [f"  read to {session.state.read_to}, replaying: {session.state.is_recovering}"]
         for number, queue in enumerate(session.queues):
             lines.append(f"  queue {number}: {queue.stats()}")
@@ -436,6 +454,14 @@ class World:
             reads = {tag: (each.next, each.until) for tag, each in state._reads.items()}
             lines.append(f"  slice {number}: outboxes {sent}, reads {reads}")
         return "\n".join(lines)
+
+
+def _one_of(steps: list[tuple[str, Step]], random: Random) -> Step:
+    """Any of these; journals are looked at late, so that reports name some that nobody knows."""
+    name, step = random.choice(steps)
+    if name == "look" and random.random() < LATE:
+        _, step = random.choice(steps)
+    return step
 
 
 def run(plan: Plan) -> Counter[str]:
