@@ -177,9 +177,10 @@ class ReadSession:
                 while True:
                     try:
                         found = self._actor.next_checkpoint()
-                    except LeaseLost as error:
+                    except BaseException as error:  # It may be taken out and not be stored.
                         self._on_failure(None, error)
-                        self._actor.check()
+                        if isinstance(error, Exception):
+                            self._actor.check()
                         raise
                     if found is not None:
                         return found

@@ -33,9 +33,11 @@ from millrace.errors import (
     ReadsFailed,
     SchemaMismatch,
     StillNeeded,
+    StorageError,
     UserError,
 )
 from millrace.journal.memory import MemoryBroker
+from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Binding, Task
 
 
@@ -421,3 +423,24 @@ def test_a_closed_session_wakes_who_waits_for_it(broker: MemoryBroker, tmp_path:
     assert not waiter.is_alive()
     assert "closed" in str(told[0])
     assert not any(tmp_path.iterdir()), "queues were left behind"
+
+
+def test_a_checkpoint_that_could_not_be_stored_ends_the_session(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows were taken out of what is to be shown: a session that went on would lose them."""
+    write(broker, "t/a", alone(P, 10, "first"))
+    with reading(broker, tmp_path) as session:
+        with monkeypatch.context() as patch:
+
+            def refuse(*_: object) -> None:
+                raise StorageError("no room for it")
+
+            patch.setattr(CheckpointStore, "prepare", refuse)
+            with pytest.raises(ReadsFailed, match="no room for it"):
+                session.next_checkpoint(LONG_S)
+        write(broker, "t/a", alone(P, 20, "second"))
+        with pytest.raises(ReadsFailed, match="no room for it"):
+            session.next_checkpoint(LONG_S)
+    with reading(broker, tmp_path) as session:
+        assert next_shown(session) == ["first", "second"]
