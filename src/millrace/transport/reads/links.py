@@ -97,7 +97,7 @@ class Link:
         if heard is not None and now_s - heard > self._silent_s:
             self.lose(
                 MemberLost(
-                    f"nothing was heard of {self.peer} for {self._silent_s:.0f} s\n"
+                    f"nothing was heard of {self.peer} for {round(self._silent_s * 1000)} ms\n"
                     "  limit: reads_silent_ms_max\n"
                     "  to fix: see that its host runs and can be reached"
                 )

@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -67,6 +67,8 @@ class FlightMembers:
         self._opening: Opening | None = None
         self._watch: Watch | None = None
         self._is_closing = False
+        self._lost: Future[tuple[int, BaseException]] = Future()
+        """Done with the first failure: who, and why."""
         self._clients = [
             MemberClient(number, address, session=session, config=config, roots=roots)
             for number, address in enumerate(addresses)
@@ -139,22 +141,38 @@ class FlightMembers:
             self._watch.close()
         for client in self._clients:
             client.cancel()
-        stopping = [self._pool.submit(_stop, client) for client in self._clients]
         self._pool.shutdown(wait=False)
-        for each in stopping:
-            each.result()  # Each has a limit of its own.
+        stopping = [
+            threading.Thread(target=_stop, args=(client,), name="reads-stop", daemon=True)
+            for client in self._clients
+        ]
+        for thread in stopping:
+            thread.start()
+        for thread in stopping:
+            thread.join(self._config.reads_stop_ms_max / 1000)
         if self._opening is not None:
             self._opening.close()
         for client in self._clients:
             client.close()
 
     def _ask(self, ask: Callable[[MemberClient], Answer]) -> list[Answer]:
-        """Ask all at once; one that does not answer fails the session."""
+        """Ask all at once; one that does not answer fails the session.
+
+        Whoever asks may hold what the session is told of failures under. So a failure that is
+        noticed meanwhile ends the asking, and failures of the asking are told by this thread.
+        """
         asked = [self._pool.submit(ask, client) for client in self._clients]
+        waiting: set[Future[Any]] = {*asked}
+        while waiting and not self._lost.done():
+            _, waiting = wait({*waiting, self._lost}, return_when=FIRST_COMPLETED)
+            waiting.discard(self._lost)
+        if waiting:
+            member, failure = self._lost.result()
+            self._wanted.on_failure(member, failure)
+            raise failure
         for number, each in enumerate(asked):
             error = each.exception()
             if error is not None:
-                # Told by this thread: whoever asks may hold what the session is told under.
                 self._fail(number, error)
         return [each.result() for each in asked]
 
@@ -181,9 +199,12 @@ class FlightMembers:
     def _fail(self, member: int, error: BaseException) -> None:
         if self._is_closing:
             return
-        self._wanted.on_failure(member, error)
+        with self._lock:
+            if not self._lost.done():
+                self._lost.set_result((member, error))
         for client in self._clients:
             client.cancel()
+        self._wanted.on_failure(member, error)
 
 
 def _stop(client: MemberClient) -> None:

@@ -34,13 +34,13 @@ from millrace.errors import MemberLost, ReadsFailed, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.member import Member
 from millrace.reads.queue.messages import Flush, Rows
-from millrace.reads.reading import Opening, ReadSession, SessionPlace
+from millrace.reads.reading import Opening, ReadSession, SessionPlace, Wanted
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.journals.owner import Owner
 from millrace.transport.reads import server
 from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.member import ServedMember
-from millrace.transport.reads.members import Streams
+from millrace.transport.reads.members import FlightMembers, InProcess, Streams
 from millrace.transport.reads.messages import (
     BODIES,
     FROM_QUEUE,
@@ -287,6 +287,53 @@ def test_a_way_between_two_members_that_is_cut_fails_the_session_at_once(
         ways[0].cut()
     with opened.session(broker, tmp_path, a_task(), CONFIG, members=3) as session:
         assert next_shown(session) == sorted(texts(50, 100))
+
+
+def test_a_member_whose_session_goes_silent_ends_by_itself(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    made: list[InProcess] = []
+    ways: list[Way] = []
+
+    def make(wanted: Wanted) -> InProcess:
+        made.append(InProcess(wanted, broker, CONFIG))
+        served = made[0].served
+        ways.extend(Way(each.address) for each in served)
+        addresses = [way.address for way in ways]
+        session = served[0]._seat.session
+        made[0].members = FlightMembers(wanted, addresses, session=session, config=CONFIG)
+        return made[0]
+
+    place = SessionPlace(broker, str(tmp_path), CONFIG, make)
+    with place.open(a_task(), Opening(members=1, holder="test")) as session:
+        (served,) = made[0].served
+        near, far = made[0].members._links[0], served._session
+        assert far is not None
+        ways[0].stall()
+        near._silent_s = far._silent_s = 0.5
+        with pytest.raises(
+            ReadsFailed, match=r"(?s)member 0 failed.*nothing was heard of member 0"
+        ):
+            until_it_fails(session)
+        assert served.ended.wait(LONG_S)
+        ways[0].cut()
+
+
+def test_members_speak_tls_where_certificates_are_given(
+    broker: MemoryBroker,
+    opened: Opened,
+    tmp_path: Path,
+    certificate_files: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    certificate, key = certificate_files
+    monkeypatch.setenv("MILLRACE_TLS_CERT", str(certificate))
+    monkeypatch.setenv("MILLRACE_TLS_KEY", str(key))
+    monkeypatch.setenv("MILLRACE_TLS_CA", str(certificate))
+    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+        assert {each.address.split(":")[0] for each in opened.made[0].served} == {"grpc+tls"}
+        put(broker, texts(0, 50), 10)
+        assert next_shown(session) == sorted(texts(0, 50))
 
 
 def until_it_fails(session: ReadSession) -> None:
