@@ -15,8 +15,8 @@ from millrace.config import Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import VARIABLE
 from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.disk import Disk
+from millrace.journal.embedded.fetching import LEDGER
 from millrace.testing.disk import RefusingDisk
 
 J = "acme/orders"
