@@ -242,6 +242,9 @@ class Broker(Protocol):
     def start_offset(self, name: str) -> Offset:
         """The first offset that is not truncated."""
 
+    def start_offsets(self, names: Sequence[str]) -> dict[str, Offset]:
+        """The same of many journals, in one call; those that are gone are left out."""
+
     def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
         """Where the next read would end; raw: the next offset to be given out."""
 

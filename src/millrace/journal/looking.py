@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -145,6 +146,14 @@ class BookReader(ABC):
     def start_offset(self, name: str) -> Offset:
         """See `Broker.start_offset`."""
         return self._book.journal(name).start
+
+    def start_offsets(self, names: Sequence[str]) -> dict[str, Offset]:
+        """See `Broker.start_offsets`."""
+        found = {}
+        for name in names:
+            with suppress(JournalUnknown):
+                found[name] = self.start_offset(name)
+        return found
 
     def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
         """See `Broker.end_offset`."""

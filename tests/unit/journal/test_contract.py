@@ -524,3 +524,12 @@ def test_clocks_never_go_back_even_if_the_time_does(place: Place) -> None:
     assert clocks[:42] == sorted(set(clocks[:42]))
     assert clocks[42:] == [2**63, 2**63 + 1]
     assert read_all(broker, J) == list(range(44))
+
+
+def test_where_many_journals_begin_is_told_in_one_call(broker: Broker) -> None:
+    for name in ("a", "b"):
+        broker.create(name, SCHEMA)
+        broker.append(name, column(range(5)))
+    broker.truncate_before("b", 3)
+    assert broker.start_offsets(["a", "nobody", "b"]) == {"a": 0, "b": 3}
+    assert broker.start_offsets([]) == {}

@@ -84,7 +84,7 @@ class SessionActor:
             named = [int(each.progress.hints.journal.max(initial=0)) for _, each in ready]
             highest = max([0, *named, *(each.id for each in watched.journals)])
             unread = self._state.unread(watched.journals)
-            starts = {name: self._broker.start_offset(name) for name in unread}
+            starts = self._broker.start_offsets(unread)
             self._send(self._state.on_journals(watched.journals, highest, starts))
             self._state.check_prepared()
             for slice_, message in ready:

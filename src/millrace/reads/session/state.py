@@ -252,7 +252,8 @@ class SessionState:
         for tag in tags:
             offset = self._resume.get(tag)
             if offset is None:
-                offset = starts[self._names[tag]]
+                # One that is gone again by now has nothing to read, wherever one begins.
+                offset = starts.get(self._names[tag], Offset(0))
             self._started[tag] = offset
             until = NONE
             if self._prepared:

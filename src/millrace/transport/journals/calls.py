@@ -207,6 +207,7 @@ CALLS: Final[Mapping[str, Call]] = {
         missing=one_of("raise", "tell"),
     ),
     "start_offset": _reads(WHOLE, name=TEXT),
+    "start_offsets": _reads(table(WHOLE), names=many(TEXT)),
     "end_offset": _reads(WHOLE, name=TEXT, isolation=_ISOLATION),
     "commit": _writes(NOTHING, _compared, **_OF_GROUP, offset=WHOLE, expected=EXPECTED),
     "committed": _reads(maybe(WHOLE), **_OF_GROUP),

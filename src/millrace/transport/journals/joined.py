@@ -278,6 +278,11 @@ class JoinedBroker:
         """See `Broker.start_offset`."""
         return Offset(self._ask("start_offset", name=name))
 
+    def start_offsets(self, names: Sequence[str]) -> dict[str, Offset]:
+        """See `Broker.start_offsets`."""
+        found: dict[str, Offset] = self._ask("start_offsets", names=names)
+        return found
+
     def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
         """See `Broker.end_offset`."""
         return Offset(self._ask("end_offset", name=name, isolation=isolation))
