@@ -276,11 +276,10 @@ def test_an_abandoned_transaction_pins_nothing_and_is_never_shown(
         session.abandon(Q)
         write(broker, "t/a", alone(P, 12, "two"))
         found: list[str] = []
-        while not found:
-            found = next_shown(session)
+        while broker.committed("reads/tested", "t/a") != 3:  # It may be given up after "two".
+            found += next_shown(session)
         assert found == ["two"]
         assert session.status().open == ()
-    assert broker.committed("reads/tested", "t/a") == 3
     write(broker, "t/a", ack(Q, 20), alone(Q, 21, "again"))
     with reading(broker, tmp_path) as session:
         assert next_shown(session) == ["again"]
