@@ -128,6 +128,7 @@ PURE = {
     "transport/journals/calls.py",
     "transport/journals/fetched.py",
     "transport/journals/shapes.py",
+    "transport/reads/messages.py",
     "scan/splits.py",
     "operators/sql.py",
     *(path.relative_to(SRC).as_posix() for path in (SRC / "plan").glob("*.py")),

@@ -292,19 +292,20 @@ def test_a_way_between_two_members_that_is_cut_fails_the_session_at_once(
 def test_a_member_whose_session_goes_silent_ends_by_itself(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
+    config = CONFIG.with_options(reads_stop_ms_max=500)
     made: list[InProcess] = []
     ways: list[Way] = []
 
     def make(wanted: Wanted) -> InProcess:
-        made.append(InProcess(wanted, broker, CONFIG))
+        made.append(InProcess(wanted, broker, config))
         served = made[0].served
         ways.extend(Way(each.address) for each in served)
         addresses = [way.address for way in ways]
         session = served[0]._seat.session
-        made[0].members = FlightMembers(wanted, addresses, session=session, config=CONFIG)
+        made[0].members = FlightMembers(wanted, addresses, session=session, config=config)
         return made[0]
 
-    place = SessionPlace(broker, str(tmp_path), CONFIG, make)
+    place = SessionPlace(broker, str(tmp_path), config, make)
     with place.open(a_task(), Opening(members=1, holder="test")) as session:
         (served,) = made[0].served
         near, far = made[0].members._links[0], served._session
