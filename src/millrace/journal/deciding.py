@@ -11,7 +11,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from millrace.errors import Conflict, LeaseHeld, LeaseLost, OffsetOutOfRange, StillNeeded, UserError
+from millrace.errors import (
+    Conflict,
+    JournalUnknown,
+    LeaseHeld,
+    LeaseLost,
+    OffsetOutOfRange,
+    StillNeeded,
+    UserError,
+)
 from millrace.journal.book import NEXT_JOURNAL, VERSION, Book, Journal, LeaseState, ProducerState
 from millrace.journal.names import JournalId, Offset, check_labels, check_name
 from millrace.journal.records import ProducerId, first_difference, journal_schema
@@ -73,6 +81,11 @@ def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
     if not wanted.group:
         raise UserError("a group has no name\n  to fix: give one")
     journal = book.journal(wanted.journal)
+    if wanted.id is not None and wanted.id != journal.id:
+        raise JournalUnknown(
+            f"journal {wanted.journal!r} is not the one that was read: it was deleted and made "
+            "again\n  to fix: look at the journals there are"
+        )
     groups = book.groups.get(journal.id) or {}
     found = groups.get(wanted.group)
     offset = Offset(wanted.offset)

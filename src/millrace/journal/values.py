@@ -251,6 +251,8 @@ class Commit:
     offset: int
     expected: int | Anything | None
     """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
+    id: JournalId | None = None
+    """Which journal of this name is meant, if one was deleted and made again; None: whichever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.unit.journal.journal_kit import SCHEMA, Place, column, publish, read_all, values, written
 
-from millrace.errors import Conflict, LeaseHeld, LeaseLost, SchemaMismatch
+from millrace.errors import Conflict, JournalUnknown, LeaseHeld, LeaseLost, SchemaMismatch
 from millrace.journal.committed import committed_rows
 from millrace.journal.contract import Broker
+from millrace.journal.names import JournalId
 from millrace.journal.records import Flag
-from millrace.journal.values import Lease
+from millrace.journal.values import Commit, Lease, Publish
 
 
 @pytest.fixture
@@ -35,6 +36,23 @@ def test_rows_and_offset_of_a_step_are_published_together(two: Broker, place: Pl
     assert broker.committed("step", "in") == 5
     flags = broker.read("out/0", 0, isolation="raw").stored()["_mr_flag"].to_pylist()
     assert flags == [Flag.OUTSIDE] * 3
+
+
+def test_a_group_does_not_move_in_a_later_journal_of_the_same_name(two: Broker) -> None:
+    read = two.get("in").id
+    two.delete("in")
+    made = two.create("in", SCHEMA).id
+    two.append("in", column(range(10)))
+
+    def moved(id_: JournalId) -> Publish:
+        wanted = Commit(group="step", journal="in", offset=5, expected=None, id=id_)
+        return Publish(commits=(wanted,))
+
+    with pytest.raises(JournalUnknown, match="deleted and made again"):
+        two.publish(moved(read))
+    assert two.committed("step", "in") is None
+    two.publish(moved(made))
+    assert two.committed("step", "in") == 5
 
 
 def test_over_several_journals_acks_share_a_clock_and_name_the_others(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.errors import JournalUnknown, OffsetOutOfRange, UserError
+from millrace.errors import JournalUnknown, UserError
 from millrace.journal.contract import Broker
-from millrace.journal.names import Offset
+from millrace.journal.names import JournalId, Offset
 from millrace.reads.checkpoint import (
     Checkpoint,
     CheckpointNumber,
@@ -22,7 +22,7 @@ from millrace.reads.checkpoint import (
 )
 from millrace.reads.messages import Abandon, Pressure, Reported, ToSession, ToSlice
 from millrace.reads.session.state import Send, SessionState
-from millrace.reads.session.store import CheckpointStore
+from millrace.reads.session.store import CheckpointStore, Floor
 from millrace.reads.tags import Ints, Tag, journal_of, journals_of
 from millrace.reads.window import Visible, between
 
@@ -189,8 +189,7 @@ class SessionActor:
             floors = self._floors(number)
             try:
                 whole = self._store.commit(number, floors)
-            except (JournalUnknown, OffsetOutOfRange):
-                # A journal was deleted just now, and another may have its name.
+            except JournalUnknown:  # One was deleted just now, and another may have its name.
                 whole = self._store.commit(number, self._still_there(floors))
             self._handed = {n: each for n, each in self._handed.items() if n > number}
             self._members.release(whole.shown, whole.rolled_back)
@@ -200,29 +199,30 @@ class SessionActor:
         """For looking at, under `changed`."""
         return self._state
 
-    def _floors(self, number: CheckpointNumber) -> dict[str, Offset]:
+    def _floors(self, number: CheckpointNumber) -> list[Floor]:
         """Where the journals are needed from on that moved up to a checkpoint."""
         if number not in self._handed:
-            return {}
+            return []
         deltas = [each.delta for n, each in self._handed.items() if n <= number]
         moved = [journals_of(tags) for each in deltas for tags in (each.reads.tag, each.shown.tag)]
         journals = np.unique(np.concatenate(moved))
         offsets = resume_offsets(_of_journals(self._handed[number].whole, journals))
         named = self._state.names()
         tags = np.array(list(named), np.int64)
-        floors: dict[str, Offset] = {}
+        floors: dict[JournalId, Offset] = {}
+        names: dict[JournalId, str] = {}
         for tag in tags[np.isin(journals_of(tags), journals)].tolist():
             # Of several bindings the lowest counts, also one of which nothing was shown yet.
-            name, begun = named[Tag(tag)], self._state.started()[Tag(tag)]
+            journal, begun = journal_of(tag), self._state.started()[Tag(tag)]
             offset = offsets.get(tag, begun)
-            floors[name] = min(floors.get(name, offset), offset)
-        return floors
+            names[journal] = named[Tag(tag)]
+            floors[journal] = min(floors.get(journal, offset), offset)
+        return [Floor(journal, names[journal], offset) for journal, offset in floors.items()]
 
-    def _still_there(self, floors: Mapping[str, Offset]) -> dict[str, Offset]:
-        """Leave journals out that are gone, or are others than those that were read."""
-        ids = {name: journal_of(tag) for tag, name in self._state.names().items()}
-        there = {each.name: each.id for each in self._broker.watch(-1).journals}
-        return {name: at for name, at in floors.items() if there.get(name) == ids[name]}
+    def _still_there(self, floors: Sequence[Floor]) -> list[Floor]:
+        """Leave journals out that are gone."""
+        there = {each.id for each in self._broker.watch(-1).journals}
+        return [each for each in floors if each.id in there]
 
     def _set_limit_off(self, *, off: bool) -> None:
         if off != self._is_limit_off:

@@ -11,7 +11,7 @@ lease is over stores nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -21,7 +21,7 @@ import pyarrow as pa
 from millrace.errors import DataLost, JournalUnknown, UserError
 from millrace.faults import fault
 from millrace.journal.contract import Broker
-from millrace.journal.names import Offset
+from millrace.journal.names import JournalId, Offset
 from millrace.journal.values import ANYTHING, Append, Commit, Lease, Publish
 from millrace.reads.checkpoint import (
     BEGINNING,
@@ -63,6 +63,15 @@ SCHEMA: Final = pa.schema(
         pa.field("content", pa.binary(), nullable=False),
     ]
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where a journal is needed from on: below this offset the task needs nothing any more."""
+
+    id: JournalId
+    name: str
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +174,10 @@ class CheckpointStore:
         self._history.note(delta.number, self._now_ms())
         self._prepared[delta.number] = delta
 
-    def commit(self, number: CheckpointNumber, floors: Mapping[str, Offset]) -> Checkpoint:
+    def commit(self, number: CheckpointNumber, floors: Iterable[Floor]) -> Checkpoint:
         """Note that everything up to a checkpoint was processed; returns it whole.
 
-        `floors` are the offsets below which the task needs nothing of a journal any more.
+        A journal of them that is gone refuses the commit with `JournalUnknown`.
         """
         if number <= self._whole.number:
             return self._whole
@@ -208,11 +217,13 @@ class CheckpointStore:
             return whole
         return without_silent(whole, self._history.number_at(self._now_ms() - self._silent_ms))
 
-    def _append(self, rows: list[_Row], floors: Mapping[str, Offset] | None = None) -> Offset:
+    def _append(self, rows: list[_Row], floors: Iterable[Floor] = ()) -> Offset:
         group = group_name(self._task)
         commits = tuple(
-            Commit(group=group, journal=name, offset=offset, expected=ANYTHING)
-            for name, offset in (floors or {}).items()
+            Commit(
+                group=group, journal=each.name, offset=each.offset, expected=ANYTHING, id=each.id
+            )
+            for each in floors
         )
         batch = _to_batch(rows)
         part = Append(journal=self._journal, rows=batch)

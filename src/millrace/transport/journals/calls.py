@@ -146,7 +146,8 @@ _PART: Final = either(
     }
 )
 _COMMIT: Final = record(
-    Commit, {"group": TEXT, "journal": TEXT, "offset": WHOLE, "expected": EXPECTED}
+    Commit,
+    {"group": TEXT, "journal": TEXT, "offset": WHOLE, "expected": EXPECTED, "id": maybe(WHOLE)},
 )
 _PUBLISH: Final = record(
     Publish,

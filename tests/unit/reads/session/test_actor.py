@@ -143,6 +143,7 @@ def test_a_checkpoint_is_committed_beside_a_journal_that_was_deleted_just_now(
     number = taken(actor).number
     broker.delete("t/a")
     broker.create("t/a", SCHEMA)
+    broker.append("t/a", rows(9))  # A floor of the other one would fit here.
     actor.commit(number)
     assert broker.committed(group_name("tested"), "t/a") is None
     assert broker.committed(group_name("tested"), "t/b") == 4
