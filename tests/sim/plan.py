@@ -146,6 +146,7 @@ WEIGHTS: Final = {
     "crash": 3,
     "zombie": 1,
     "disk_fails": 1,
+    "tidy_fails": 1,
 }
 
 

@@ -158,7 +158,9 @@ def _floor_too_high(patch: pytest.MonkeyPatch) -> None:
     floors = SessionActor._floors
 
     def ends(self: SessionActor, number: Any) -> Any:  # noqa: ANN401
-        return {n: self._broker.end_offset(n, isolation="raw") for n in floors(self, number)}
+        found = floors(self, number)
+        end = self._broker.end_offset
+        return [replace(each, offset=end(each.name, isolation="raw")) for each in found]
 
     patch.setattr(SessionActor, "_floors", ends)
 

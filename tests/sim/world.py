@@ -148,6 +148,8 @@ class World:
                 self._crash(*op.args)
             case "zombie":
                 self._leave_zombie(op.args[0])
+            case "tidy_fails":
+                self.broker.fails_to_tidy = True
             case "disk_fails":
                 disks = self.session.disks
                 disks[op.args[0] % len(disks)]._appends_left = 1
@@ -166,6 +168,8 @@ class World:
             while self.take():
                 idle = 0
             self._commit_all()
+            if session is not self.session:
+                idle = 0
             if idle > 1:  # Waiting for a checkpoint did not bring one, either.
                 due = self.session.next_due_ns()
                 if due is None:
@@ -412,7 +416,11 @@ class World:
             self._tell(number)
 
     def _tell(self, number: int) -> None:
-        self.session.actor.commit(CheckpointNumber(number))
+        try:
+            self.session.actor.commit(CheckpointNumber(number))
+        except StorageError:  # It is stored, and what lies before it is not tidied away.
+            self.counts["died in a commit"] += 1
+            self._restart(self.session.members)
         self.stored = number
         for log in self.writers.logs.values():
             if not log.is_gone:

@@ -9,12 +9,14 @@ from typing import Final
 import pyarrow as pa
 from tests.sim.plan import KEYS, JournalPlan
 
+from millrace.errors import StorageError
 from millrace.journal import publishing, records
 from millrace.journal.base import Times
 from millrace.journal.book import VERSION, Book, Kind
 from millrace.journal.clocks import clock_at
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.records import Flag
+from millrace.journal.values import Truncated
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 STAMPED: Final = records.stamped_schema(SCHEMA)
@@ -35,6 +37,16 @@ class Raw:
 
 class SimBroker(MemoryBroker):
     """A broker that takes rows as they are, duplicates too, as topics of others do."""
+
+    fails_to_tidy = False
+    """Whether the next truncation of checkpoints is where its session dies."""
+
+    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
+        """See `Broker.truncate_before`."""
+        if self.fails_to_tidy and name.endswith("/checkpoints"):
+            self.fails_to_tidy = False
+            raise StorageError("it was to fail here")
+        return super().truncate_before(name, offset, force=force)
 
     def has_moved(self, since: int) -> bool:
         """Whether `moved` would tell something."""
