@@ -78,7 +78,6 @@ class MemberClient:
                 client = holding.enter_context(self.connection())
                 descriptor = fl.FlightDescriptor.for_command(server.command(slice_))
                 writer, reader = client.do_exchange(descriptor, self.options())
-                writer.begin(BODIES)
         except BaseException:
             holding.close()
             raise
@@ -89,6 +88,7 @@ class MemberClient:
             hears=hears,
             config=self._config,
             lost=lost,
+            begin=lambda: writer.begin(BODIES),
             cancel=reader.cancel,
         )
 

@@ -28,6 +28,9 @@ from millrace.transport.reads.messages import Beat, decode, encode, unwrapped, w
 _LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
 
+_LAST_WORDS_S: Final = 1.0
+"""How long a stream that cannot be written to is listened to, for why."""
+
 
 class Writer(Protocol):
     """Flight's half to write to."""
@@ -51,8 +54,10 @@ class Link:
         hears: Shape,
         config: Config,
         lost: Callable[[BaseException], None],
+        begin: Callable[[], None] = lambda: None,
         cancel: Callable[[], None] = lambda: None,
     ) -> None:
+        """`begin` is done before anything is written, `cancel` when the stream is to end."""
         self.peer = peer
         """Who is at the other end, in words."""
         self._writer = writer
@@ -62,6 +67,7 @@ class Link:
         self._beat_s = config.reads_beat_ms / 1000
         self._silent_s = config.reads_silent_ms_max / 1000
         self._lost = lost
+        self._begin = begin
         self._cancel = cancel
         self._changed = threading.Condition()
         self._unsent: deque[object] = deque()
@@ -146,6 +152,7 @@ class Link:
 
     def _run(self) -> None:
         try:
+            self._begin()
             while True:
                 with self._changed:
                     if not self._unsent and not self._is_over:
@@ -160,6 +167,9 @@ class Link:
                             self._unsent.popleft()
                         self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - the session is told, and ends
+            # The other end may have said why it ended the stream, and that is still to be heard.
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_over, _LAST_WORDS_S)
             self.lose(error)
 
     def _write(self, message: object) -> None:

@@ -120,8 +120,13 @@ class FlightMembers:
         return self._guarded(member, self.client(member).read(visible))
 
     def release(self, shown: Shown, rolled_back: RolledBack) -> None:
-        """Every queue may free what is shown."""
-        self._ask(lambda client: client.release(shown, rolled_back))
+        """Every queue may free what is shown.
+
+        What it was told for is committed by now. So one that does not answer fails the session, and
+        not this call.
+        """
+        with contextlib.suppress(MillraceError):
+            self._ask(lambda client: client.release(shown, rolled_back))
 
     def set_limit_off(self, *, off: bool) -> None:
         """Every queue takes whatever comes, or keeps to its disk limit again."""

@@ -9,6 +9,7 @@ its task and the epoch of its lease. So nobody of an earlier session reaches thi
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 from collections.abc import Callable, Iterator
@@ -184,7 +185,11 @@ class MemberServer(fl.FlightServerBase):  # type: ignore[misc]
         except MillraceError as error:
             # An exception would end the stream and come out as another one.
             link.send(Failed(error))
-            link.close(self._config.reads_stop_ms_max)
+            # Whoever still sends would hear of a cut and not of the refusal: it ends the stream.
+            with contextlib.suppress(StopIteration, pa.ArrowException, OSError):
+                while True:
+                    reader.read_chunk()
+            link.close()
         else:
             self.streams += 1
             link.hear(reader, handle)

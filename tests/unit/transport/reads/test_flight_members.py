@@ -45,12 +45,12 @@ from millrace.transport.reads.messages import (
     BODIES,
     FROM_QUEUE,
     TO_QUEUE,
-    Failed,
     decode,
     encode,
     unwrapped,
     wrapped,
 )
+from millrace.transport.reads.opening import Opening as StreamOpening
 from millrace.transport.reads.server import SessionId
 
 CONFIG = Config().with_options(reads_lease_ms=60_000)
@@ -180,19 +180,18 @@ def test_a_second_stream_of_a_slice_or_of_a_session_is_refused(
     with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
         client = client_of(opened, 0)
         for slice_, why in ((1, "has a stream of slice 1 already"), (7, "has no stream 7")):
-            heard: list[object] = []
-            ended = threading.Event()
-            client.open(
-                slice_,
+            opening = StreamOpening(
+                [client],
+                slice_=slice_,
                 says=TO_QUEUE,
                 hears=FROM_QUEUE,
-                lost=lambda _, ended=ended: ended.set(),  # type: ignore[misc]
-                handle=heard.append,
+                on_message=lambda *_: None,
+                on_lost=lambda *_: None,
+                config=CONFIG,
             )
-            assert ended.wait(LONG_S)
-            (refusal,) = heard
-            assert isinstance(refusal, Failed)
-            assert why in str(refusal.error)
+            with pytest.raises(UserError, match=why):
+                opening.links()
+            opening.close()
         put(broker, texts(0, 5), 10)  # Those that are open are none the worse.
         assert next_shown(session) == texts(0, 5)
         client.close()
@@ -318,6 +317,26 @@ def test_a_member_whose_session_goes_silent_ends_by_itself(
             until_it_fails(session)
         assert served.ended.wait(LONG_S)
         ways[0].cut()
+
+
+def test_a_commit_that_was_stored_is_told_so_though_a_member_is_lost_meanwhile(
+    broker: MemoryBroker, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_self: MemberClient, *_given: object) -> None:
+        raise MemberLost("gone just then")
+
+    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+        put(broker, texts(0, 5), 10)
+        checkpoint = session.next_checkpoint(LONG_S)
+        assert shown(session, checkpoint) == texts(0, 5)
+        assert checkpoint is not None
+        monkeypatch.setattr(MemberClient, "release", gone)
+        session.commit(checkpoint)
+        with pytest.raises(ReadsFailed, match="gone just then"):
+            session.next_checkpoint(LONG_S)
+    put(broker, texts(5, 9), 100)
+    with opened.session(broker, tmp_path, a_task(), CONFIG, members=1) as session:
+        assert next_shown(session) == texts(5, 9)
 
 
 def test_members_speak_tls_where_certificates_are_given(
