@@ -117,7 +117,11 @@ class FlightMembers:
 
     def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
         """The rows of a member's queue that are visible, in order."""
-        return self._guarded(member, self.client(member).read(visible))
+        client = self.client(member)
+        try:
+            return self._guarded(member, client.read(visible))
+        except MillraceError as error:
+            raise self._unreadable(member, error) from error
 
     def release(self, shown: Shown, rolled_back: RolledBack) -> None:
         """Every queue may free what is shown.
@@ -185,12 +189,15 @@ class FlightMembers:
         try:
             yield from batches
         except MillraceError as error:
-            self._fail(member, error)
-            raise ReadsFailed(
-                f"the rows of member {member} could not be read to their end\n"
-                f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives "
-                "this checkpoint out once more"
-            ) from error
+            raise self._unreadable(member, error) from error
+
+    def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
+        self._fail(member, error)
+        return ReadsFailed(
+            f"the rows of member {member} could not be read to their end\n"
+            f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
+            "checkpoint out once more"
+        )
 
     def _on_message(self, member: int, message: Any) -> None:  # noqa: ANN401 - of that stream
         match message:

@@ -339,6 +339,21 @@ def test_a_commit_that_was_stored_is_told_so_though_a_member_is_lost_meanwhile(
         assert next_shown(session) == texts(5, 9)
 
 
+def test_rows_of_a_member_that_is_gone_fail_the_session_also_before_the_first_came(
+    broker: MemoryBroker, opened: Opened, tmp_path: Path
+) -> None:
+    config = CONFIG.with_options(reads_stop_ms_max=500)
+    put(broker, texts(0, 5), 10)
+    with opened.session(broker, tmp_path, a_task(), config) as session:
+        checkpoint = session.next_checkpoint(LONG_S)
+        assert checkpoint is not None
+        opened.made[0].members._clients[1].address = "grpc://127.0.0.1:1"
+        with pytest.raises(ReadsFailed, match="rows of member 1 could not be read"):
+            session.read(1, checkpoint)
+        with pytest.raises(ReadsFailed, match="member 1 failed"):
+            session.next_checkpoint(0)
+
+
 def test_members_speak_tls_where_certificates_are_given(
     broker: MemoryBroker,
     opened: Opened,
