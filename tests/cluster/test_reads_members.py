@@ -86,3 +86,42 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
         assert list(hosts.iterdir()) == []  # Also what the killed ones left.
         assert spark.range(8).repartition(4).count() == 8  # All slots are free again.
         ws.close()
+
+
+@pytest.mark.slow
+def test_executors_killed_again_and_again_lose_and_double_nothing(
+    connected: Connected, tmp_path: Path
+) -> None:
+    with connected("local-cluster[2,2,1024]", conf={"spark.task.maxFailures": "20"}) as spark:
+        ws = mr.open(tmp_path / "mill", spark, config=CONFIG)
+        ids = {name: ws.journals.create(f"t/{name}", SCHEMA).id for name in "ab"}
+        session = ws.reads(TASK, members=3, on_spark=True, restart=True)
+        found: list[str] = []
+        written: list[str] = []
+        for turn in range(4):
+            clock = 10_000 * (turn + 1)
+            for name, other in (("a", "b"), ("b", "a")):
+                texts = [f"{turn} {name} {number}" for number in range(300)]
+                written += texts
+                rows = [row(P, clock + n, text) for n, text in enumerate(texts)]
+                write(ws.journals, f"t/{name}", *rows, ack(P, clock + 5000, [ids[other]]))
+                if name == "a":
+                    there = executors(spark)
+                    os.kill(there[turn % len(there)], signal.SIGKILL)
+            while len(found) < len(written):
+                checkpoint = session.next_checkpoint(LONG_S)
+                assert checkpoint is not None, f"{len(found)} of {len(written)} rows came"
+                try:
+                    shown = [
+                        text
+                        for member in range(session.members)
+                        for batch in session.batches(member, checkpoint)
+                        for text in batch["what"].to_pylist()
+                    ]
+                    session.commit(checkpoint)
+                except ReadsFailed:
+                    continue  # It comes again.
+                found += shown
+        session.close()
+        assert sorted(found) == sorted(written)
+        ws.close()
