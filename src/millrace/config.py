@@ -356,6 +356,24 @@ class Config:
     reads_batch_bytes_target: int = 8 * MIB
     """The same in bytes."""
 
+    # Streams of Spark.
+    stream_members: int = 2
+    """Partitions of a micro-batch, unless the option `members` says otherwise."""
+    stream_wait_ms: int = 100
+    """How long Spark is kept waiting for something new before it is told that there is nothing."""
+    stream_row_bytes_guess: int = 128
+    """What a row takes in a journal, to read in parts that fit a limit on rows."""
+    stream_parts_per_trigger: int = 4
+    """Journals are read in parts of so much of a limit on a micro-batch."""
+    stream_quiet_ms: int = 10_000
+    """A query over what is available ends when no journal moved for this long."""
+
+    # Spark's data source.
+    source_partition_rows_target: int = 1_000_000
+    """How many offsets of a journal one partition of Spark reads, unless asked otherwise."""
+    source_file_bytes_target: int = 64 * MIB
+    """What a task that writes journals holds before it writes its rows to files."""
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):

@@ -1,0 +1,95 @@
+"""Rows of coordinated reads in the columns that a streaming query was planned with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.errors import SchemaMismatch, UserError
+from millrace.journal.contract import Broker
+from millrace.journal.records import CLOCK, OFFSET, PRODUCER
+from millrace.journal.values import JournalInfo
+from millrace.reads.catalog import is_read
+from millrace.reads.columns import Columns
+from millrace.reads.queue.messages import TAG
+from millrace.reads.tags import journals_of
+from millrace.reads.task import Task
+
+JOURNAL: Final = "_mr_journal"
+SYSTEM: Final = (
+    pa.field(JOURNAL, pa.string()),
+    pa.field(OFFSET, pa.int64()),
+    pa.field(PRODUCER, pa.int64()),
+    pa.field(CLOCK, pa.int64()),
+)
+
+
+def journals_for(task: Task, journals: Iterable[JournalInfo]) -> list[tuple[int, JournalInfo]]:
+    """The journals that a task reads, each with the number of its binding."""
+    there = tuple(journals)
+    return [
+        (number, each)
+        for number, binding in enumerate(task.bindings)
+        for each in there
+        if is_read(binding, each)
+    ]
+
+
+def columns_of(task: Task, broker: Broker) -> pa.Schema:
+    """The columns of all bindings, as the journals there are have them, then Millrace's own."""
+    found = journals_for(task, broker.watch(-1).journals)
+    if not found:
+        prefixes = ", ".join(repr(each.prefix) for each in task.bindings)
+        raise UserError(
+            f"task {task.name} has no journal yet, so its columns are not known\n  looked for: "
+            f"{prefixes}\n  to fix: create the journals first, or say .schema(...) with their "
+            "columns"
+        )
+    columns, fields = Columns(), dict[str, pa.Field]()
+    for number, journal in found:
+        columns.check(task.bindings[number], journal)
+        for field in journal.schema:
+            # Another binding may lack it.
+            fields.setdefault(field.name, pa.field(field.name, field.type))
+    return pa.schema([*fields.values(), *SYSTEM])
+
+
+class Shaping:
+    """Brings batches into the columns of a query, and names their journals."""
+
+    def __init__(self, wanted: pa.Schema, broker: Broker) -> None:
+        self._wanted = wanted
+        self._broker = broker
+        self._names: dict[int, str] = {}
+
+    def shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch as the query wants it."""
+        extra = set(batch.schema.names) - set(self._wanted.names) - {TAG, OFFSET, PRODUCER, CLOCK}
+        if extra:
+            raise SchemaMismatch(
+                f"column {min(extra)!r} is not among the columns of the query\n  a journal with "
+                "it was made after the query began\n  to fix: start the query again"
+            )
+        arrays = [self._column(batch, field) for field in self._wanted]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name == JOURNAL:
+            return self._journals(batch.column(TAG)).cast(field.type)
+        if field.name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, field.type)
+        column = batch.column(field.name)
+        # Clocks are below 2^63 for a thousand years; others' keep their bits.
+        column = column.view(pa.int64()) if field.name == CLOCK else column
+        return column if column.type == field.type else column.cast(field.type)
+
+    def _journals(self, tags: pa.Array) -> pa.Array:
+        ids = journals_of(tags.to_numpy(zero_copy_only=False).astype(np.int64))
+        known, places = np.unique(ids, return_inverse=True)
+        if not self._names.keys() >= set(known.tolist()):
+            self._names |= {each.id: each.name for each in self._broker.watch(-1).journals}
+        names = pa.array([self._names.get(each) for each in known.tolist()], pa.string())
+        return names.take(pa.array(places))

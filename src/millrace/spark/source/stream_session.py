@@ -1,0 +1,268 @@
+"""The session behind a streaming query: its checkpoints, and their rows for Spark's tasks.
+
+Spark's own log says what is done; a session is opened as that log wants it and commits what it
+says. Invariant: a range of checkpoints, once told to Spark, shows the same rows until Spark has
+committed it, also in the next process after this one was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.reads.reading import Opening, ReadSession
+from millrace.reads.task import Task
+from millrace.spark.source.stream_place import StreamPlace
+from millrace.spark.source.stream_rows import Shaping, journals_for
+from millrace.transport.reads.stream_server import (
+    Piece,
+    StreamAddress,
+    StreamServer,
+    tell,
+)
+from millrace.transport.tls import own_certificate
+
+_POLL_S: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where Spark's log stands."""
+
+    done: int
+    """The checkpoint that it has committed."""
+    begun: int
+    """And the one up to which a batch was begun; the same if none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a micro-batch may have; at least one checkpoint always."""
+
+    rows: int | None = None
+    bytes: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether everything there is may come."""
+        return self.rows is None and self.bytes is None
+
+    def allows(self, rows: int, size: int) -> bool:
+        """Whether so much is not too much."""
+        return (self.rows is None or rows <= self.rows) and (
+            self.bytes is None or size <= self.bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A checkpoint that is ready for Spark, and how much it shows."""
+
+    number: int
+    rows: int = 0
+    bytes: int = 0
+
+
+class StreamSession:
+    """An open session of a stream, and the server that gives out its rows."""
+
+    def __init__(
+        self, place: StreamPlace, task: Task, schema: pa.Schema, *, members: int, start: Start
+    ) -> None:
+        self.schema = schema
+        self.members = members
+        self._place = place
+        self._task = task
+        self._shaping = Shaping(schema, place.broker)
+        self._lock = threading.Lock()
+        self._handed: list[int] = []
+        self._ready: list[_Taken] = []
+        self._taker: threading.Thread | None = None
+        self._looks_begun = self._looks_done = 0
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._session = self._open(start)
+        try:
+            self._recover(start)
+            self._server = StreamServer(
+                place.host,
+                self,
+                task=task.name,
+                token=place.token,
+                config=place.config,
+                certificate=own_certificate(os.environ),
+            )
+            tell(place.store, task.name, self._server.address)
+        except BaseException:
+            self._session.close()
+            raise
+
+    @property
+    def address(self) -> StreamAddress:
+        """How tasks find the rows."""
+        return StreamAddress(
+            path=self._place.store.root,
+            task=self._task.name,
+            token=self._place.token,
+            planned=self._server.address,
+        )
+
+    # For Spark's planner.
+    def advance(self, start: int, limit: Limit, *, upto: int | None = None) -> int:
+        """The checkpoint up to which the next batch goes; `start` if there is nothing new.
+
+        With `upto`, the last one that it may be.
+        """
+        if not limit.is_none:
+            self._take_ahead()
+        self._wait_for_one()
+        return self._choose(start, limit, upto)
+
+    def settled(self) -> int:
+        """The checkpoint that shows everything that has become visible by now."""
+        if self._taker is None:
+            self._take_one(0)
+        else:
+            self._wait_for_look()
+        with self._lock:
+            return max(self._handed, default=0)
+
+    def covers(self, ends: dict[str, int]) -> bool:
+        """Whether journals were read up to these offsets, as far as they are still there."""
+        status = self._session.status()
+        return all(each.offset >= ends.get(each.journal, 0) for each in status.journals)
+
+    def ends(self) -> dict[str, int]:
+        """Where committed rows end now, of each journal that the task reads."""
+        journals = journals_for(self._task, self._place.broker.watch(-1).journals)
+        names = sorted({each.name for _, each in journals})
+        group = f"reads/{self._task.name}"
+        found = self._place.broker.positions([(group, name) for name in names])
+        return {each.journal: each.end for each in found}
+
+    @property
+    def quiet_s(self) -> float:
+        """How long nothing has to come until what is available counts as read."""
+        return self._place.config.stream_quiet_ms / 1000
+
+    def commit(self, number: int) -> None:
+        """Spark has done everything up to a checkpoint: free its disk."""
+        with self._lock:
+            is_new = any(each <= number for each in self._handed)
+            self._handed = [each for each in self._handed if each > number]
+        if is_new:
+            self._session.commit(number)
+
+    # For Spark's tasks.
+    def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """See `Rows.rows`: checkpoint after checkpoint."""
+        with self._lock:
+            wanted = [each for each in self._handed if piece.start < each <= piece.end]
+        if piece.members != self.members or piece.end not in wanted:
+            raise UserError(
+                f"checkpoints {piece.start} to {piece.end} of task {self._task.name} are not "
+                f"those of a batch that runs\n  found: {', '.join(map(str, wanted)) or 'none'}, "
+                f"{self.members} members\n  to fix: let just one query read this task"
+            )
+        return self._batches(piece.member, wanted)
+
+    def close(self) -> None:
+        """Stop reading; what Spark did not commit comes again."""
+        self._is_closed = True
+        self._server.shutdown()
+        self._session.close()
+
+    # Inside.
+    def _open(self, start: Start) -> ReadSession:
+        opening = Opening(
+            members=self.members,
+            last_commit=start.done,
+            read_through=start.begun,
+            take_over=True,
+            holder=f"{socket.gethostname()}:{os.getpid()}",
+        )
+        return self._place.sessions().open(self._task, opening)
+
+    def _recover(self, start: Start) -> None:
+        """Commit what Spark has done, and have what it began shown again."""
+        self._session.commit(start.done)
+        number = start.done
+        while number < start.begun:
+            found = self._session.next_checkpoint()
+            assert found is not None, "no limit on the wait"
+            number = found.number
+            self._handed.append(number)
+
+    def _batches(self, member: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
+        for number in numbers:
+            for batch in self._session.batches(member, number):
+                yield self._shaping.shape(batch)
+
+    def _take_ahead(self) -> None:
+        """From now on, take checkpoints as they come: what piles up would be one, and too large."""
+        if self._taker is None:
+            self._taker = threading.Thread(target=self._take, name="stream-taker", daemon=True)
+            self._taker.start()
+
+    def _take(self) -> None:
+        try:
+            while not self._is_closed:
+                number = self._looks_begun + 1
+                self._looks_begun = number
+                self._take_one(self._place.config.stream_wait_ms / 1000)
+                self._looks_done = number
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks next
+            self._failure = error
+
+    def _take_one(self, wait_s: float) -> None:
+        found = self._session.next_checkpoint(wait_s)
+        if found is None:
+            return
+        taken = _Taken(found.number) if self._taker is None else self._measured(found.number)
+        with self._lock:
+            self._handed.append(taken.number)
+            self._ready.append(taken)
+
+    def _measured(self, number: int) -> _Taken:
+        rows = size = 0
+        for member in range(self.members):
+            for batch in self._session.batches(member, number):
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+        return _Taken(number, rows, size)
+
+    def _wait_for_one(self) -> None:
+        """Have a checkpoint ready, if one comes in time."""
+        if self._taker is None and not self._ready:
+            self._take_one(self._place.config.stream_wait_ms / 1000)
+        elif not self._ready:
+            self._wait_for_look()
+
+    def _wait_for_look(self) -> None:
+        """Until whoever takes ahead has looked once more."""
+        wanted = self._looks_begun + 1
+        while self._looks_done < wanted:
+            if self._failure is not None:
+                raise self._failure
+            time.sleep(_POLL_S)
+
+    def _choose(self, start: int, limit: Limit, upto: int | None) -> int:
+        """Of what is ready, as many checkpoints as the limit allows."""
+        rows = size = 0
+        end = start
+        with self._lock:
+            while self._ready:
+                first = self._ready[0]
+                rows, size = rows + first.rows, size + first.bytes
+                is_too_much = end > start and not limit.allows(rows, size)
+                if is_too_much or (upto is not None and first.number > upto):
+                    break
+                end = self._ready.pop(0).number
+        return end
