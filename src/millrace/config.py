@@ -313,7 +313,7 @@ class Config:
     """Most journals that are read in one call."""
     reads_window_bytes_max: int = 32 * MIB
     """What a slice may have sent to a queue that has not taken it yet."""
-    reads_message_bytes_target: int = 4 * MIB
+    reads_message_bytes_target: int = 1 * MIB
     """Larger pieces are cut before they are sent to a queue."""
     reads_lease_ms: int = 15_000
     """How long a session's lease on its task lasts without being renewed."""
