@@ -1,0 +1,119 @@
+"""The way into a workspace's journals for the processes that Spark runs: planners and tasks.
+
+None of them lives long, and none can count on another. Each joins the owner of the journals if
+there is one. If there is none, and the workspace's folder is this host's own, it becomes the owner
+until it is done; others join it, and when it goes the next call of any of them takes over.
+
+Invariant: journals that are kept nowhere but in their owner's memory are only ever joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from millrace.config import Config
+from millrace.errors import OwnerUnreachable, UserError
+from millrace.shuffle.store import LocalStore
+from millrace.spark.folders import Folders
+from millrace.spark.source.options import Options
+from millrace.transport import identity
+from millrace.transport.journals import endpoint, kinds
+from millrace.transport.journals.electing import join_journals, own_or_join
+from millrace.transport.journals.endpoint import JournalAddress
+from millrace.transport.journals.joined import JoinedBroker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A workspace and how to reach its journals; small, and can be pickled."""
+
+    path: str
+    workspace_id: str
+    token: str = field(repr=False)
+    kind: str
+    """What keeps the journals."""
+    address: str | None = None
+    """Where an owner answered that outlives planning, for hosts that do not see the folder."""
+    config: Config = field(default_factory=Config)
+
+    @classmethod
+    def of(cls, options: Options, *, make: bool = False) -> Entry:
+        """The workspace that options name; made only if asked to."""
+        store = LocalStore(options.path)
+        if not make and not store.exists(identity.WORKSPACE_FILE):
+            raise UserError(
+                f"no workspace at {options.path}\n  found: no {identity.WORKSPACE_FILE}\n"
+                "  to fix: give the path as the Spark driver sees it, and make it with "
+                "millrace.open first"
+            )
+        workspace_id, token = identity.identify(store), identity.token_of(store)
+        owner = endpoint.read(store)
+        kind = options.broker or kinds.recorded(store) or (owner.broker if owner else None)
+        return cls(
+            path=options.path,
+            workspace_id=workspace_id,
+            token=token,
+            kind=kinds.check_kind(kind or kinds.EMBEDDED),
+        )
+
+    @property
+    def store(self) -> LocalStore:
+        """The workspace's folder."""
+        return LocalStore(self.path)
+
+    @property
+    def folders(self) -> Folders:
+        """How tasks find the folders of map outputs."""
+        return Folders(
+            path=self.path, workspace_id=self.workspace_id, token=self.token, loopback=True
+        )
+
+    @contextlib.contextmanager
+    def journals(self) -> Iterator[JoinedBroker]:
+        """The journals, owned or joined for as long as the block lasts."""
+        broker = self._open()
+        try:
+            yield broker
+        finally:
+            broker.close()
+
+    def reachable(self, broker: JoinedBroker) -> Entry:
+        """The same with the address of an owner that is not just this process."""
+        address = broker.address
+        said = endpoint.read(self.store)
+        mine = said is not None and said.pid == os.getpid() and said.address == address
+        return self if mine else replace(self, address=address)
+
+    def _open(self) -> JoinedBroker:
+        if self._is_here() and self.kind != kinds.MEMORY:
+            place = kinds.place_of(
+                self.path,
+                workspace_id=self.workspace_id,
+                token=self.token,
+                kind=self.kind,
+                config=self.config,
+            )
+            return own_or_join(place)
+        where = JournalAddress(
+            path=self.path, address=self.address, token=self.token, workspace_id=self.workspace_id
+        )
+        if self.address is None and where.owner() is None:
+            raise OwnerUnreachable(
+                f"nobody serves the journals of {self.path}\n"
+                f"  found: no owner, and this process cannot be it ({self.kind})\n"
+                "  to fix: run `millrace serve` on the host of the workspace, with --host if tasks "
+                "run elsewhere"
+            )
+        return join_journals(where, self.config)
+
+    def _is_here(self) -> bool:
+        """Whether the folder at this path on this host is the workspace's own."""
+        try:
+            data = self.store.read(identity.WORKSPACE_FILE)
+            return data is not None and json.loads(data)["id"] == self.workspace_id
+        except (ValueError, KeyError, TypeError):
+            return False

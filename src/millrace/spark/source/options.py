@@ -1,0 +1,212 @@
+"""The options of `format("millrace")`: which there are, what they mean, and which go together.
+
+Spark gives them as texts and does not tell upper case from lower. Whatever is not known here is
+refused, since a misspelt option would silently read or write something else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from millrace.errors import UserError
+
+Use = Literal["read", "write", "stream"]
+
+KNOWN: Final[Mapping[str, str]] = {
+    "path": "the workspace's folder; `load(path)` and `save(path)` give it, too",
+    "broker": "what keeps the journals, as in `millrace.open`; only if nobody has them open",
+    "shuffle": "read the shuffle of this run's number",
+    "stage": "of that run; 0 unless given",
+    "journal": "read or write the journal of this name",
+    "startOffset": "read from this offset of the journal on; its first one unless given",
+    "endOffset": "and before this one; the end of its committed rows unless given",
+    "job": "read the rows that a step of this job keeps",
+    "step": "the step's name, or a source's",
+    "task": "stream this task of coordinated reads: a file, JSON, or the name of one read before",
+    "name": "under which a stream of a journal keeps how far it has read",
+    "members": "how many partitions of Spark a stream has",
+    "maxRowsPerTrigger": "about how many rows a micro-batch of a stream has at most",
+    "maxBytesPerTrigger": "the same in bytes",
+    "partitionRows": "how many offsets of a journal a partition of Spark reads",
+    "pushFilters": "true: filter rows before they leave Python; see docs/spark.md",
+    "keyBy": "write by these columns, separated by commas, into several journals",
+    "journals": "their names, with {n} for the number, as in orders/{n}",
+    "partitions": "how many journals these are",
+}
+"""Every option and what it says; docs/spark.md lists them for users."""
+
+_SPARKS_OWN: Final = frozenset(
+    {
+        "checkpointlocation",
+        "collation",
+        "comment",
+        "external",
+        "is_managed_location",
+        "owner",
+        "provider",
+        "queryname",
+    }
+)
+"""What Spark hands on of its own: of streams, and of tables in a catalog."""
+_TABLES_COPY: Final = "option."
+"""Spark hands a table's options on twice, once with this before their names."""
+_TABLES_PATH: Final = "location"
+"""What Spark makes of a table's path."""
+_SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
+    "read": ("shuffle", "journal", "job"),
+    "write": ("journal", "journals"),
+    "stream": ("task", "journal"),
+}
+_NEEDS: Final[Mapping[str, str]] = {
+    "stage": "shuffle",
+    "startOffset": "journal",
+    "endOffset": "journal",
+    "step": "job",
+    "keyBy": "journals",
+    "partitions": "journals",
+}
+_BY_LOWER: Final = {name.lower(): name for name in KNOWN}
+NUMBER: Final = "{n}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user asked for, checked."""
+
+    path: str
+    """The workspace's folder, whole."""
+    broker: str | None = None
+    shuffle: int | None = None
+    stage: int = 0
+    journal: str | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    job: str | None = None
+    step: str | None = None
+    task: str | None = None
+    name: str | None = None
+    members: int | None = None
+    rows_max: int | None = None
+    """Of a micro-batch."""
+    bytes_max: int | None = None
+    partition_rows: int | None = None
+    push_filters: bool = False
+    key_by: tuple[str, ...] = ()
+    journals: tuple[str, ...] = ()
+    """All names that are written by key."""
+
+
+def parse(given: Mapping[str, str], use: Use) -> Options:
+    """Check options and give them their types; the first wrong one is named."""
+    found = {_known(name): text for name, text in given.items() if not _is_sparks_own(name)}
+    path = found.get("path") or given.get(_TABLES_PATH)
+    if not path:
+        raise UserError(
+            "format millrace needs a workspace\n  found: no path\n"
+            "  to fix: load(path), save(path) or option('path', ...); of a table in the catalog "
+            "Spark hands\n  no options on: use CREATE TEMPORARY VIEW ... USING millrace OPTIONS"
+        )
+    _check_source(found, use)
+    for name, other in _NEEDS.items():
+        if name in found and other not in found:
+            raise UserError(f"option {name} is for {other}\n  to fix: give {other}, too")
+    if "job" in found and "step" not in found:
+        raise UserError("option job is given without step\n  to fix: name one of its steps")
+    return Options(
+        path=local_path(path),
+        broker=found.get("broker"),
+        shuffle=_number(found, "shuffle"),
+        stage=_number(found, "stage") or 0,
+        journal=found.get("journal"),
+        start_offset=_number(found, "startOffset"),
+        end_offset=_number(found, "endOffset"),
+        job=found.get("job"),
+        step=found.get("step"),
+        task=found.get("task"),
+        name=found.get("name"),
+        members=_number(found, "members", least=1),
+        rows_max=_number(found, "maxRowsPerTrigger", least=1),
+        bytes_max=_number(found, "maxBytesPerTrigger", least=1),
+        partition_rows=_number(found, "partitionRows", least=1),
+        push_filters=_flag(found, "pushFilters"),
+        key_by=_names(found.get("keyBy", "")),
+        journals=_journals(found),
+    )
+
+
+def local_path(text: str) -> str:
+    """A folder as users and Spark name it, whole."""
+    plain = text.removeprefix("file:")
+    plain = "/" + plain.lstrip("/") if plain.startswith("//") else plain
+    if "://" in plain:
+        raise UserError(f"workspace {text} is not a folder\n  to fix: give a local or shared path")
+    return os.path.abspath(os.path.expanduser(plain))
+
+
+def _is_sparks_own(name: str) -> bool:
+    return name.lower() in {*_SPARKS_OWN, _TABLES_PATH} or name.lower().startswith(_TABLES_COPY)
+
+
+def _known(name: str) -> str:
+    known = _BY_LOWER.get(name.lower())
+    if known is None:
+        near = get_close_matches(name.lower(), _BY_LOWER, n=1)
+        hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known: {', '.join(KNOWN)}"
+        raise UserError(f"unknown option {name!r} of format millrace\n  {hint}")
+    return known
+
+
+def _check_source(found: Mapping[str, str], use: Use) -> None:
+    wanted = _SOURCES[use]
+    every = {name for names in _SOURCES.values() for name in names}
+    given = [name for name in KNOWN if name in every and name in found]
+    if len(given) != 1 or given[0] not in wanted:
+        what = {"read": "a read", "write": "a write", "stream": "a stream"}[use]
+        raise UserError(
+            f"{what} of format millrace needs {_listed(wanted)}\n"
+            f"  found: {', '.join(given) or 'none'}\n  to fix: give exactly one as an option"
+        )
+
+
+def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
+    text = found.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < least:
+        raise UserError(
+            f"option {name} is {text!r}\n  to fix: give a whole number of at least {least}"
+        )
+    return int(text)
+
+
+def _flag(found: Mapping[str, str], name: str) -> bool:
+    text = found.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise UserError(f"option {name} is {found[name]!r}\n  to fix: give true or false")
+    return text == "true"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _journals(found: Mapping[str, str]) -> tuple[str, ...]:
+    pattern = found.get("journals")
+    if pattern is None:
+        return ()
+    count = _number(found, "partitions", least=1)
+    if NUMBER not in pattern or count is None or not _names(found.get("keyBy", "")):
+        raise UserError(
+            f"journals {pattern!r} cannot be written by key\n"
+            f"  to fix: name them with {NUMBER}, as in orders/{NUMBER}, and give keyBy and "
+            "partitions"
+        )
+    return tuple(pattern.replace(NUMBER, str(number)) for number in range(count))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + f" or {names[-1]}"

@@ -1,0 +1,66 @@
+"""The data source itself: what Spark asks for a schema, readers and writers.
+
+It imports nothing but Spark's own interface until it is asked, since Spark loads it whenever it
+looks for data sources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from millrace.spark.source.options import Options, Use
+
+
+class MillraceSource(DataSource):
+    """Shuffles, journals, rows of jobs and coordinated reads as `format("millrace")`.
+
+    Example:
+        >>> spark.read.format("millrace").option("journal", "orders").load("./mill")
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "millrace"
+
+    def schema(self) -> StructType:
+        """The columns of what is read, from the workspace."""
+        from millrace.spark.source import reading  # noqa: PLC0415 - as light as can be
+
+        if "task" in self.options or "name" in self.options:
+            from millrace.spark.source import streaming  # noqa: PLC0415
+
+            return streaming.task_schema(self._parsed("stream"))
+        return reading.schema_of(self._parsed("read"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a shuffle, a journal or the rows of a step."""
+        from millrace.spark.source import reading  # noqa: PLC0415
+
+        return reading.make_reader(self._parsed("read"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+        """Writes a DataFrame into journals."""
+        from millrace.spark.source import writing  # noqa: PLC0415
+
+        return writing.make_writer(self._parsed("write"), schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Streams a task of coordinated reads."""
+        from millrace.spark.source import streaming  # noqa: PLC0415
+
+        return streaming.TaskStreamReader(self._parsed("stream"), schema)
+
+    def _parsed(self, use: Use) -> Options:
+        from millrace.spark.source.options import parse  # noqa: PLC0415
+
+        return parse(dict(self.options), use)
