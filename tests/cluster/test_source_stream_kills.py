@@ -1,0 +1,176 @@
+"""A streaming application killed with SIGKILL: each batch id keeps its rows, each row comes once.
+
+Run as a program, this file is that application.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import millrace as mr
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
+TASK = {"name": "killed", "bindings": [{"name": "all", "prefix": "t", "key": ["key"]}]}
+JOURNALS = ("t/a", "t/b")
+ROWS = 4
+"""Of a transaction in each journal."""
+BEFORE, AFTER = "before", "after"
+
+
+def main(workspace: str, out: str, wanted: int, moment: str, batches: int) -> None:
+    """Stream until so many rows are kept; die before or after keeping a batch, if told to."""
+    from millrace.spark.session import start_session
+    from millrace.spark.source.source import MillraceSource
+
+    spark = start_session("killed", cores=2)
+    spark.dataSource.register(MillraceSource)
+    left = batches
+
+    def take(frame: DataFrame, number: int) -> None:
+        nonlocal left
+        left -= 1
+        rows = sorted(list(row) for row in frame.select("_mr_journal", "key", "amount").collect())
+        if left == 0 and moment == BEFORE:
+            os.killpg(0, signal.SIGKILL)
+        keep(Path(out) / f"{number}.json", rows)
+        if left == 0 and moment == AFTER:
+            os.killpg(0, signal.SIGKILL)
+
+    stream = (
+        spark.readStream.format("millrace")
+        .option("path", workspace)
+        .option("task", json.dumps(TASK))
+        .option("maxRowsPerTrigger", "100")
+        .load()
+    )
+    log = str(Path(out) / "log")
+    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", log).start()
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    while kept(Path(out)) < wanted:
+        assert query.isActive, query.exception()
+        time.sleep(0.1)
+    query.stop()
+    os.killpg(0, signal.SIGKILL)  # Nothing that is orderly may be needed.
+
+
+def keep(path: Path, rows: list[list[object]]) -> None:
+    """Store rows under a batch id; the same id must have the same rows for good."""
+    if path.exists():
+        before = json.loads(path.read_text())
+        assert before == rows, f"{path.name} had {before}, and now {rows}"
+        return
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(rows))
+    fresh.rename(path)
+
+
+def kept(folder: Path) -> int:
+    """How many rows are kept."""
+    return sum(len(json.loads(path.read_text())) for path in folder.glob("*.json"))
+
+
+def fill(workspace: Path, numbers: range) -> None:
+    """A transaction over both journals for each number."""
+    with mr.open(workspace) as ws:
+        for name in JOURNALS:
+            ws.journals.create(name, SCHEMA)
+        with ws.journals.producer("writer") as writer:
+            for number in numbers:
+                rows = pa.table({"key": range(ROWS), "amount": [number] * ROWS}, schema=SCHEMA)
+                for name in JOURNALS:
+                    writer.append(name, rows)
+                writer.commit()
+
+
+class Application:
+    """Runs the program above, again and again."""
+
+    def __init__(self, folder: Path, transactions: int) -> None:
+        self.workspace, self.out = folder / "mill", folder / "out"
+        self.out.mkdir()
+        self.transactions = transactions
+        fill(self.workspace, range(transactions // 2))
+
+    def start(self, moment: str = "", batches: int = 0) -> subprocess.Popen[str]:
+        wanted = 2 * ROWS * self.transactions
+        args = [str(self.workspace), str(self.out), str(wanted), moment, str(batches)]
+        return subprocess.Popen(
+            [sys.executable, __file__, *args],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def die_in(self, moment: str, batches: int) -> None:
+        child = self.start(moment, batches)
+        _, said = child.communicate(timeout=240)
+        assert "had [" not in said, said
+        assert child.returncode == -signal.SIGKILL, said
+
+    def kill_after(self, pause_s: float) -> None:
+        child = self.start()
+        assert child.stdout is not None
+        assert child.stdout.readline() == "begun\n", child.communicate()
+        time.sleep(pause_s)
+        os.killpg(child.pid, signal.SIGKILL)
+        _, said = child.communicate(timeout=60)
+        assert "had [" not in said, said
+
+    def finish(self) -> None:
+        """Let it read everything, then compare with what was written."""
+        fill(self.workspace, range(self.transactions // 2, self.transactions))
+        child = self.start()
+        _, said = child.communicate(timeout=240)
+        assert child.returncode == -signal.SIGKILL, said
+        batches = [json.loads(path.read_text()) for path in self.out.glob("*.json")]
+        numbers = range(self.transactions)
+        every = [[name, key, n] for name in JOURNALS for key in range(ROWS) for n in numbers]
+        assert sorted(row for rows in batches for row in rows) == sorted(every)
+        assert len(batches) > 2
+        for rows in batches:
+            for number in {row[2] for row in rows}:
+                assert sum(row[2] == number for row in rows) == 2 * ROWS, (number, rows)
+
+
+def test_killed_while_it_runs_each_batch_keeps_its_rows_and_each_row_comes_once(
+    tmp_path: Path,
+) -> None:
+    app = Application(tmp_path, 80)
+    chance = random.Random(6)  # noqa: S311 - a seed replays it
+    app.die_in(BEFORE, 2)  # In the offset log, and nowhere else.
+    app.die_in(AFTER, 2)  # In the sink, and not in the commit log.
+    app.kill_after(chance.uniform(0.5, 3))
+    app.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_many_times_it_is_exact(seed: int, tmp_path: Path) -> None:
+    app = Application(tmp_path, 300)
+    chance = random.Random(seed)  # noqa: S311 - a seed replays it
+    for _ in range(6):
+        if chance.random() < 0.5:
+            app.die_in(chance.choice((BEFORE, AFTER)), chance.randint(1, 3))
+        else:
+            app.kill_after(chance.uniform(0.2, 6))
+    app.finish()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

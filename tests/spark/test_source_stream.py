@@ -1,0 +1,154 @@
+"""`readStream.format("millrace")`: whole transactions in each batch, limits, what is available."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import millrace as mr
+from millrace.spark.source.source import MillraceSource
+
+SCHEMA = pa.schema([("cust_id", pa.int64()), ("amount", pa.int64())])
+TASK = json.dumps(
+    {"name": "ledger", "bindings": [{"name": "all", "prefix": "acme", "key": ["cust_id"]}]}
+)
+LONG_S = 60
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
+    with mr.open(tmp_path / "mill") as opened:
+        for name in ("acme/orders", "acme/payments"):
+            opened.journals.create(name, SCHEMA)
+        yield opened
+
+
+@pytest.fixture
+def streams(spark: SparkSession, ws: mr.Workspace) -> Callable[..., DataFrame]:
+    spark.dataSource.register(MillraceSource)
+
+    def load(**options: object) -> DataFrame:
+        reader = spark.readStream.format("millrace").option("path", ws.path)
+        for name, value in options.items():
+            reader = reader.option(name, str(value))
+        return reader.load()
+
+    return load
+
+
+def pay(ws: mr.Workspace, numbers: range) -> None:
+    """A transaction over both journals for each number: three rows in each."""
+    with ws.journals.producer("shop") as shop:
+        for number in numbers:
+            rows = pa.table({"cust_id": range(3), "amount": [number] * 3}, schema=SCHEMA)
+            shop.append("acme/orders", rows)
+            shop.append("acme/payments", rows)
+            shop.commit()
+
+
+class Batches:
+    """Keeps the rows of each batch, as (journal, customer, amount)."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[tuple[str, int, int]]] = {}
+        self.changed = threading.Condition()
+
+    def take(self, frame: DataFrame, number: int) -> None:
+        found = frame.select("_mr_journal", "cust_id", "amount").collect()
+        with self.changed:
+            self.rows[number] = sorted(tuple(row) for row in found)
+            self.changed.notify_all()
+
+    def count(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def wait(self, count: int, query: StreamingQuery) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.count() >= count, LONG_S), (
+                self.count(),
+                query.exception(),
+            )
+
+    def check_whole(self, numbers: range) -> None:
+        """Each transaction is in one batch, with all its rows."""
+        every = sorted(row for rows in self.rows.values() for row in rows)
+        journals = ("acme/orders", "acme/payments")
+        assert every == sorted((j, c, n) for j in journals for c in range(3) for n in numbers)
+        for rows in self.rows.values():
+            for number in {amount for _, _, amount in rows}:
+                assert sum(amount == number for _, _, amount in rows) == 6, (number, rows)
+
+
+def start(
+    frame: DataFrame, batches: Batches, place: Path, *, available: bool = False
+) -> StreamingQuery:
+    writer = frame.writeStream.foreachBatch(batches.take).option("checkpointLocation", str(place))
+    return (writer.trigger(availableNow=True) if available else writer).start()
+
+
+def test_no_batch_shows_half_of_a_transaction(
+    streams: Callable[..., DataFrame], ws: mr.Workspace, tmp_path: Path
+) -> None:
+    batches = Batches()
+    pay(ws, range(5))
+    query = start(streams(task=TASK), batches, tmp_path / "log")
+    try:
+        for begin in range(5, 60, 5):
+            if begin in (20, 40):
+                batches.wait(6 * begin, query)  # So that there are several batches.
+            pay(ws, range(begin, begin + 5))
+        batches.wait(360, query)
+    finally:
+        query.stop()
+    batches.check_whole(range(60))
+    assert len([rows for rows in batches.rows.values() if rows]) >= 3
+
+
+def test_a_query_over_what_is_available_shows_it_with_limits_and_ends(
+    streams: Callable[..., DataFrame], ws: mr.Workspace, tmp_path: Path
+) -> None:
+    batches = Batches()
+    stream = streams(task=TASK, maxRowsPerTrigger=60)
+    for numbers in (range(40), range(50), range(50)):
+        if len(numbers) > batches.count() // 6:
+            pay(ws, numbers[batches.count() // 6 :])
+        query = start(stream, batches, tmp_path / "log", available=True)
+        assert query.awaitTermination(LONG_S)
+        batches.check_whole(numbers)
+
+
+def test_a_journal_is_a_stream_under_a_name(
+    streams: Callable[..., DataFrame], ws: mr.Workspace, tmp_path: Path
+) -> None:
+    pay(ws, range(3))
+    stream = streams(journal="acme/orders", name="orders", members=1)
+    assert stream.columns == [
+        *SCHEMA.names,
+        "_mr_journal",
+        "_mr_offset",
+        "_mr_producer",
+        "_mr_clock",
+    ]
+    batches = Batches()
+    query = start(stream, batches, tmp_path / "log", available=True)
+    assert query.awaitTermination(LONG_S)
+    (rows,) = batches.rows.values()
+    assert rows == sorted(("acme/orders", c, n) for c in range(3) for n in range(3))
+
+
+def test_what_cannot_be_streamed_is_said_at_load(streams: Callable[..., DataFrame]) -> None:
+    empty = {"name": "none", "bindings": [{"name": "all", "prefix": "nobody"}]}
+    for options, said in (
+        ({"task": json.dumps(empty)}, "task none has no journal yet"),
+        ({"task": "unheard-of"}, "has no task unheard-of"),
+        ({"task": "{"}, "option task is no JSON"),
+    ):
+        with pytest.raises(Exception, match=said):
+            streams(**options)
