@@ -32,7 +32,6 @@ KNOWN: Final[Mapping[str, str]] = {
     "maxRowsPerTrigger": "about how many rows a micro-batch of a stream has at most",
     "maxBytesPerTrigger": "the same in bytes",
     "partitionRows": "how many offsets of a journal a partition of Spark reads",
-    "pushFilters": "true: filter rows before they leave Python; see docs/spark.md",
     "keyBy": "write by these columns, separated by commas, into several journals",
     "journals": "their names, with {n} for the number, as in orders/{n}",
     "partitions": "how many journals these are",
@@ -94,7 +93,6 @@ class Options:
     """Of a micro-batch."""
     bytes_max: int | None = None
     partition_rows: int | None = None
-    push_filters: bool = False
     key_by: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
     """All names that are written by key."""
@@ -132,7 +130,6 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
         rows_max=_number(found, "maxRowsPerTrigger", least=1),
         bytes_max=_number(found, "maxBytesPerTrigger", least=1),
         partition_rows=_number(found, "partitionRows", least=1),
-        push_filters=_flag(found, "pushFilters"),
         key_by=_names(found.get("keyBy", "")),
         journals=_journals(found),
     )
@@ -181,13 +178,6 @@ def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | Non
             f"option {name} is {text!r}\n  to fix: give a whole number of at least {least}"
         )
     return int(text)
-
-
-def _flag(found: Mapping[str, str], name: str) -> bool:
-    text = found.get(name, "false").strip().lower()
-    if text not in ("true", "false"):
-        raise UserError(f"option {name} is {found[name]!r}\n  to fix: give true or false")
-    return text == "true"
 
 
 def _names(text: str) -> tuple[str, ...]:

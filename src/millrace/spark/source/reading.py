@@ -9,13 +9,13 @@ journal that it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -30,7 +30,6 @@ from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.spark.frames import spark_types
-from millrace.spark.source import filters
 from millrace.spark.source.entry import Entry
 from millrace.spark.source.options import Options
 from millrace.transport.addresses import known_agents
@@ -123,12 +122,15 @@ class JournalPlan:
 
 
 class MillraceReader(DataSourceReader):
-    """Reads what was planned when it was made."""
+    """Reads what was planned when it was made.
+
+    It takes no filters: Spark 4.3 keeps a reader with the filters of one query for the next query
+    over the same DataFrame, which then lacks rows.
+    """
 
     def __init__(self, plan: Plan, types: StructType) -> None:
         self._plan = plan
         self._types = types
-        self._taken: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """What Spark's tasks read, one each."""
@@ -137,19 +139,8 @@ class MillraceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Batches:
         """The rows of one, as Spark's types have them."""
         wanted = to_arrow_schema(self._types, timezone="UTC")
-        kept = filters.condition(self._taken, wanted)
         for batch in self._plan.batches(partition, wanted.names):
-            rows = batch.cast(wanted)
-            yield rows if kept is None else rows.filter(kept)
-
-
-class FilteringReader(MillraceReader):
-    """The same with filters of Spark's; a class of its own, since Spark looks at the class."""
-
-    def pushFilters(self, asked: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take those that are kept as Spark would; give the others back."""
-        self._taken = [one for one in asked if filters.is_taken(one, self._types)]
-        return [one for one in asked if one not in self._taken]
+            yield batch.cast(wanted)
 
 
 def schema_of(options: Options) -> StructType:
@@ -161,8 +152,7 @@ def make_reader(options: Options, schema: StructType) -> MillraceReader:
     """A reader of these columns, which may be some of those that there are."""
     plan = plan_of(options)
     _check_columns(schema, spark_types(plan.schema))
-    made = FilteringReader if options.push_filters else MillraceReader
-    return made(plan, schema)
+    return MillraceReader(plan, schema)
 
 
 def plan_of(options: Options) -> Plan:

@@ -38,7 +38,6 @@ def test_what_spark_adds_is_left_alone() -> None:
         ("read", {"path": "/m", "shuffle": "x"}, "whole number"),
         ("read", {"path": "/m", "shuffle": "1", "startOffset": "3"}, "is for journal"),
         ("read", {"path": "/m", "journal": "a", "partitionRows": "0"}, "at least 1"),
-        ("read", {"path": "/m", "journal": "a", "pushFilters": "yes"}, "true or false"),
         ("read", {"path": "/m", "journl": "a"}, "did you mean journal"),
         ("write", {"path": "/m", "shuffle": "1"}, "found: shuffle"),
         ("write", {"path": "/m", "journals": "a", "keyBy": "k", "partitions": "2"}, "{n}"),
