@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from millrace.errors import (
     Conflict,
+    DataLost,
     JournalUnknown,
     OwnerUnreachable,
     SchemaMismatch,
@@ -216,9 +217,16 @@ def _adopt(broker: Broker, files: Mapping[str, Sequence[SegmentFile]]) -> None:
         return
     try:
         broker.adopt(files)
-    except OwnerUnreachable:
-        with contextlib.suppress(Conflict):
-            broker.adopt(files)
+    except OwnerUnreachable as error:
+        try:
+            with contextlib.suppress(Conflict):
+                broker.adopt(files)
+        except DataLost:
+            # Brokers that copy files remove them then; so may have others.
+            raise OwnerUnreachable(
+                f"the journals' owner went away during the commit\n  found: {error}\n"
+                f"  to fix: look whether the rows are in {', '.join(files)} before writing again"
+            ) from error
 
 
 def _remove(broker: Broker, files: Sequence[SegmentFile]) -> None:
