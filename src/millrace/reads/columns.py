@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch, UserError
-from millrace.journal.records import first_difference
+from millrace.journal.records import CLOCK, OFFSET, PRODUCER, first_difference
 from millrace.journal.values import JournalInfo
 from millrace.keys.columns import key_names
+from millrace.reads.queue.messages import TAG
 from millrace.reads.task import Binding
+
+STAGED_FIELDS: Final = (
+    pa.field(TAG, pa.int64()),
+    pa.field(PRODUCER, pa.int64()),
+    pa.field(CLOCK, pa.uint64()),
+    pa.field(OFFSET, pa.int64()),
+)
+"""The system columns that every staged row has."""
 
 
 class Columns:
@@ -37,6 +48,11 @@ class Columns:
                 f"  {journal.name}: {first_difference(journal.schema, schema)}\n"
                 f"  expected as in {where}\n  to fix: read them under bindings of their own"
             )
+
+    def schema(self) -> pa.Schema:
+        """The columns of rows that were staged: the system's, then those of all bindings."""
+        users = [pa.field(name, kind) for name, (_, kind) in self._types.items()]
+        return pa.schema([*STAGED_FIELDS, *users])
 
     def _check_key(self, binding: Binding, journal: JournalInfo) -> None:
         if binding.key and not binding.key[0].startswith("/"):

@@ -199,11 +199,10 @@ class ReadSession:
         `_mr_clock` and `_mr_offset`. Reading again gives the same rows, until the checkpoint is
         committed.
         """
-        batches = list(self.batches(member, checkpoint))
-        if not batches:
-            return pa.table({})
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
-        return pa.concat_tables(tables, promote_options="default")
+        tables = [pa.Table.from_batches([each]) for each in self.batches(member, checkpoint)]
+        with self._actor.changed:
+            columns = self._actor.state.schema().empty_table()
+        return pa.concat_tables([columns, *tables], promote_options="default")
 
     def batches(self, member: int, checkpoint: Checkpoint | int) -> Iterator[pa.RecordBatch]:
         """The same as `read`, a batch at a time."""

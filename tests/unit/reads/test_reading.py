@@ -162,6 +162,17 @@ def test_a_prepared_checkpoint_comes_again_exactly_with_another_number_of_member
         )
 
 
+def test_a_member_without_rows_reads_the_same_columns(broker: MemoryBroker, tmp_path: Path) -> None:
+    write(broker, "t/a", alone(P, 10, "one"))
+    with reading(broker, tmp_path, members=2) as session:
+        checkpoint = session.next_checkpoint(LONG_S)
+        assert checkpoint is not None
+        tables = [session.read(member, checkpoint) for member in range(2)]
+    assert sorted(table.num_rows for table in tables) == [0, 1]
+    assert tables[0].schema == tables[1].schema
+    assert tables[0].schema.names[-2:] == ["key", "what"]
+
+
 def test_reading_twice_gives_the_same_rows(broker: MemoryBroker, tmp_path: Path) -> None:
     write(broker, "t/a", *(alone(P, 10 + n, f"p{n}") for n in range(20)))
     with reading(broker, tmp_path) as session:

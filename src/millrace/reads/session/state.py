@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from millrace.errors import DataLost, HintsUnresolved
 from millrace.journal.names import JournalId, Offset
@@ -83,6 +84,10 @@ class SessionState:
         self._started: dict[Tag, Offset] = {}
         self._pushed_back: set[int] = set()
         self._stalled_since_ms: int | None = None
+
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that members read, as far as journals are there."""
+        return self._columns.schema()
 
     @property
     def members(self) -> int:
