@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +19,12 @@ from millrace.spark.source.stream_place import open_place
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import Limit, Start, StreamSession
 from millrace.spark.source.stream_task import find_task
+from millrace.spark.source.streaming import TaskStreamReader, task_schema
 from millrace.transport.reads.stream_server import Piece, fetch
 
 SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
 TASK = mr.Task("streamed", [mr.Binding(name="all", prefix="t", key="key")])
+TASK_JSON = json.dumps(TASK.to_dict())
 JOURNALS = ("t/a", "t/b")
 MEMBERS = 2
 LONG_S = 60
@@ -93,6 +96,26 @@ def test_a_batch_has_as_many_checkpoints_as_a_limit_allows(ws: mr.Workspace) -> 
         assert found.advance(ends[2], limit, upto=ends[3]) == ends[3]
         assert found.advance(ends[3], Limit()) == ends[5]
         assert amounts(found, ends[3], ends[5]) == [3] * 6 + [4] * 6
+
+
+def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again(
+    ws: mr.Workspace,
+) -> None:
+    options = parse({"path": ws.path, "task": TASK_JSON, "maxRowsPerTrigger": "13"}, "stream")
+    reader = TaskStreamReader(options, task_schema(options))
+    try:
+        assert reader.partitions({"checkpoint": 0}, {"checkpoint": 0}) == []
+        assert reader._session is not None
+        ends = [0]
+        for number in range(4):
+            pay(ws, number)
+            ends.append(settle(reader._session, ends[-1]))
+        limit = reader.getDefaultReadLimit()
+        found = reader.latestOffset({"checkpoint": 0}, limit)
+        assert found == {"checkpoint": ends[2]}
+        assert reader.latestOffset(found, limit) == {"checkpoint": ends[4]}
+    finally:
+        reader.stop()
 
 
 def test_one_checkpoint_comes_even_if_it_is_larger_than_the_limit(ws: mr.Workspace) -> None:

@@ -116,13 +116,19 @@ class StreamSession:
         )
 
     # For Spark's planner.
+    def take_ahead(self) -> None:
+        """From now on, take checkpoints as they come: what piles up would be one, and too large."""
+        if self._taker is None:
+            self._taker = threading.Thread(target=self._take, name="stream-taker", daemon=True)
+            self._taker.start()
+
     def advance(self, start: int, limit: Limit, *, upto: int | None = None) -> int:
         """The checkpoint up to which the next batch goes; `start` if there is nothing new.
 
         With `upto`, the last one that it may be.
         """
         if not limit.is_none:
-            self._take_ahead()
+            self.take_ahead()
         self._wait_for_one()
         return self._choose(start, limit, upto)
 
@@ -205,12 +211,6 @@ class StreamSession:
         for number in numbers:
             for batch in self._session.batches(member, number):
                 yield self._shaping.shape(batch)
-
-    def _take_ahead(self) -> None:
-        """From now on, take checkpoints as they come: what piles up would be one, and too large."""
-        if self._taker is None:
-            self._taker = threading.Thread(target=self._take, name="stream-taker", daemon=True)
-            self._taker.start()
 
     def _take(self) -> None:
         try:

@@ -144,11 +144,17 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 members=self._options.members or place.config.stream_members,
                 start=start,
             )
+            if not self._asked.is_none:
+                self._session.take_ahead()  # Also while a batch from before comes again.
         return self._session
 
     def _limit(self, limit: ReadLimit) -> Limit:
         if isinstance(limit, ReadAllAvailable):
             return Limit()
+        return self._asked
+
+    @property
+    def _asked(self) -> Limit:
         return Limit(self._options.rows_max, self._options.bytes_max)
 
 
