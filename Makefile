@@ -42,7 +42,7 @@ sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEE
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
 bench: java  ## all benchmarks, each beside its peer
-	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka job owner open; do $(BIN)/python benchmarks/$$file.py; done
+	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka job owner open reads_core reads_queue reads_flight reads live; do $(BIN)/python benchmarks/$$file.py; done
 
 bench-jobs: java  ## the benchmarks of jobs, of their owner and of opening after a crash
 	@for file in job owner open; do $(BIN)/python benchmarks/$$file.py; done

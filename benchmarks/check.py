@@ -127,6 +127,7 @@ SHORT: Final[Mapping[str, Short]] = {
         ),
         beside_a_plain_file,
     ),
+    "reads": Short(("--rows", "500000", "--parts", "spark"), times_as_fast),
     "job": Short(("--rows", "100000", "--parts", "peers", "--kinds", "row"), times_as_long),
 }
 
