@@ -79,8 +79,7 @@ def stamped(
         pa.array(np.tile(np.array(hints, np.int64), int(is_ack.sum()))),
         mask=pa.array(~is_ack),
     )
-    body = pa.array([b"x" * (width - 8)], pa.binary())
-    values = body.take(pa.array(np.zeros(total, np.int64), mask=is_ack))
+    values = random_values(total, width - 8)
     keys = pa.array((places * 2654435761) % 1_000_003, mask=is_ack)
     arrays = [
         pa.array(np.full(total, producer, np.int64)),
@@ -93,6 +92,13 @@ def stamped(
         values,
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=STAMPED)
+
+
+def random_values(rows: int, width: int) -> pa.Array:
+    """Bytes that nothing can be left out of, in whatever form they are kept."""
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(width))
+    content = pa.py_buffer(np.random.default_rng(rows).bytes(rows * width))
+    return pa.Array.from_buffers(pa.binary(), rows, [None, offsets, content])
 
 
 def fill(broker: Broker, rows: int, journals: int, width: int, tx: int) -> int:
