@@ -67,7 +67,7 @@ def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
             isolation="raw",
             missing="tell",
         )
-        is_all = _is_below(read, bytes_max)
+        is_all = len(read) == len(batch) or _is_below(read, bytes_max)
         for name, (tag, offset) in batch.items():
             del left[tag]
             if name in read:
