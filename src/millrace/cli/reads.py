@@ -29,6 +29,7 @@ from millrace.workspace import Workspace
 from millrace.workspace import open as open_workspace
 
 _JOURNALS_MAX = 20
+_SILENT_MS = 10_000
 
 
 @click.group()
@@ -230,7 +231,11 @@ def _print_live(live: Mapping[str, Any] | None) -> None:
         click.echo("  no session is open here")
         return
     disk = ", ".join(f"{size:,}" for size in live["disk_bytes"])
-    click.echo(f"  session open, {live['age_ms']} ms ago; bytes on disk by member: {disk}")
+    if live["age_ms"] > _SILENT_MS:
+        click.echo(
+            f"  a session was last heard of {live['age_ms'] / 1000:.0f} s ago: it may be dead"
+        )
+    click.echo(f"  bytes on disk by member: {disk}")
     for each in live["waiting"]:
         click.echo(
             f"  producer {each['producer']} committed clock {each['clock']} in {each['source']}, "

@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -235,15 +235,7 @@ class ReadSession:
 
     def status(self) -> Status:
         """How far journals are read, what is waited for, and what lies on disk."""
-        with self._actor.changed:
-            self._actor.check()
-            return status_of(
-                self._actor.state,
-                self._open_since,
-                self._members.used_bytes(),
-                now_ms=_now_ms(),
-                open_ms_max=self._config.reads_open_transaction_ms,
-            )
+        return self._status(with_journals=True)
 
     def close(self) -> None:
         """Stop reading. What was committed stays; what was not is shown again next time."""
@@ -270,6 +262,19 @@ class ReadSession:
         self.close()
 
     # Inside.
+    def _status(self, *, with_journals: bool) -> Status:
+        used = self._members.used_bytes()  # Asks members, who may be elsewhere: without the lock.
+        with self._actor.changed:
+            self._actor.check()
+            return status_of(
+                self._actor.state,
+                self._open_since,
+                used,
+                now_ms=_now_ms(),
+                open_ms_max=self._config.reads_open_transaction_ms,
+                with_journals=with_journals,
+            )
+
     def _begin(self) -> None:
         """Open every stream, then have journals read; the first error ends it all."""
         try:
@@ -309,6 +314,7 @@ class ReadSession:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
+            # Only the version is wanted: no journal has this prefix, so none is sent.
             seen = self._broker.watch(self._version, prefix="\0", timeout_s=_LOOK_S).version
             if seen != self._version or self._actor.wants_journals:
                 self._version = self._actor.look(_now_ms())
@@ -324,7 +330,9 @@ class ReadSession:
         """Write down how the session stands, for others to look at."""
         if _now_ms() - self._told_ms >= _TELL_MS:
             self._told_ms = _now_ms()
-            about = {**asdict(self.status()), "journals": (), "open": (), "at_ms": _now_ms()}
+            # Each journal would take longer than a second to tell, where there are very many.
+            status = self._status(with_journals=False)
+            about = {**asdict(replace(status, open=())), "at_ms": _now_ms()}
             path = os.path.join(self._folder, _STATUS)
             with open(f"{path}.new", "w", encoding="utf-8") as file:
                 json.dump(about, file)

@@ -77,6 +77,14 @@ class RestartingSession:
         """See `ReadSession.commit`; raises if the session has failed."""
         self._open_session().commit(checkpoint)
 
+    def release(self, producer: int | None = None) -> None:
+        """See `ReadSession.release`; raises if the session has failed."""
+        self._open_session().release(producer)
+
+    def abandon(self, producer: int) -> None:
+        """See `ReadSession.abandon`; raises if the session has failed."""
+        self._open_session().abandon(producer)
+
     def status(self) -> Status:
         """See `ReadSession.status`; raises if the session has failed."""
         return self._open_session().status()

@@ -37,6 +37,7 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.memory import MemoryBroker
+from millrace.reads.reading import read_status
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Binding, Task
 
@@ -414,6 +415,29 @@ def test_rows_of_higher_priority_come_first_then_those_of_lower_clock(
             order += session.read(0, checkpoint)["what"].to_pylist()
             session.commit(checkpoint)
     assert order == ["c50", "a10", "b20", "a30", "b40"]
+
+
+def test_what_a_session_writes_down_leaves_journals_out_and_names_what_waits(
+    broker: MemoryBroker, ids: dict[str, int], tmp_path: Path
+) -> None:
+    write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
+    with reading(broker, tmp_path) as session:
+        deadline = time.monotonic() + LONG_S
+        while not ((told := read_status(str(tmp_path), "tested")) and told["waiting"]):
+            assert time.monotonic() < deadline, told
+            time.sleep(0.05)
+        assert [each["target"] for each in told["waiting"]] == ["t/b (all)"]
+        assert told["journals"] == []
+        assert len(session.status().journals) == 3
+    assert read_status(str(tmp_path), "tested") is None
+
+
+def test_closing_twice_is_fine(broker: MemoryBroker, tmp_path: Path) -> None:
+    session = reading(broker, tmp_path)
+    session.close()
+    session.close()
+    with pytest.raises(ReadsFailed, match="closed"):
+        session.next_checkpoint(SHORT_S)
 
 
 def test_a_closed_session_wakes_who_waits_for_it(broker: MemoryBroker, tmp_path: Path) -> None:

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.reads.kit import LONG_S, SCHEMA, SHORT_S, P, a_task, alone, reading, shown, write
+from tests.unit.reads.kit import (
+    LONG_S,
+    SCHEMA,
+    SHORT_S,
+    P,
+    Q,
+    a_task,
+    ack,
+    alone,
+    reading,
+    row,
+    shown,
+    write,
+)
 
 import millrace as mr
 from millrace.config import Config
@@ -93,6 +106,26 @@ def test_a_failed_session_is_opened_again_and_gives_the_same_checkpoint(tmp_path
         assert shown(opened[-1], session.next_checkpoint(LONG_S)) == ["three"]
         assert session.restarts == 1
         assert session.next_checkpoint(SHORT_S) is None
+
+
+def test_a_restarting_session_lets_go_of_what_waits_and_of_what_is_open(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    ids = [broker.create(f"t/{name}", SCHEMA).id for name in "ab"]
+    write(broker, "t/a", row(Q, 5, "open"), row(P, 10, "half"), ack(P, 20, ids[1:]))
+
+    def open_one() -> ReadSession:
+        return reading(broker, tmp_path, members=1, take_over=True)
+
+    with RestartingSession(open_one, open_one, Config()) as session:
+        assert session.next_checkpoint(SHORT_S) is None
+        session.release(P)
+        first = session.next_checkpoint(LONG_S)
+        assert first is not None
+        assert session.read(0, first)["what"].to_pylist() == ["half"]
+        session.abandon(Q)
+        session.commit(first)
+        assert session.next_checkpoint(LONG_S) is not None
+        assert session.status().open == ()
 
 
 def test_what_another_try_cannot_cure_is_told_at_once(tmp_path: Path) -> None:

@@ -76,21 +76,10 @@ def status_of(
     *,
     now_ms: int,
     open_ms_max: int,
+    with_journals: bool = True,
 ) -> Status:
-    """What can be said of a session."""
-    readers, names = state.readers(), state.names()
-    read = state.frontier.read_offsets()
-    offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
-    bindings = state.task.bindings
-    journals = [
-        JournalStatus(
-            journal=name,
-            binding=bindings[binding_of(tag)].name,
-            member=readers[tag],
-            offset=offsets.get(tag, 0),
-        )
-        for tag, name in names.items()
-    ]
+    """What can be said of a session; of very many journals it takes its time to tell each."""
+    journals = _journals(state) if with_journals else []
     waiting = [
         WaitingStatus(
             producer=f"{each.producer:012x}",
@@ -118,3 +107,19 @@ def status_of(
         long_open=tuple(each for each in opened if each.age_ms > open_ms_max),
         disk_bytes=tuple(disk_bytes),
     )
+
+
+def _journals(state: SessionState) -> list[JournalStatus]:
+    readers, names = state.readers(), state.names()
+    read = state.frontier.read_offsets()
+    offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
+    bindings = state.task.bindings
+    return [
+        JournalStatus(
+            journal=name,
+            binding=bindings[binding_of(tag)].name,
+            member=readers[tag],
+            offset=offsets.get(tag, 0),
+        )
+        for tag, name in names.items()
+    ]
