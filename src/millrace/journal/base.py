@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import UserError
+from millrace.errors import Conflict, DataLost, UserError
 from millrace.journal import deciding, publishing, records
 from millrace.journal.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.contract import Transaction
@@ -264,7 +264,15 @@ class BookBroker(BookReader):
         return deciding.truncate(book, name, offset, force=force, rows_between=between)
 
     def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
-        parts = [self._prepare(part) for part in request.parts]
+        try:
+            parts = [self._prepare(part) for part in request.parts]
+        except (Conflict, DataLost):
+            # Its files may be adopted, and gone, because it was asked before.
+            with self._turns.settled:
+                answer = publishing.answered(self._book, request)
+            if answer is None:
+                raise
+            return answer
         size = sum(int(part.batch.nbytes) for part in parts if isinstance(part, Rows))
         self._check_size(size)
         return self._turns.run(

@@ -67,7 +67,7 @@ def publish(
     again_is_fine: bool = False,
 ) -> Published:
     """Carry out a transaction whose parts were prepared."""
-    answer = _answered(book, request)
+    answer = answered(book, request)
     if answer is not None:
         return answer
     if request.lease is not None:
@@ -128,7 +128,7 @@ def append_stamped(
     return done
 
 
-def _answered(book: Book, request: Publish) -> Published | None:
+def answered(book: Book, request: Publish) -> Published | None:
     """The answer that a publish with this number got before, if it is the last one."""
     if request.sequence is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +30,7 @@ from millrace.errors import (
 )
 from millrace.journal.contract import Broker
 from millrace.journal.records import Flag, ProducerId
-from millrace.journal.values import ANYTHING
+from millrace.journal.values import ANYTHING, Adopt, Publish
 
 J = "acme/orders/region=eu"
 
@@ -427,6 +428,31 @@ def test_a_stored_file_is_adopted_wherever_it_was_written(place: Place) -> None:
     broker.adopt({J: files})
 
     assert read_all(place.open(), J) == list(range(3001))
+
+
+def test_files_with_producer_and_sequence_are_adopted_once_however_often_it_is_asked(
+    place: Place,
+) -> None:
+    broker = place.open()
+    broker.create(J, SCHEMA)
+    producer = broker.producer_id("loader/1")
+    parts = (Adopt(journal=J, files=(written(broker, "one", [1, 2]),)),)
+    asked = Publish(parts=parts, producer=producer, sequence=7)
+    first = broker.publish(asked)
+    broker = place.open()
+
+    again = broker.publish(asked)  # The same files, since its answer was lost.
+    assert again.repeated
+    assert again.appended == first.appended
+    parts = (Adopt(journal=J, files=(written(broker, "two", [1, 2]),)),)
+    other = broker.publish(Publish(parts=parts, producer=producer, sequence=7))
+    assert other.repeated  # Other files with the same rows, since all was done again.
+    with pytest.raises(Conflict, match="its last one: 7"):
+        broker.publish(Publish(parts=parts, producer=producer, sequence=6))
+    assert read_all(broker, J) == [1, 2]
+    with pytest.raises((Conflict, DataLost)):
+        broker.publish(replace(asked, sequence=8))
+    assert read_all(place.open(), J) == [1, 2]
 
 
 def test_a_file_that_cannot_be_stored_leaves_nothing_behind(broker: Broker) -> None:
