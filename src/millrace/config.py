@@ -250,7 +250,7 @@ class Config:
     """How long a call to the owner of journals may take, over all its tries, before it is lost."""
     owner_ping_ms_max: int = 5_000
     """How long somebody who joins waits for the owner to say who it is."""
-    owner_retries_max: int = 6
+    owner_retries_max: int = 8
     """How often a call that was cut is tried again, where that is safe."""
     owner_backoff_ms: int = 100
     """The wait before the first retry; it doubles with each."""

@@ -136,6 +136,7 @@ class Workspace:
                     kind=self.broker,
                     config=self.config,
                     loopback=self._is_local(),
+                    joins_only=not self._is_reachable(),
                 )
                 self._journals = own_or_join(place)
             return self._journals
@@ -387,6 +388,14 @@ class Workspace:
 
     def _is_local(self) -> bool:
         return self._spark is None or self._folders().loopback
+
+    def _is_reachable(self) -> bool:
+        """Whether tasks can connect to this process."""
+        if self._spark is None:
+            return True
+        from millrace.spark.session import is_reachable  # noqa: PLC0415 - reading needs no Spark
+
+        return is_reachable(self._spark, os.environ)
 
     def _place(self) -> Place:
         from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark

@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 
 @contextmanager
-def standalone_master(worker_environments: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def standalone_master(
+    worker_environments: Sequence[Mapping[str, str]], *, cores: int = 1
+) -> Iterator[str]:
     """A master and workers as processes of their own, each worker with its own environment.
 
     One with `SPARK_LOCAL_IP` counts as a host of its own.
@@ -34,7 +36,7 @@ def standalone_master(worker_environments: Sequence[Mapping[str, str]]) -> Itera
     for environment in worker_environments:
         host = environment.get("SPARK_LOCAL_IP", "127.0.0.1")
         worker = [f"{deploy}.worker.Worker", "--host", host, "--webui-port", "0"]
-        worker += ["--cores", "1", "--memory", "1g"]
+        worker += ["--cores", str(cores), "--memory", "1g"]
         worker += ["--work-dir", environment["SPARK_WORKER_DIR"], master]
         commands.append((worker, {**base, **environment}))
     processes = []

@@ -53,7 +53,9 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     TLS.
 
     Nothing is lost when it is killed: start it again, and clients go on. Ctrl-C or SIGTERM ends
-    it.
+    it. With --host or --port the journals are left to it also while it does not run (the file
+    served.json says so): others wait for it and never take its place, at an address that nobody
+    knows. Run it once without, or remove that file, to end that.
     """  # noqa: D301 - the backslash is click's
     ws = open_workspace(workspace, broker=broker)
     place = kinds.place_of(
@@ -68,6 +70,8 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     stop = stop_on_signals()
     owner = _own(place)
     said = owner.said
+    stays = host is not None or port != 0
+    endpoint.keep_for(endpoint.store_of(place.path), said.address if stays else None)
     click.echo(
         f"serving the journals of {place.path} at {said.address} (process {said.pid}, epoch "
         f"{said.epoch}); Ctrl-C ends it"

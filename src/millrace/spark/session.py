@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from millrace.errors import UserError
+from millrace.spark.tasks import is_connect
+from millrace.transport.launch import HOST_VARIABLE
 
 JAVA_VERSION_MIN: Final = 17
 JAVA_PACKAGE: Final = "openjdk-17-jre-headless"
@@ -77,5 +80,16 @@ def slots(spark: SparkSession) -> int:
 
 def is_local(spark: SparkSession) -> bool:
     """Whether all tasks run on this machine's loopback."""
+    if is_connect(spark) and not _is_loopback(spark.client.host):
+        return False
     master = spark.conf.get("spark.master", "") or ""
     return master.startswith("local") or "//127." in master or "//localhost" in master
+
+
+def is_reachable(spark: SparkSession, environ: Mapping[str, str]) -> bool:
+    """Whether tasks can connect to this process: a client of Connect has to say where."""
+    return not is_connect(spark) or is_local(spark) or bool(environ.get(HOST_VARIABLE))
+
+
+def _is_loopback(host: str) -> bool:
+    return host.startswith("127.") or host in ("localhost", "[::1]", "::1")

@@ -1,7 +1,7 @@
 """Who owns a workspace's journals: whoever opens them first, and after its death who comes next.
 
 Invariant: an owner is dead when its lock is free, and only then. Clients made by `join_journals`
-never become owners.
+never become owners, and nobody does where the journals are left to `millrace serve`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millrace.transport.journals.owner import LocalLink, Owner, Place
 from millrace.transport.tls import trusted_roots
 
 _POLL_S: Final = 0.02
+_RESTART_POLL_S: Final = 0.1
 
 
 class Joining:
@@ -81,6 +82,9 @@ class Election:
     def connect(self, deadline: float, epoch_min: int) -> Link:
         """Own or join; wait for an owner that is just beginning, or ending."""
         until = min(deadline, time.monotonic() + self._place.config.owner_start_ms_max / 1000)
+        served_at = endpoint.kept_for(self._store)
+        if self._place.joins_only or served_at is not None:
+            return self._join(until, epoch_min, served_at)
         while True:
             try:
                 return LocalLink(Owner.open(self._place))
@@ -101,6 +105,21 @@ class Election:
                     return link
             time.sleep(_POLL_S)
 
+    def _join(self, until: float, epoch_min: int, served_at: str | None) -> Link:
+        """Join; wait for the owner that stays while it is started again."""
+        while True:
+            try:
+                link = self.joining.connect(until, epoch_min)
+            except OwnerUnreachable as error:
+                if served_at is None:
+                    raise self._unowned(str(error)) from error
+                if time.monotonic() >= until:
+                    raise self._not_served(str(error), served_at) from error
+            else:
+                self._check_kind(endpoint.read(self._store))
+                return link
+            time.sleep(_RESTART_POLL_S)
+
     def _check_kind(self, said: OwnerEndpoint | None) -> None:
         if said is not None and not self._place.takes(said.broker):
             raise UserError(
@@ -108,6 +127,22 @@ class Election:
                 f"{self._place.kind}\n  found: {said}\n"
                 f"  to fix: open it with broker={said.broker!r}, or end that process"
             )
+
+    def _unowned(self, reason: str) -> UserError:
+        return UserError(
+            f"nobody serves the journals of {self._place.path}, and executors do not reach this "
+            f"client of Spark Connect\n  found: {reason}\n"
+            "  to fix: run `millrace serve` with --host beside the cluster; if executors do reach "
+            "this\n  host, say at which address in MILLRACE_AGENT_HOST"
+        )
+
+    def _not_served(self, reason: str, served_at: str) -> OwnerUnreachable:
+        left = self._store.path(endpoint.SERVED_FILE)
+        return OwnerUnreachable(
+            f"the journals of {self._place.path} are left to `millrace serve` at {served_at}, "
+            f"which does not answer\n  found: {reason}\n"
+            f"  to fix: start it again; to let whoever opens them own them, remove {left}"
+        )
 
     def _hangs(self, reason: str) -> OwnerUnreachable:
         return OwnerUnreachable(

@@ -17,6 +17,7 @@ from millrace.transport.identity import WORKSPACE_FILE
 
 OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
+SERVED_FILE: Final = "served.json"
 VERSION: Final = 1
 
 Mark = tuple[int, int] | None
@@ -73,6 +74,26 @@ def remove(store: LocalStore, instance: str) -> None:
     found = read(store)
     if found is not None and found.instance == instance:
         store.remove_file(OWNER_FILE)
+
+
+def keep_for(store: LocalStore, address: str | None) -> None:
+    """Leave the journals to an owner that stays at an address, or to whoever opens them first.
+
+    Its file stays when that owner ends, in whatever way: others wait for it to come back.
+    """
+    if address is None:
+        store.remove_file(SERVED_FILE)
+    else:
+        store.replace(SERVED_FILE, json.dumps({"version": VERSION, "address": address}).encode())
+
+
+def kept_for(store: LocalStore) -> str | None:
+    """The address of the owner that alone may have the journals; None if anybody may."""
+    data = store.read(SERVED_FILE)
+    try:
+        return None if data is None else str(json.loads(data)["address"])
+    except (ValueError, KeyError, TypeError):
+        return f"an address that {store.path(SERVED_FILE)} does not tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

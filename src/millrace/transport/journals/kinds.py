@@ -115,6 +115,7 @@ def place_of(
     loopback: bool = True,
     host: str | None = None,
     port: int = 0,
+    joins_only: bool = False,
 ) -> Place:
     """A workspace whose journals are to be owned.
 
@@ -134,6 +135,7 @@ def place_of(
         listen=host,
         port=port,
         certificate=own_certificate(os.environ),
+        joins_only=joins_only,
     )
 
 

@@ -61,6 +61,8 @@ class Place:
     listen: str | None = None
     port: int = 0
     certificate: Certificate | None = None
+    joins_only: bool = False
+    """Never to be the owner: nobody could reach this process."""
 
 
 class Owner:
