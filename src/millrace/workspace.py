@@ -18,7 +18,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import UserError
-from millrace.ids import QueryId, StageId
+from millrace.ids import StageId
 from millrace.keys import Partitioner
 from millrace.operators.json_keys import JsonKeys
 from millrace.pipeline.definition.job import Job
@@ -296,9 +296,13 @@ class Workspace:
         place = SessionPlace(broker, os.path.join(self.path, "reads"), self.config, make)
         return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
 
-    def open_shuffle(self, query_id: int, stage_id: int = 0) -> Shuffle:
-        """A finished shuffle of this workspace, by its run's number. Needs no Spark."""
-        found = runs.read_manifest(self.store, QueryId(query_id), StageId(stage_id))
+    def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
+        """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
+
+        Names are given by `df.write.format("millrace").option("shuffle", name)`.
+        """
+        run = runs.resolve(self.store, query_id)
+        found = runs.read_manifest(self.store, run, StageId(stage_id))
         for folder in {choice.folder for choice in found.chosen}:
             if folder is not None:
                 self._keep_alive.add(folder)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from millrace.ids import StageId
@@ -25,7 +26,7 @@ _BAR_WIDTH = 30
 _HEAVY = 2.0
 
 workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
-run_argument = click.argument("run", type=int)
+run_argument = click.argument("run", callback=lambda _context, _parameter, text: _run(text))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
@@ -44,10 +45,13 @@ def ls(workspace: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows))
         return
-    table = Table("run", "when", "state", "partitions", "map tasks", "reused", "rows", "size")
+    table = Table(
+        "run", "name", "when", "state", "partitions", "map tasks", "reused", "rows", "size"
+    )
     for row in rows:
         table.add_row(
             str(row["run"]),
+            escape(row["name"] or ""),
             _when(row["created_at_ms"]),
             row["state"],
             _count(row["partitions"]),
@@ -64,7 +68,7 @@ def ls(workspace: str, *, as_json: bool) -> None:
 @run_argument
 @click.option("--stage", default=0, show_default=True, help="Stage of the run.")
 @json_option
-def show(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
+def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
     """Show one RUN: its plan, and how rows lie over partitions. Skewed ones stand out."""
     ws = open_workspace(workspace)
     found = ws.open_shuffle(run, stage)
@@ -75,7 +79,7 @@ def show(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
         click.echo(json.dumps(_show_document(found, about)))
         return
     console = Console()
-    console.print(f"run {run}, {_when(about.created_at_ms)}", highlight=False)
+    console.print(f"run {found.query_id}, {_when(about.created_at_ms)}", highlight=False)
     console.print(about.plan, highlight=False, markup=False)
     console.print(
         f"{counted(found.rows, 'row')}, {human_bytes(found.bytes)}, "
@@ -106,7 +110,7 @@ def show(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
 @run_argument
 @click.option("--stage", default=0, show_default=True, help="Stage of the run.")
 @json_option
-def verify(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
+def verify(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
     """Read every byte of RUN and compare it with its checksum. Exits with 1 on a problem."""
     result = open_workspace(workspace).open_shuffle(run, stage).verify()
     if as_json:
@@ -139,7 +143,7 @@ def verify(workspace: str, run: int, stage: int, *, as_json: bool) -> None:
 @json_option
 def read(
     workspace: str,
-    run: int,
+    run: int | str,
     partition: int,
     stage: int,
     columns: str | None,
@@ -186,6 +190,11 @@ def gc(workspace: str, ttl: str, drop_runs: str | None, *, as_json: bool) -> Non
     _print_removed(found, as_json=as_json)
 
 
+def _run(text: str) -> int | str:
+    """A run's number, or the name of a shuffle."""
+    return int(text) if text.isdecimal() else text
+
+
 def _print_removed(found: Sequence[Removed], *, as_json: bool) -> None:
     attempts = sum(len(removed.expired) for removed in found)
     left = sum(len(removed.abandoned) for removed in found)
@@ -210,6 +219,7 @@ def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
     state = "finished" if found is not None else "running" if alive else "died"
     return {
         "run": run.query_id,
+        "name": run.about.get(runs.NAME),
         "created_at_ms": run.created_at_ms,
         "state": state,
         "partitions": None if found is None else found.partitions,

@@ -20,6 +20,8 @@ from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import LocalStore
 
+NAME: Final = "name"
+"""What `about` calls the name that a user gave to a shuffle."""
 _VERSION: Final = 1
 _CLAIM_TRIES_MAX: Final = 1000
 
@@ -73,6 +75,36 @@ def list_runs(store: LocalStore) -> list[Run]:
             with suppress(FormatError):
                 found.append(_decode(data, where=store.path(layout.query_path(QueryId(number)))))
     return found
+
+
+def find_named(store: LocalStore, name: str) -> list[QueryId]:
+    """Finished runs that were given this name, oldest first; the last one is what it means."""
+    return [query_id for found, query_id in _named(store) if found == name]
+
+
+def resolve(store: LocalStore, wanted: int | str) -> QueryId:
+    """The run that a number or a name means; an error that lists the known names."""
+    if not isinstance(wanted, str):
+        return QueryId(wanted)
+    found = find_named(store, wanted)
+    if not found:
+        known = list(dict.fromkeys(name for name, _ in _named(store)))
+        raise UserError(
+            f"no finished shuffle {wanted!r} in {store.root}\n"
+            f"  found: {', '.join(known[-10:]) or 'none that has a name'}\n"
+            "  to fix: choose one of them, or a run's number (millrace shuffle ls)"
+        )
+    return found[-1]
+
+
+def _named(store: LocalStore) -> list[tuple[str, QueryId]]:
+    """Names of finished runs, oldest first."""
+    return [
+        (str(run.about[NAME]), run.query_id)
+        for run in list_runs(store)
+        if run.about.get(NAME) is not None
+        and store.exists(layout.manifest_path(run.query_id, StageId(0)))
+    ]
 
 
 def stages(store: LocalStore, query_id: QueryId) -> list[StageId]:
@@ -149,6 +181,21 @@ def is_alive(store: LocalStore, query_id: QueryId, *, now_ms: int, config: Confi
 @contextmanager
 def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[None]:
     """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
+    try:
+        with beating(store, query_id, config):
+            yield
+    finally:
+        end_run(store, query_id)
+
+
+def end_run(store: LocalStore, query_id: QueryId) -> None:
+    """Say that a run has ended, well or not."""
+    store.remove_file(layout.alive_path(query_id))
+
+
+@contextmanager
+def beating(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[None]:
+    """Show that the run lives, from a thread, while the body runs: a part of it."""
     done = threading.Event()
 
     def beat() -> None:
@@ -164,7 +211,6 @@ def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[
     finally:
         done.set()
         thread.join()
-        store.remove_file(layout.alive_path(query_id))
 
 
 def _encode(run: Run) -> bytes:

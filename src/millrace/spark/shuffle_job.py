@@ -21,6 +21,7 @@ from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
 from millrace.shuffle.functions import Unrecognisable, function_identity
 from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.shuffle.store import LocalStore
 from millrace.spark import map_task
 from millrace.spark.map_task import FilePart, MapStage, Reuse, StageTask
 from millrace.spark.progress import print_summary
@@ -78,6 +79,13 @@ def shuffle_frame(
 
 def begin_run(spark: SparkSession, place: Place, plan: str, about: Mapping[str, Any]) -> runs.Run:
     """Claim a run's number and say who runs what."""
+    return begin_run_on(place.store, spark.conf.get("spark.master", None), plan, about)
+
+
+def begin_run_on(
+    store: LocalStore, master: str | None, plan: str, about: Mapping[str, Any]
+) -> runs.Run:
+    """The same where there is no session."""
     everything = {
         "user": getpass.getuser(),
         "host": socket.gethostname(),
@@ -86,11 +94,11 @@ def begin_run(spark: SparkSession, place: Place, plan: str, about: Mapping[str, 
             "pyspark": pyspark.__version__,
             "python": platform.python_version(),
         },
-        "master": spark.conf.get("spark.master", None),
+        "master": master,
         **about,
     }
     now_ms = time.time_ns() // 1_000_000
-    return runs.begin_run(place.store, plan=plan, about=everything, now_ms=now_ms)
+    return runs.begin_run(store, plan=plan, about=everything, now_ms=now_ms)
 
 
 def _placed_by(request: Request) -> dict[str, Any]:

@@ -200,3 +200,35 @@ def test_what_is_relied_on_is_what_manifests_and_running_stages_name(store: Loca
 def test_references_that_cannot_be_read_say_so(text: bytes) -> None:
     with pytest.raises(FormatError, match="here cannot be read"):
         manifest.decode_references(text, where="here")
+
+
+def named(store: LocalStore, name: str, *, finish: bool) -> int:
+    run = runs.begin_run(store, plan="p", about={runs.NAME: name}, now_ms=1)
+    if finish:
+        store.make_folder(layout.stage_folder(run.query_id, StageId(0)))
+        store.create(layout.manifest_path(run.query_id, StageId(0)), b"{}")
+    return run.query_id
+
+
+def test_a_name_means_the_newest_run_that_finished_under_it(store: LocalStore) -> None:
+    begin(store)
+    first = named(store, "by day", finish=True)
+    other = named(store, "other", finish=True)
+    second = named(store, "by day", finish=True)
+    named(store, "by day", finish=False)
+
+    assert runs.find_named(store, "by day") == [first, second]
+    assert runs.resolve(store, "by day") == second
+    assert runs.resolve(store, "other") == other
+    assert runs.resolve(store, 77) == 77
+
+
+def test_a_name_that_no_finished_run_has_is_an_error_that_lists_those_there_are(
+    store: LocalStore,
+) -> None:
+    with pytest.raises(UserError, match="none that has a name"):
+        runs.resolve(store, "by day")
+    named(store, "by day", finish=False)
+    named(store, "other", finish=True)
+    with pytest.raises(UserError, match=r"no finished shuffle 'by day'.*\n  found: other\n"):
+        runs.resolve(store, "by day")

@@ -13,13 +13,14 @@ from difflib import get_close_matches
 from typing import Final, Literal
 
 from millrace.errors import UserError
+from millrace.journal.names import NAME_LENGTH_MAX
 
 Use = Literal["read", "write", "stream"]
 
 KNOWN: Final[Mapping[str, str]] = {
     "path": "the workspace's folder; `load(path)` and `save(path)` give it, too",
     "broker": "what keeps the journals, as in `millrace.open`; only if nobody has them open",
-    "shuffle": "read the shuffle of this run's number",
+    "shuffle": "read the shuffle of this run's number or name, or write one under a new name",
     "stage": "of that run; 0 unless given",
     "journal": "read or write the journal of this name",
     "startOffset": "read from this offset of the journal on; its first one unless given",
@@ -32,9 +33,9 @@ KNOWN: Final[Mapping[str, str]] = {
     "maxRowsPerTrigger": "about how many rows a micro-batch of a stream has at most",
     "maxBytesPerTrigger": "the same in bytes",
     "partitionRows": "how many offsets of a journal a partition of Spark reads",
-    "keyBy": "write by these columns, separated by commas, into several journals",
+    "keyBy": "write by these columns, separated by commas, into a shuffle or several journals",
     "journals": "their names, with {n} for the number, as in orders/{n}",
-    "partitions": "how many journals these are",
+    "partitions": "how many partitions the shuffle has, or how many journals these are",
 }
 """Every option and what it says; docs/spark.md lists them for users."""
 
@@ -57,16 +58,16 @@ _TABLES_PATH: Final = "location"
 """What Spark makes of a table's path."""
 _SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
     "read": ("shuffle", "journal", "job"),
-    "write": ("journal", "journals"),
+    "write": ("shuffle", "journal", "journals"),
     "stream": ("task", "journal"),
 }
-_NEEDS: Final[Mapping[str, str]] = {
-    "stage": "shuffle",
-    "startOffset": "journal",
-    "endOffset": "journal",
-    "step": "job",
-    "keyBy": "journals",
-    "partitions": "journals",
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stage": ("shuffle",),
+    "startOffset": ("journal",),
+    "endOffset": ("journal",),
+    "step": ("job",),
+    "keyBy": ("shuffle", "journals"),
+    "partitions": ("shuffle", "journals"),
 }
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
 NUMBER: Final = "{n}"
@@ -79,7 +80,8 @@ class Options:
     path: str
     """The workspace's folder, whole."""
     broker: str | None = None
-    shuffle: int | None = None
+    shuffle: int | str | None = None
+    """The number of a run, or the name of a shuffle."""
     stage: int = 0
     journal: str | None = None
     start_offset: int | None = None
@@ -94,6 +96,8 @@ class Options:
     bytes_max: int | None = None
     partition_rows: int | None = None
     key_by: tuple[str, ...] = ()
+    partitions: int | None = None
+    """Of a shuffle that is written."""
     journals: tuple[str, ...] = ()
     """All names that are written by key."""
 
@@ -109,15 +113,16 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
             "Spark hands\n  no options on: use CREATE TEMPORARY VIEW ... USING millrace OPTIONS"
         )
     _check_source(found, use)
-    for name, other in _NEEDS.items():
-        if name in found and other not in found:
-            raise UserError(f"option {name} is for {other}\n  to fix: give {other}, too")
+    for name, others in _NEEDS.items():
+        if name in found and not any(other in found for other in others):
+            whose = _listed(others)
+            raise UserError(f"option {name} is for {whose}\n  to fix: give {whose}, too")
     if "job" in found and "step" not in found:
         raise UserError("option job is given without step\n  to fix: name one of its steps")
     return Options(
         path=local_path(path),
         broker=found.get("broker"),
-        shuffle=_number(found, "shuffle"),
+        shuffle=_shuffle(found, use),
         stage=_number(found, "stage") or 0,
         journal=found.get("journal"),
         start_offset=_number(found, "startOffset"),
@@ -131,6 +136,7 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
         bytes_max=_number(found, "maxBytesPerTrigger", least=1),
         partition_rows=_number(found, "partitionRows", least=1),
         key_by=_names(found.get("keyBy", "")),
+        partitions=_number(found, "partitions", least=1),
         journals=_journals(found),
     )
 
@@ -182,6 +188,36 @@ def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | Non
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _shuffle(found: Mapping[str, str], use: Use) -> int | str | None:
+    """Which shuffle is meant: digits are a run's number, which only the workspace gives out."""
+    if "shuffle" not in found:
+        return None
+    text = found["shuffle"].strip()
+    keyed = [name for name in ("keyBy", "partitions") if name in found]
+    if use == "read" and keyed:
+        raise UserError(f"option {keyed[0]} is for writing a shuffle\n  to fix: leave it out")
+    if use != "read" and text.isdecimal():
+        raise UserError(
+            f"shuffle {text} cannot be written: numbers are given out by the workspace\n"
+            "  to fix: give a name, as in option('shuffle', 'orders-by-customer')"
+        )
+    if use != "read" and (len(keyed) < 2 or not _names(found["keyBy"]) or "stage" in found):  # noqa: PLR2004 - both
+        raise UserError(
+            f"shuffle {text!r} cannot be written by key\n"
+            "  to fix: give keyBy and partitions, and no stage"
+        )
+    return int(text) if text.isdecimal() else _named(text)
+
+
+def _named(text: str) -> str:
+    if not text or not text.isprintable() or len(text) > NAME_LENGTH_MAX:
+        raise UserError(
+            f"{text[:80]!r} cannot name a shuffle\n"
+            f"  to fix: give 1 to {NAME_LENGTH_MAX} characters that can be printed"
+        )
+    return text
 
 
 def _journals(found: Mapping[str, str]) -> tuple[str, ...]:

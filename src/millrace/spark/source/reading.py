@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, OffsetOutOfRange, SchemaMismatch, UserError
-from millrace.ids import FolderId, QueryId, StageId
+from millrace.ids import FolderId, StageId
 from millrace.journal.contract import Broker
 from millrace.journal.names import JournalId
 from millrace.journal.records import OFFSET
@@ -159,8 +159,8 @@ def plan_of(options: Options) -> Plan:
     """What there is to be read now."""
     entry = Entry.of(options)
     if options.shuffle is not None:
-        query, stage = QueryId(options.shuffle), StageId(options.stage)
-        found = runs.read_manifest(entry.store, query, stage)
+        query = runs.resolve(entry.store, options.shuffle)
+        found = runs.read_manifest(entry.store, query, StageId(options.stage))
         return ShufflePlan(entry, found, known_agents(entry.store))
     with entry.journals() as broker:
         if options.job is not None:

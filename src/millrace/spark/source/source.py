@@ -49,10 +49,15 @@ class MillraceSource(DataSource):
         return reading.make_reader(self._parsed("read"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
-        """Writes a DataFrame into journals."""
+        """Writes a DataFrame into journals, or into a shuffle."""
+        options = self._parsed("write")
+        if options.shuffle is not None:
+            from millrace.spark.source import shuffle_writing  # noqa: PLC0415
+
+            return shuffle_writing.make_writer(options, schema, overwrite=overwrite)
         from millrace.spark.source import writing  # noqa: PLC0415
 
-        return writing.make_writer(self._parsed("write"), schema, overwrite=overwrite)
+        return writing.make_writer(options, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Streams a task of coordinated reads."""

@@ -21,6 +21,13 @@ def test_journals_by_key_are_named_by_their_numbers() -> None:
     assert (found.journals, found.key_by) == (("o/0", "o/1"), ("a", "b"))
 
 
+def test_a_shuffle_is_meant_by_number_or_by_name() -> None:
+    assert parse({"path": "/m", "shuffle": "7"}, "read").shuffle == 7
+    assert parse({"path": "/m", "shuffle": "by day 7"}, "read").shuffle == "by day 7"
+    found = parse({"path": "/m", "shuffle": "n", "keyBy": "a,b", "partitions": "8"}, "write")
+    assert (found.shuffle, found.key_by, found.partitions) == ("n", ("a", "b"), 8)
+
+
 def test_what_spark_adds_is_left_alone() -> None:
     given = {"path": "/m", "journal": "a", "owner": "me", "option.journal": "a", "provider": "x"}
     assert parse(given, "read").journal == "a"
@@ -35,11 +42,17 @@ def test_what_spark_adds_is_left_alone() -> None:
         ("read", {"path": "/m", "task": "t"}, "found: task"),
         ("read", {"path": "/m", "journal": "a", "job": "j", "step": "s"}, "journal, job"),
         ("read", {"path": "/m", "job": "j"}, "without step"),
-        ("read", {"path": "/m", "shuffle": "x"}, "whole number"),
+        ("read", {"path": "/m", "shuffle": " "}, "cannot name a shuffle"),
+        ("read", {"path": "/m", "shuffle": "x", "keyBy": "k"}, "is for writing"),
+        ("read", {"path": "/m", "journal": "a", "keyBy": "k"}, "is for shuffle or journals"),
         ("read", {"path": "/m", "shuffle": "1", "startOffset": "3"}, "is for journal"),
         ("read", {"path": "/m", "journal": "a", "partitionRows": "0"}, "at least 1"),
         ("read", {"path": "/m", "journl": "a"}, "did you mean journal"),
-        ("write", {"path": "/m", "shuffle": "1"}, "found: shuffle"),
+        ("write", {"path": "/m", "shuffle": "1"}, "numbers are given out by the workspace"),
+        ("write", {"path": "/m", "shuffle": "x", "keyBy": "k"}, "give keyBy and partitions"),
+        ("write", {"path": "/m", "shuffle": "x", "keyBy": ",", "partitions": "2"}, "give keyBy"),
+        ("write", {"path": "/m", "shuffle": "x", "keyBy": "k", "partitions": "0"}, "at least 1"),
+        ("write", {"path": "/m", "job": "j", "step": "s"}, "found: job"),
         ("write", {"path": "/m", "journals": "a", "keyBy": "k", "partitions": "2"}, "{n}"),
         ("write", {"path": "/m", "journals": "a/{n}", "partitions": "2"}, "keyBy"),
     ],
