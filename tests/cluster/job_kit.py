@@ -57,7 +57,7 @@ spark.stop()
 class PaidApi:
     """Answers questions, and knows how often each was asked."""
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, host: str = "127.0.0.1") -> None:
         self.asked: list[tuple[int, str]] = []
         self._lock = threading.Lock()
         api = self
@@ -83,8 +83,8 @@ class PaidApi:
             def handle_error(self, *_: object) -> None:
                 """Callers are killed here; what they asked counts."""
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self.server = Server((host, 0), Handler)
+        self.url = f"http://{host}:{self.server.server_port}/"
 
     def counts(self) -> Counter[int]:
         with self._lock:
@@ -107,8 +107,8 @@ class PaidApi:
 
 
 @contextmanager
-def paid_api(delay_s: float = 0.05) -> Iterator[PaidApi]:
-    api = PaidApi(delay_s)
+def paid_api(delay_s: float = 0.05, host: str = "127.0.0.1") -> Iterator[PaidApi]:
+    api = PaidApi(delay_s, host)
     thread = threading.Thread(target=api.server.serve_forever, daemon=True)
     thread.start()
     try:

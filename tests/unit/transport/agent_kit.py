@@ -1,10 +1,7 @@
-"""A host's folder, an agent in this process, and a proxy that cuts connections."""
+"""A host's folder, and an agent in this process."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,52 +81,6 @@ class Serving:
 
 
 Serve = Callable[..., Serving]
-
-
-class CuttingProxy:
-    """Passes bytes on to an agent and cuts each connection after some; None: never."""
-
-    def __init__(self, address: str, cuts: list[int | None]) -> None:
-        self.target = int(address.rpartition(":")[2])
-        self.cuts = cuts
-        self.connections = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"grpc://127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self.listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            cut = self.cuts[min(self.connections, len(self.cuts) - 1)]
-            self.connections += 1
-            server = socket.create_connection(("127.0.0.1", self.target))
-            for source, sink, limit in ((client, server, None), (server, client, cut)):
-                threading.Thread(
-                    target=self._pass_on, args=(source, sink, limit), daemon=True
-                ).start()
-
-    @staticmethod
-    def _pass_on(source: socket.socket, sink: socket.socket, limit: int | None) -> None:
-        passed = 0
-        try:
-            while data := source.recv(65536):
-                data = data if limit is None else data[: limit - passed]
-                sink.sendall(data)
-                passed += len(data)
-                if limit is not None and passed >= limit:
-                    break
-        except OSError:
-            pass
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
 
 
 def folders_at(path: Path) -> Folders:

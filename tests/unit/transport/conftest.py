@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.proxy import CuttingProxy
 from tests.unit.transport.agent_kit import (
     TOKEN,
-    CuttingProxy,
     Host,
     Serve,
     Serving,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.transport.agent_kit import TOKEN, CuttingProxy, Host, Serve, Serving
+from tests.proxy import CuttingProxy
+from tests.unit.transport.agent_kit import TOKEN, Host, Serve, Serving
 
 from millrace.config import Config
 from millrace.errors import AgentUnreachable, Corrupt

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from tests.unit.transport.agent_kit import CuttingProxy
+from tests.proxy import CuttingProxy
 from tests.unit.transport.owner_kit import (
     QUICK,
     SCHEMA,
