@@ -15,7 +15,7 @@ from typing import Final, Literal
 from millrace.errors import UserError
 from millrace.journal.names import NAME_LENGTH_MAX
 
-Use = Literal["read", "write", "stream"]
+Use = Literal["read", "write", "stream", "stream write"]
 
 KNOWN: Final[Mapping[str, str]] = {
     "path": "the workspace's folder; `load(path)` and `save(path)` give it, too",
@@ -36,6 +36,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "keyBy": "write by these columns, separated by commas, into a shuffle or several journals",
     "journals": "their names, with {n} for the number, as in orders/{n}",
     "partitions": "how many partitions the shuffle has, or how many journals these are",
+    "changedBatch": "fail, or keep, if a batch of a stream was written with another number of rows",
 }
 """Every option and what it says; docs/spark.md lists them for users."""
 
@@ -60,6 +61,7 @@ _SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
     "read": ("shuffle", "journal", "job"),
     "write": ("shuffle", "journal", "journals"),
     "stream": ("task", "journal"),
+    "stream write": ("journal", "journals"),
 }
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "stage": ("shuffle",),
@@ -100,6 +102,8 @@ class Options:
     """Of a shuffle that is written."""
     journals: tuple[str, ...] = ()
     """All names that are written by key."""
+    keep_changed: bool = False
+    """What was written of a stream's batch stands, however many rows it has when it comes again."""
 
 
 def parse(given: Mapping[str, str], use: Use) -> Options:
@@ -138,6 +142,7 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
         key_by=_names(found.get("keyBy", "")),
         partitions=_number(found, "partitions", least=1),
         journals=_journals(found),
+        keep_changed=_one_of(found, "changedBatch", ("fail", "keep")) == "keep",
     )
 
 
@@ -168,9 +173,8 @@ def _check_source(found: Mapping[str, str], use: Use) -> None:
     every = {name for names in _SOURCES.values() for name in names}
     given = [name for name in KNOWN if name in every and name in found]
     if len(given) != 1 or given[0] not in wanted:
-        what = {"read": "a read", "write": "a write", "stream": "a stream"}[use]
         raise UserError(
-            f"{what} of format millrace needs {_listed(wanted)}\n"
+            f"a {use} of format millrace needs {_listed(wanted)}\n"
             f"  found: {', '.join(given) or 'none'}\n  to fix: give exactly one as an option"
         )
 
@@ -184,6 +188,13 @@ def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | Non
             f"option {name} is {text!r}\n  to fix: give a whole number of at least {least}"
         )
     return int(text)
+
+
+def _one_of(found: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:
+    text = found.get(name)
+    if text is not None and text not in values:
+        raise UserError(f"option {name} is {text!r}\n  to fix: give {_listed(values)}")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
@@ -64,6 +65,12 @@ class MillraceSource(DataSource):
         from millrace.spark.source import streaming  # noqa: PLC0415
 
         return streaming.TaskStreamReader(self._parsed("stream"), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Writes the micro-batches of a query into journals."""
+        from millrace.spark.source import stream_writing  # noqa: PLC0415
+
+        return stream_writing.make_writer(self._parsed("stream write"), schema, overwrite=overwrite)
 
     def _parsed(self, use: Use) -> Options:
         from millrace.spark.source.options import parse  # noqa: PLC0415

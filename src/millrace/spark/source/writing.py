@@ -66,43 +66,20 @@ class JournalWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task: write its rows to files that may be adopted later."""
-        context = TaskContext.get()
-        assert context is not None, "only Spark runs this"
-        with self._entry.journals() as broker:
-            holder = Holder(broker, self._target, self._entry.config.source_file_bytes_target)
-            try:
-                for batch in iterator:
-                    holder.add(batch)
-                holder.store()
-            except BaseException:
-                _remove(broker, [file for _, file in holder.made])
-                raise
-            fault("source.write.after_store")
-            return Written(context.partitionId(), tuple(holder.made))
+        return Written(task_context().partitionId(), store(self._entry, self._target, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, when all tasks have ended: make their rows visible, all at once."""
-        written = [message for message in messages if isinstance(message, Written)]
-        assert len(written) == len(messages), "a task that ended told what it wrote"
-        files: dict[str, list[SegmentFile]] = {name: [] for name in self._target.journals}
-        for message in sorted(written, key=lambda message: message.partition):
-            for name, file in message.files:
-                files[name].append(file)
+        files = by_journal(ended(messages))
         with self._entry.journals() as broker:
             broker.create_many(self._target.journals, self._target.schema)
             fault("source.commit.before_adopt")
-            _adopt(broker, {name: some for name, some in files.items() if some})
+            _adopt(broker, files)
+            fault("source.commit.after_adopt")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when a task failed for good: remove what the others wrote.
-
-        Spark comes here after a failed commit, too. Then all tasks had ended, and what the owner
-        did is not known here; files that it did not adopt are removed by its `tidy`.
-        """
-        written = [message for message in messages if isinstance(message, Written)]
-        if len(written) < len(messages):
-            with self._entry.journals() as broker:
-                _remove(broker, [file for message in written for _, file in message.files])
+        """In the driver, when a task failed for good: remove what the others wrote."""
+        give_up(self._entry, messages)
 
 
 @dataclass(slots=True)
@@ -147,8 +124,65 @@ class Holder:
                 yield name, parts.part(number)
 
 
+def task_context() -> TaskContext:
+    """Of the task that this runs in."""
+    context = TaskContext.get()
+    assert context is not None, "only Spark runs this"
+    return context
+
+
+def store(
+    entry: Entry, target: Target, batches: Iterator[pa.RecordBatch]
+) -> tuple[tuple[str, SegmentFile], ...]:
+    """In a task: write rows to files that may be adopted; none is left if that fails."""
+    with entry.journals() as broker:
+        holder = Holder(broker, target, entry.config.source_file_bytes_target)
+        try:
+            for batch in batches:
+                holder.add(batch)
+            holder.store()
+        except BaseException:
+            _remove(broker, [file for _, file in holder.made])
+            raise
+        fault("source.write.after_store")
+        return tuple(holder.made)
+
+
+def ended(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """What all tasks told, in the order of their partitions."""
+    written = [message for message in messages if isinstance(message, Written)]
+    assert len(written) == len(messages), "a task that ended told what it wrote"
+    return sorted(written, key=lambda message: message.partition)
+
+
+def by_journal(written: Sequence[Written]) -> dict[str, tuple[SegmentFile, ...]]:
+    """The files for each journal that gets rows."""
+    files: dict[str, list[SegmentFile]] = {}
+    for message in written:
+        for name, file in message.files:
+            files.setdefault(name, []).append(file)
+    return {name: tuple(files[name]) for name in sorted(files)}
+
+
+def give_up(entry: Entry, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Remove what tasks wrote, when one of them failed for good.
+
+    Spark comes here after a failed commit, too. Then all tasks had ended, and what the owner
+    did is not known here; files that it did not adopt are removed by its `tidy`.
+    """
+    written = [message for message in messages if isinstance(message, Written)]
+    if len(written) < len(messages):
+        with entry.journals() as broker:
+            _remove(broker, [file for message in written for _, file in message.files])
+
+
 def make_writer(options: Options, schema: StructType, *, overwrite: bool) -> JournalWriter:
     """A writer for rows of these columns; they are checked before any row is made."""
+    return JournalWriter(*plan_write(options, schema, overwrite=overwrite))
+
+
+def plan_write(options: Options, schema: StructType, *, overwrite: bool) -> tuple[Entry, Target]:
+    """Where rows of these columns go; the journals that are there must fit."""
     if overwrite:
         raise UserError(
             "a journal cannot be overwritten: its rows keep their offsets for good\n"
@@ -166,7 +200,7 @@ def make_writer(options: Options, schema: StructType, *, overwrite: bool) -> Jou
     target = Target(names, options.key_by, _one_schema(found) or made)
     if target.keys:
         HashPartitioner(target.keys, len(names)).check(target.schema)
-    return JournalWriter(entry, target)
+    return entry, target
 
 
 def _existing(broker: Broker, names: Sequence[str]) -> dict[str, pa.Schema]:
