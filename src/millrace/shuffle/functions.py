@@ -25,6 +25,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
+from pathlib import PurePath
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -124,6 +125,8 @@ class _Walk:
                 self.lines.append(f"arrow {value!s}")
             case re.Pattern():
                 self.lines.append(f"pattern {value.pattern!r} {value.flags}")
+            case PurePath() if type(value).__module__.split(".")[0] == "pathlib":
+                self.lines.append(f"path {type(value).__name__} {str(value)!r}")
             case logging.Logger():
                 self.lines.append("logger")
             case _ if _has_plain_state(value):

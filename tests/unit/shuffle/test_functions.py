@@ -141,6 +141,18 @@ def test_library_functions_count_by_their_version_and_partials_by_their_argument
     assert function_identity(partial(pc.add, 1)) != function_identity(partial(pc.add, 2))
 
 
+def test_a_path_is_told_by_its_text_and_one_of_the_users_own_kind_is_not_guessed_at() -> None:
+    text = "def f(x): return P"
+    same, other = (made(text, P=Path(where)) for where in ("a/b", "a/c"))
+
+    assert function_identity(same) == function_identity(made(text, P=Path("a/b")))
+    assert function_identity(same) != function_identity(other)
+    assert function_identity(same) != function_identity(made(text, P="a/b"))
+    own = type("Own", (type(Path()),), {"__slots__": (), "__module__": "users_module"})
+    with pytest.raises(Unrecognisable, match="Own"):
+        function_identity(made(text, P=own("a/b")))
+
+
 def test_functions_that_call_each_other_end() -> None:
     text = "def g(x): return f(x)\ndef f(x): return g(x)"
     assert function_identity(made(text)) == function_identity(made(text))
