@@ -1,10 +1,7 @@
-"""Jobs on executors that are processes of their own: resources they have, and their deaths."""
+"""Jobs on executors that are processes of their own, and the resources that these have."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from tests.cluster.job_kit import wait_until
 
 import millrace as mr
 
@@ -64,71 +60,3 @@ def test_a_step_that_asks_for_a_resource_runs_where_it_is(cluster: Cluster, tmp_
     assert report.state == "finished"
     assert rows_of(tmp_path / "gpu") == dict.fromkeys(range(20), "gpu ['7']")
     assert rows_of(tmp_path / "cpu") == dict.fromkeys(range(20), "")
-
-
-def executors() -> list[int]:
-    """The executors of this process's own Spark, and nobody else's."""
-    parents: dict[int, int] = {}
-    found = []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = Path(entry.path, "stat").read_text()
-            command = Path(entry.path, "cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-        if b"CoarseGrainedExecutorBackend" in command:
-            found.append(int(entry.name))
-
-    def is_mine(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
-
-    return sorted(pid for pid in found if is_mine(pid))
-
-
-def test_a_killed_executor_costs_no_row_and_its_calls_are_counted(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    log.touch()
-    path = os.fspath(log)
-
-    def slow(row: dict) -> dict:  # type: ignore[type-arg]
-        import time
-
-        with open(path, "a") as file:
-            file.write(f"{row['id']}\n")
-        time.sleep(0.05)
-        return {"id": row["id"], "text": "done"}
-
-    def kill_one() -> None:
-        wait_until(lambda: len(log.read_text().split()) >= 20, "20 calls")
-        os.kill(executors()[0], signal.SIGKILL)
-        killed.set()
-
-    killed = threading.Event()
-    with cluster() as spark, mr.open(tmp_path / "mill", spark, config=CONFIG) as ws:
-        threading.Thread(target=kill_one, daemon=True).start()
-        job = ws.job("killed")
-        made = job.source("rows", spark.range(100)).map(
-            "slow",
-            slow,
-            schema="id bigint, text string",
-            expensive=True,
-            batch_rows=4,
-            version="1",
-        )
-        made.sink_parquet(tmp_path / "out")
-        report = job.run()
-
-    assert killed.is_set()
-    assert rows_of(tmp_path / "out") == dict.fromkeys(range(100), "done")
-    step, calls = report.step("slow"), log.read_text().split()
-    assert set(map(int, calls)) == set(range(100))
-    assert len(calls) - 100 <= step.in_doubt <= 4

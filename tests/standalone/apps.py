@@ -26,7 +26,6 @@ from tests.standalone.cluster import Cluster
 from tests.standalone.session import (
     JOURNALS,
     ROWS,
-    SLOTS,
     check_transactions,
     kept,
     write_transactions,
@@ -50,8 +49,8 @@ class Application(ABC):
         self.out = self.folder / "out"
         self.out.mkdir(parents=True)
         self.mill = self.folder / "mill"
-        self.kills = 0
-        """How often something of it was killed."""
+        self.workers_lost = 0
+        """How many tasks can have been killed while they worked."""
         self.started = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -219,7 +218,7 @@ class JobApplication(Application):
         counts = self.api.counts()
         assert set(counts) == set(range(self.rows)), "every row was asked for"
         asked = counts.total()
-        assert asked - self.rows <= step["in_doubt"] <= self.kills * SLOTS * BATCH
+        assert asked - self.rows <= step["in_doubt"] <= self.workers_lost * BATCH
         assert asked <= step["calls"] == self.rows + step["in_doubt"]
         assert max(map(len, self.api.keys().values())) == 1, "a row has one key, whoever asks"
 

@@ -13,6 +13,7 @@ from tests.cluster.job_kit import wait_until
 from tests.standalone.apps import Application
 from tests.standalone.cluster import Host
 from tests.standalone.network import Network
+from tests.standalone.session import SLOTS
 
 
 class Kill(StrEnum):
@@ -67,7 +68,7 @@ class Chaos:
 
     def kill(self, kill: Kill) -> None:
         """Kill one of a kind, now."""
-        self.app.kills += 1
+        self.app.workers_lost += SLOTS if kill is Kill.DRIVER else 1
         at = f"at {self.app.progress()}"
         match kill:
             case Kill.DRIVER:
