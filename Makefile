@@ -38,6 +38,11 @@ test: java  ## all tests but the slow ones, on classic, Connect and a cluster of
 test-slow: java  ## the slow tests
 	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" $(BIN)/python -m pytest -q -m slow tests
 
+cluster: java  ## a standalone Spark of three hosts that are killed at random: SEEDS=3 so many, FIRST=n from there
+	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" SPARK_DAEMON_JAVA_OPTS="$$(scripts/spark-archive)" \
+		MILLRACE_CLUSTER_SEEDS=$(or $(SEEDS),3) MILLRACE_CLUSTER_FIRST=$(or $(FIRST),0) \
+		$(BIN)/python -m pytest -v tests/standalone
+
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
@@ -57,4 +62,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow sim bench bench-jobs bench-check bench-record clean
+.PHONY: help setup java demo fix check test test-slow cluster sim bench bench-jobs bench-check bench-record clean
