@@ -107,13 +107,14 @@ def test_joins_with_a_condition(
     ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
     left, right = (ws.read_parquet(path) for path in tables)
     one, two = (spark.read.parquet(path) for path in tables)
-    on = (one.k == two.k) & (one.v > two.v) & (one.s != "näme-3")
+    kinds = ((one.f > 0) & (two.s == "näme-1")) | ((one.f <= 0) & (two.s != "näme-1"))
+    on = (one.k == two.k) & (one.v > two.v) & (one.s != "näme-3") & kinds
+    condition = """v > v_right AND s != 'näme-3'
+        AND ((f > 0 AND s_right = 'näme-1') OR (f <= 0 AND s_right != 'näme-1'))"""
     names = ["k", "s", "f", "v", "k_right", "s_right", "f_right", "v_right"]
     expected = one.join(two, on, how).toDF(*(names[:4] if how in ("semi", "anti") else names))
 
-    found = left.join(
-        right, left_on="k", right_on="k", how=how, condition="v > v_right AND s != 'näme-3'"
-    ).collect()
+    found = left.join(right, left_on="k", right_on="k", how=how, condition=condition).collect()
 
     assert found.column_names == expected.columns
     assert rows_of(found) == rows_of(expected.toArrow())

@@ -57,7 +57,13 @@ class Join(Node):
         """Both sides."""
         return (self.left, self.right)
 
-    def with_children(self, *children: Node) -> Node:
+    def condition_schema(self) -> pa.Schema:
+        """The columns that the condition speaks of, by its names for them."""
+        theirs = self.right.schema
+        renamed = [pa.field(name, theirs.field(source).type) for source, name in self.right_names]
+        return pa.schema([*self.left.schema, *renamed])
+
+    def with_children(self, *children: Node) -> Join:
         """The same join of other sides."""
         left, right = children
         return replace(self, left=left, right=right)

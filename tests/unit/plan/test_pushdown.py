@@ -127,3 +127,51 @@ def test_a_filter_that_could_fail_is_not_moved_to_rows_it_was_not_written_for(
     assert filters(joined.filter("100 DIV amount > 3")) == [
         "filter 100 DIV amount > 3 | semi join on cust = cust"
     ]
+
+
+PAIRS = "(amount = 1 AND nation = 'a' AND note < nation) OR (amount = 2 AND nation = 'b')"
+
+
+def test_what_a_filter_over_both_sides_implies_of_each_goes_down(
+    orders: Dataset, customers: Dataset
+) -> None:
+    joined = orders.join(customers, on="cust")
+
+    assert filters(joined.filter(PAIRS))[:2] == [
+        "filter (amount = 1) OR (amount = 2) | scan parquet",
+        "filter (nation = 'a') OR (nation = 'b') | scan parquet",
+    ]
+    assert len(filters(joined.filter("amount = 1 OR note < nation"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right"),
+    [
+        ("inner", True, True),
+        ("semi", True, True),
+        ("left", False, True),
+        ("anti", False, True),
+        ("right", True, False),
+        ("full", False, False),
+    ],
+)
+def test_a_join_s_condition_leaves_out_rows_that_need_a_partner(
+    orders: Dataset, customers: Dataset, how: str, *, left: bool, right: bool
+) -> None:
+    expected = ["filter (amount = 1) OR (amount = 2) | scan parquet"] if left else []
+    expected += ["filter (nation = 'a') OR (nation = 'b') | scan parquet"] if right else []
+
+    assert filters(orders.join(customers, on="cust", how=how, condition=PAIRS)) == expected
+
+
+def test_a_condition_on_a_column_that_both_sides_have_finds_its_side(orders: Dataset) -> None:
+    other = orders.select("cust AS other", "amount")
+    joined = orders.join(other, left_on="cust", right_on="other", condition="amount_right > 7")
+
+    assert filters(joined) == ["filter amount > 7 | scan parquet"]
+
+
+def test_a_condition_that_could_fail_stays_whole(orders: Dataset, customers: Dataset) -> None:
+    joined = orders.join(customers, on="cust", condition="1 / amount > 2 AND nation = 'a'")
+
+    assert filters(joined) == []
