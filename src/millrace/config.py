@@ -79,6 +79,8 @@ class Config:
     """How many bytes of rows `write_parquet` puts into a row group, and holds meanwhile."""
     query_repairs_max: int = 10
     """How often a query is begun again because map outputs of its stages were lost."""
+    task_repairs_max: int = 3
+    """How often a map task is run again in a query because its host went away."""
 
     # Reading.
     fetch_chunk_bytes: int = 2 * MIB

@@ -104,7 +104,8 @@ class QueryRun:
         self._zone = time_zone(spark)
         self._frames = Frames(place, plan, reuse)
         self._stages = stages_of(self._frames.plan, place.config)
-        self._repairs = Repairs(place.config.query_repairs_max)
+        limits = place.config
+        self._repairs = Repairs(limits.query_repairs_max, limits.task_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
         self._done: dict[int, Shuffle] = {}
 

@@ -4,7 +4,8 @@ The task that cannot read an output says so in its result, and does not fail: al
 one round tells of everything that is lost. Then the query is begun again. What is finished is
 reused, so only what was lost is run, and whatever consumed it if it comes out different.
 
-Invariant: a map task is run again once for that. If its output is lost again, the query fails.
+Invariant: a map task is run again once for that, and some times more if it was its host that went
+away: hosts do, and the next one may. If its output is lost again after that, the query fails.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ class Lost:
     folder: FolderId | None
     kind: str
     text: str
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether it was not reached, and may lie there as it was."""
+        return self.kind == AgentUnreachable.__name__
 
     @property
     def first_line(self) -> str:
@@ -85,16 +91,17 @@ def decode_lost(text: str) -> list[Lost]:
 class Repairs:
     """Which map tasks were run again because their output was lost."""
 
-    def __init__(self, rounds_max: int) -> None:
+    def __init__(self, rounds_max: int, hosts_max: int = 1) -> None:
         self._rounds_left = rounds_max
         self._rounds_max = rounds_max
-        self._made_again: dict[tuple[int, MapTask], Lost] = {}
+        self._hosts_max = hosts_max
+        self._made_again: dict[tuple[int, MapTask], list[Lost]] = {}
 
     def of_stage(self, number: int) -> dict[MapTask, str]:
         """Map tasks of a stage whose finished output is in doubt, and why."""
         return {
-            task: f"map output {lost.attempt} was lost: {lost.first_line}"
-            for (stage, task), lost in self._made_again.items()
+            task: f"map output {losses[-1].attempt} was lost: {losses[-1].first_line}"
+            for (stage, task), losses in self._made_again.items()
             if stage == number
         }
 
@@ -109,13 +116,14 @@ class Repairs:
                 one = by_attempt.get(choice.attempt)
                 if one is None:
                     continue
-                before = self._made_again.setdefault((number, choice.map_task), one)
-                if before is not one:
+                before = self._made_again.setdefault((number, choice.map_task), [])
+                if len(before) >= (self._hosts_max if one.is_of_host else 1):
                     raise _error(
                         one,
                         f"map task {choice.map_task} of stage {number} was repaired already, "
-                        f"after: {before.first_line}",
+                        f"after: {before[-1].first_line}",
                     )
+                before.append(one)
 
 
 def _error(lost: Lost, tried: str) -> MillraceError:

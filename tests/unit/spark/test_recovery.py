@@ -88,6 +88,18 @@ def test_a_second_loss_of_the_same_map_task_has_the_readers_kind_and_words() -> 
     ]
 
 
+def test_a_map_task_is_repaired_again_when_the_next_host_goes_away_too_but_not_without_end() -> (
+    None
+):
+    repairs = Repairs(9, hosts_max=2)
+    for run in (1, 2):
+        repairs.on_lost([lost(1, run=run, kind="AgentUnreachable")], {0: manifest(run, 0, 4)})
+        assert repairs.of_stage(0)[MapTask(1)].startswith(f"map output {run}/0/1/1 was lost")
+
+    with pytest.raises(AgentUnreachable, match="repaired already"):
+        repairs.on_lost([lost(1, run=3, kind="AgentUnreachable")], {0: manifest(3, 0, 4)})
+
+
 @pytest.mark.parametrize("kind", [DataLost, AgentUnreachable])
 def test_losses_without_end_end(kind: type[Exception]) -> None:
     repairs = Repairs(2)
