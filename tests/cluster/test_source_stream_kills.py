@@ -29,8 +29,10 @@ TASK = {"name": "killed", "bindings": [{"name": "all", "prefix": "t", "key": ["k
 JOURNALS = ("t/a", "t/b")
 ROWS = 4
 """Of a transaction in each journal."""
-MORE = 30
+MORE = 15
 """Transactions that are written before each start, so that there is always a batch to begin."""
+WAIT_S = 600
+"""For an application to end, on a busy machine."""
 BEFORE, AFTER = "before", "after"
 
 
@@ -60,12 +62,16 @@ def main(workspace: str, out: str, wanted: int, moment: str, batches: int) -> No
         .option("maxRowsPerTrigger", "100")
         .load()
     )
-    log = str(Path(out) / "log")
-    query = stream.writeStream.foreachBatch(take).option("checkpointLocation", log).start()
+    sink = stream.writeStream.foreachBatch(take)
+    sink = sink.option("checkpointLocation", str(Path(out) / "log"))
+    query = sink.start()
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     while kept(Path(out)) < wanted:
-        assert query.isActive, query.exception()
+        if not query.isActive:
+            # On a busy machine Spark gives up on processes that begin slowly.
+            assert "failed to connect back" in str(query.exception()), query.exception()
+            query = sink.start()
         time.sleep(0.1)
     query.stop()
     os.killpg(0, signal.SIGKILL)  # Nothing that is orderly may be needed.
@@ -124,7 +130,7 @@ class Application:
 
     def die_in(self, moment: str, batches: int) -> None:
         child = self.start(moment, batches)
-        _, said = child.communicate(timeout=240)
+        said = self._ended(child)
         assert "had [" not in said, said
         assert child.returncode == -signal.SIGKILL, said
 
@@ -135,13 +141,13 @@ class Application:
         time.sleep(pause_s)
         with contextlib.suppress(ProcessLookupError):  # It may be through already.
             os.killpg(child.pid, signal.SIGKILL)
-        _, said = child.communicate(timeout=60)
+        said = self._ended(child)
         assert "had [" not in said, said
 
     def finish(self) -> None:
         """Let it read everything, then compare with what was written."""
         child = self.start()
-        _, said = child.communicate(timeout=240)
+        said = self._ended(child)
         assert child.returncode == -signal.SIGKILL, said
         batches = [json.loads(path.read_text()) for path in self.out.glob("*.json")]
         numbers = range(self.transactions)
@@ -151,21 +157,27 @@ class Application:
             for number in {row[2] for row in rows}:
                 assert sum(row[2] == number for row in rows) == 2 * ROWS, (number, rows)
 
+    def _ended(self, child: subprocess.Popen[str]) -> str:
+        """Wait until it has died; what it said about errors."""
+        try:
+            return child.communicate(timeout=WAIT_S)[1]
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+
 
 def test_killed_while_it_runs_each_batch_keeps_its_rows_and_each_row_comes_once(
     tmp_path: Path,
 ) -> None:
     app = Application(tmp_path)
-    chance = random.Random(6)  # noqa: S311 - a seed replays it
     app.die_in(BEFORE, 1)  # In the offset log, and nowhere else.
     app.die_in(AFTER, 2)  # That batch again, then a new one: in the sink, not in the commit log.
-    app.kill_after(chance.uniform(0.5, 3))
     app.finish()
     assert len(list(app.out.glob("*.json"))) > 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(10))
 def test_killed_many_times_it_is_exact(seed: int, tmp_path: Path) -> None:
     app = Application(tmp_path)
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
