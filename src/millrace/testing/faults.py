@@ -118,6 +118,9 @@ POINTS: Final = (
     "job.reset.after_part",
     "job.reset.before_done",
     "job.truncate.after_event",
+    "source.write.after_store",
+    "source.commit.before_adopt",
+    "source.commit.after_adopt",
 )
 
 
