@@ -1,0 +1,58 @@
+"""A join that resumes: its first run is killed with SIGKILL, the second goes on from there.
+
+Nothing is repaired in between. What the first run finished lies in the workspace, as files.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import millrace as mr
+
+FOLDER = "example-01"
+# So few rows would be joined by one task, with nothing to resume. This cuts them up like many.
+CONFIG = mr.Config().with_options(
+    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=20_000
+)
+
+
+def make_data() -> None:
+    """Orders in six files, customers in two."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    os.makedirs(f"{FOLDER}/orders")
+    os.makedirs(f"{FOLDER}/customers")
+    for number in range(6):
+        ids = np.arange(number * 1000, number * 1000 + 1000)
+        orders = pa.table({"order_id": ids, "cust_id": ids * 7 % 2000, "amount": ids % 90})
+        pq.write_table(orders, f"{FOLDER}/orders/{number}.parquet")
+        if number < 2:
+            customers = {"cust_id": ids, "nation": np.where(ids % 3 == 0, "PERU", "JAPAN")}
+            pq.write_table(pa.table(customers), f"{FOLDER}/customers/{number}.parquet")
+
+
+def by_nation(ws: mr.Workspace) -> mr.Dataset:
+    """Say what is wanted. Nothing runs until rows are asked for."""
+    orders, customers = ws.read_parquet(f"{FOLDER}/orders"), ws.read_parquet(f"{FOLDER}/customers")
+    joined = orders.join(customers, on="cust_id")
+    return joined.group_by("nation").agg(total="sum(amount)", n="count(*)")
+
+
+if "--first" in sys.argv:
+    by_nation(mr.open(f"{FOLDER}/mill", config=CONFIG)).collect()
+    sys.exit("not killed?")
+
+make_data()
+# A point with a name, for tests: as stage 2, the join, would begin, the process kills itself.
+point = {"MILLRACE_FAULT": "dataset.driver.before_stage@2"}
+first = subprocess.run([sys.executable, __file__, "--first"], env=os.environ | point, check=False)  # noqa: S603
+print(f"\nfirst run: killed by signal {-first.returncode} before the join\n\nsecond run:")
+
+with mr.open(f"{FOLDER}/mill", config=CONFIG) as ws:
+    for stage, report in enumerate(by_nation(ws).run()):
+        print(f"stage {stage}: {report}")
+    by_nation(ws).show()
