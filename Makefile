@@ -58,8 +58,11 @@ bench-check: java  ## short benchmarks; fails if a ratio fell by more than 20% s
 bench-record: java  ## record the ratios that bench-check compares with; on a quiet machine
 	@$(BIN)/python benchmarks/check.py --record
 
+wheel:  ## wheels and an sdist in dist/, tried in an empty environment: the demo and example 05
+	@scripts/wheel $(PYTHON)
+
 clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow cluster sim bench bench-jobs bench-check bench-record clean
+.PHONY: help setup java demo fix check test test-slow cluster sim bench bench-jobs bench-check bench-record wheel clean
