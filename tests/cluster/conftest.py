@@ -17,11 +17,14 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def standalone_master(
-    worker_environments: Sequence[Mapping[str, str]], *, cores: int = 1
+    worker_environments: Sequence[Mapping[str, str]],
+    *,
+    cores: int = 1,
+    prefix: Sequence[str] = (),
 ) -> Iterator[str]:
     """A master and workers as processes of their own, each worker with its own environment.
 
-    One with `SPARK_LOCAL_IP` counts as a host of its own.
+    One with `SPARK_LOCAL_IP` counts as a host of its own. Workers' commands begin with `prefix`.
     """
     home = os.path.dirname(pyspark.__file__)
     with socket.socket() as probe:
@@ -32,10 +35,11 @@ def standalone_master(
     spark_class = [os.path.join(home, "bin", "spark-class")]
     deploy = "org.apache.spark.deploy"
     master_at = ["--host", "127.0.0.1", "--webui-port", "0", "--port", str(port)]
-    commands = [([f"{deploy}.master.Master", *master_at], base)]
+    commands = [([*spark_class, f"{deploy}.master.Master", *master_at], base)]
     for environment in worker_environments:
         host = environment.get("SPARK_LOCAL_IP", "127.0.0.1")
-        worker = [f"{deploy}.worker.Worker", "--host", host, "--webui-port", "0"]
+        worker = [*prefix, *spark_class, f"{deploy}.worker.Worker"]
+        worker += ["--host", host, "--webui-port", "0"]
         worker += ["--cores", str(cores), "--memory", "1g"]
         worker += ["--work-dir", environment["SPARK_WORKER_DIR"], master]
         commands.append((worker, {**base, **environment}))
@@ -45,7 +49,7 @@ def standalone_master(
             log = subprocess.DEVNULL
             processes.append(
                 subprocess.Popen(
-                    spark_class + command,
+                    command,
                     env=environment,
                     stdout=log,
                     stderr=log,

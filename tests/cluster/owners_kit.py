@@ -41,11 +41,11 @@ def column(*values: int) -> pa.RecordBatch:
     return pa.record_batch({"x": pa.array(values, pa.int64())})
 
 
-def all_values(broker: Broker, name: str) -> list[int]:
+def all_values(broker: Broker, name: str, column: str = "x") -> list[int]:
     found: list[int] = []
     at = int(broker.start_offset(name))
     while (fetched := broker.read(name, at)).next_offset > at:
-        found += fetched.rows()["x"].to_pylist()
+        found += fetched.rows()[column].to_pylist()
         at = fetched.next_offset
     return found
 

@@ -1,0 +1,215 @@
+"""What a client of Spark Connect does with a workspace, as a program of its own.
+
+    python connect_app.py WHAT SERVER WORKSPACE FOLDER OPTIONS
+
+It tells how far it is in lines that begin with a word, and waits for a line where a test has
+something to do meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.errors import ReadsFailed
+from millrace.reads.reading import ReadSession
+from millrace.reads.restarting import RestartingSession
+from millrace.reads.task import Binding, Task
+
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
+JOURNALS = ("bank/orders", "bank/payments")
+TASK = Task("ledger", [Binding(name="all", prefix="bank", key="id")])
+BATCH_ROWS = 4
+ROWS_EACH = 3
+"""Of a transaction, in each of its journals."""
+LONG_S = 240.0
+Session = ReadSession | RestartingSession
+
+
+def say(word: str, what: object) -> None:
+    sys.stdout.write(f"{word} {json.dumps(what)}\n")
+    sys.stdout.flush()
+
+
+def config_of(options: dict[str, Any]) -> mr.Config:
+    """Patient where owners are started again: this machine may be slow."""
+    return mr.Config().with_options(
+        owner_call_ms_max=120_000,
+        owner_start_ms_max=120_000,
+        owner_retries_max=10,
+        job_run_lease_ms=options.get("run_lease_ms", 120_000),
+        job_lease_ms=options.get("lease_ms", 10_000),
+        job_watch_ms=50,
+        reads_lease_ms=120_000,
+        reads_members_wait_ms_max=240_000,
+        reads_silent_ms_max=120_000,
+    )
+
+
+def run_job(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
+    """A step that is called once for each row, and writes down that it was."""
+    calls, pause_s = f"{folder}/calls", options.get("pause_s", 0.0)
+
+    def triple(row: dict[str, Any]) -> dict[str, Any]:
+        handle = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        os.write(handle, f"{row['id']}\n".encode())
+        os.close(handle)
+        time.sleep(pause_s)
+        return {"id": row["id"], "amount": 3 * row["id"]}
+
+    job = ws.job("triples")
+    made = job.source("numbers", spark.range(options["rows"]), partitions=2).map(
+        "triple",
+        triple,
+        schema="id bigint, amount bigint",
+        expensive=True,
+        batch_rows=BATCH_ROWS,
+        version="1",
+    )
+    made.sink_journal("triples", name="out")
+    report = job.run()
+    step = next(step for step in report.steps if step.name == "triple")
+    say("JOB", {"state": report.state, "calls": step.calls, "in_doubt": step.in_doubt})
+
+
+def pay(ws: mr.Workspace, number: int, *, stop: bool = False) -> None:
+    """A transaction over both journals; the test may do something in the middle of it."""
+    with ws.journals.producer("shop") as shop:
+        rows = pa.table({"id": range(ROWS_EACH), "amount": [number] * ROWS_EACH}, schema=SCHEMA)
+        for name in JOURNALS:
+            shop.append(name, rows)
+            if stop and name == JOURNALS[0]:
+                say("HALF", number)
+                sys.stdin.readline()
+        shop.commit()
+
+
+def read(spark: SparkSession, ws: mr.Workspace, _folder: str, options: dict[str, Any]) -> None:
+    """Pay and read by turns, until everything was shown that was paid, here and before."""
+    del spark
+    for name in JOURNALS:
+        ws.journals.create(name, SCHEMA)
+    session = ws.reads(TASK, members=2, on_spark=True, restart=True, take_over=True)
+    last = options["end"] - 1
+    seen = -1
+    for number in range(options["first"], options["end"]):
+        pay(ws, number, stop=number in options["stops"])
+        seen = max(seen, *_tell(session, 0.0), seen)
+    say("PAID", last)
+    while seen < last:  # A producer's transactions over the same journals are shown in order.
+        seen = max(seen, *_tell(session, LONG_S), seen)
+    say("READ", seen)
+    session.close()
+
+
+def _tell(session: Session, wait_s: float) -> list[int]:
+    """Tell what the next checkpoint shows, and then commit it; the amounts."""
+    try:
+        checkpoint = session.next_checkpoint(wait_s)
+        if checkpoint is None:
+            return []
+        rows: list[list[int]] = []
+        for member in range(session.members):
+            for batch in session.batches(member, checkpoint):
+                pairs = zip(batch["id"].to_pylist(), batch["amount"].to_pylist(), strict=True)
+                rows += map(list, pairs)
+        say("SHOWN", {"number": checkpoint.number, "rows": sorted(rows)})
+        session.commit(checkpoint)
+    except ReadsFailed:
+        return []  # The next session shows it again.
+    return [amount for _, amount in rows]
+
+
+def source(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
+    """Spark's own API: write a journal, read it, and follow a task."""
+    path = ws.path
+    spark.range(options["rows"]).selectExpr("id", "2 * id AS amount").repartition(3).write.format(
+        "millrace"
+    ).mode("append").option("journal", "doubles").save(path)
+    found = spark.read.format("millrace").option("journal", "doubles").load(path)
+    say("SOURCE", sorted([row.id, row.amount] for row in found.collect()))
+    for name in JOURNALS:
+        ws.journals.create(name, SCHEMA)
+    for number in range(options["transactions"]):
+        pay(ws, number)
+    stream = (
+        spark.readStream.format("millrace")
+        .option("path", path)
+        .option("task", json.dumps({**_task(), "name": "streamed"}))
+        .load()
+    )
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", f"{folder}/streamed")
+        .option("checkpointLocation", f"{folder}/log")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(int(LONG_S))
+    rows = spark.read.parquet(f"{folder}/streamed").collect()
+    say("STREAM", sorted([row._mr_journal, row.id, row.amount] for row in rows))
+
+
+def _task() -> dict[str, Any]:
+    return {"bindings": [{"name": "all", "prefix": "bank", "key": ["id"]}]}
+
+
+def everything(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
+    """One after the other; the test looks at this process after each."""
+    say("SEES", _seen_by_executors(spark, ws.path))
+    ws.journals.create("plain", SCHEMA)
+    ws.journals.append("plain", pa.table({"id": [1, 2], "amount": [10, 20]}, schema=SCHEMA))
+    say("JOURNAL", ws.journals.read("plain", 0).rows().to_pylist())
+    done = ws.shuffle(spark.range(options["rows"]), keys="id", partitions=3)
+    values = [value for part in range(3) for value in done.read(part)["id"].to_pylist()]
+    say("SHUFFLE", sorted(values))
+    run_job(spark, ws, folder, options)
+    source(spark, ws, folder, options)
+    with ws.reads(TASK, members=2, on_spark=True) as session:
+        told = 0
+        while told < options["transactions"] * ROWS_EACH * len(JOURNALS):
+            told += len(_tell(session, LONG_S))
+        say("STILL_OPEN", told)
+        sys.stdin.readline()
+
+
+def _seen_by_executors(spark: SparkSession, path: str) -> list[bool]:
+    """Whether tasks find a folder: all answers that there are."""
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = [os.path.exists(path)] * batch.num_rows
+            yield pa.RecordBatch.from_pydict({"sees": found})
+
+    answers = spark.range(0, 8, 1, 4).mapInArrow(look, "sees boolean").collect()
+    return sorted({row.sees for row in answers})
+
+
+DOES: dict[str, Callable[[SparkSession, mr.Workspace, str, dict[str, Any]], None]] = {
+    "job": run_job,
+    "read": read,
+    "everything": everything,
+}
+
+
+def main() -> None:
+    what, server, mill, folder, options = sys.argv[1:6]
+    given: dict[str, Any] = json.loads(options)
+    spark = SparkSession.builder.remote(server).getOrCreate()
+    ws = mr.open(mill, spark, config=config_of(given))
+    DOES[what](spark, ws, folder, given)
+    ws.close()
+    spark.stop()
+    say("DONE", what)
+
+
+if __name__ == "__main__":
+    main()
