@@ -154,6 +154,7 @@ OWNED = {
     "duckdb": "operators",
     "pyspark": "spark",
     "pyarrow.flight": "transport",
+    "botocore": "shuffle",
     "confluent_kafka": "journal",
     "sqlite3": "journal",
 }

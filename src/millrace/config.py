@@ -376,6 +376,20 @@ class Config:
     source_file_bytes_target: int = 64 * MIB
     """What a task that writes journals holds before it writes its rows to files."""
 
+    # Workspaces in S3.
+    s3_tries_max: int = 4
+    """How often a request is sent before it counts as failed."""
+    s3_connect_ms_max: int = 5_000
+    """How long a connection to the server may take."""
+    s3_answer_ms_max: int = 30_000
+    """How long the server may be silent."""
+    s3_conflict_wait_ms: int = 100
+    """The wait before a put is sent again that met another one of the same name."""
+    s3_calls_at_once: int = 16
+    """Requests of one process that are on their way at a time."""
+    s3_ahead_bytes_max: int = 64 * MIB
+    """What is fetched of a partition beyond the map output that is read just now."""
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):

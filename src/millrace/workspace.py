@@ -32,7 +32,9 @@ from millrace.scan.source import Listing, open_source
 from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.object_address import is_url
+from millrace.shuffle.object_store import open_object_store
+from millrace.shuffle.store import LocalStore, Store
 from millrace.spark.folders import Folders
 from millrace.spark.runner import Runner
 from millrace.transport import identity
@@ -60,7 +62,8 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     """Open a workspace, making its folder if there is none.
 
     Args:
-        path: a folder on a local disk, or on one that all hosts share.
+        path: a folder on a local disk, or on one that all hosts share; for shuffles and datasets
+            also a part of a bucket, as "s3://bucket/prefix".
         spark: the session that runs tasks, classic or Connect. Without one, a local session is
             started when it is first needed.
         broker: what serves journals: "embedded" (in this folder), "embedded:///folder" (on a
@@ -74,11 +77,13 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=8)
         >>> shuffle.read(0).num_rows
     """
-    text = os.fspath(path)
-    if "://" in text:
-        raise UserError(f"workspace {text} is not a folder\n  to fix: give a local or shared path")
-    store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    return Workspace(store, spark, config or Config(), kinds.check_kind(broker))
+    text, limits = os.fspath(path), config or Config()
+    store: Store
+    if is_url(text):
+        store = open_object_store(text, limits, probe=True)
+    else:
+        store = LocalStore(os.path.abspath(os.path.expanduser(text)))
+    return Workspace(store, spark, limits, kinds.check_kind(broker))
 
 
 class Workspace:
@@ -86,7 +91,7 @@ class Workspace:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
         spark: SparkSession | None,
         config: Config,
         broker: str = kinds.EMBEDDED,
@@ -127,10 +132,11 @@ class Workspace:
         At the first call this process becomes their owner and serves them to others, or joins the
         owner that is there; if that one dies, the next call takes over.
         """
+        folder = self._on_disk("journals").root
         with self._opening:
             if self._journals is None:
                 place = kinds.place_of(
-                    self.path,
+                    folder,
                     workspace_id=self.id,
                     token=self.token,
                     kind=self.broker,
@@ -230,7 +236,9 @@ class Workspace:
         They are written to the workspace, once for equal rows, so that finished work over them is
         recognised as that over files is.
         """
-        path = inputs.keep(self.store, inputs.stream_of(data), sync=self.config.sync)
+        path = inputs.keep(
+            self._on_disk("rows of from_arrow"), inputs.stream_of(data), sync=self.config.sync
+        )
         return self._read(path, "arrow", by_content=True)
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
@@ -252,6 +260,7 @@ class Workspace:
         """
         from millrace.spark.job_place import JobPlace  # noqa: PLC0415 - reading needs no Spark
 
+        self._on_disk("jobs")
         return Job(name, JobPlace(self))
 
     def reads(
@@ -278,6 +287,7 @@ class Workspace:
             read_through: the checkpoint up to which everything comes again exactly as it was; what
                 was handed out beyond it is forgotten. By default, all that was not committed.
         """
+        folder = self._on_disk("coordinated reads").path("reads")
         wanted = task_of(task)
         broker = self.journals
         make = as_threads(broker, self.config, JsonKeys())
@@ -293,7 +303,7 @@ class Workspace:
             take_over=take_over,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        place = SessionPlace(broker, os.path.join(self.path, "reads"), self.config, make)
+        place = SessionPlace(broker, folder, self.config, make)
         return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
@@ -376,6 +386,16 @@ class Workspace:
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return Dataset(Scan(source, tuple(source.schema.names)), self._runner())
+
+    def _on_disk(self, what: str) -> LocalStore:
+        """The workspace's folder, for what a bucket cannot keep."""
+        if isinstance(self.store, LocalStore):
+            return self.store
+        raise UserError(
+            f"{what} need a workspace on a local or shared disk\n  found: {self.store.path('')}\n"
+            "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
+            "what datasets make of files and DataFrames"
+        )
 
     def _runner(self) -> Runner:
         return Runner(lambda: self.spark, lambda: self._spark, self._place, self.config)

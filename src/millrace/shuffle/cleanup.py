@@ -19,8 +19,7 @@ from millrace.errors import FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
 from millrace.shuffle import attempts, inputs, layout, reader, reuse, runs
-from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore, vanished
+from millrace.shuffle.store import Store, vanished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,7 @@ class Removed:
         return len(self.expired) + len(self.abandoned)
 
 
-def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Config) -> Removed:
+def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> Removed:
     """Remove attempts and kept inputs older than the TTL, and what dead tasks left."""
     store.empty_trash()
     relied = runs.relied_on(store)
@@ -65,21 +64,22 @@ def remove_expired(store: LocalStore, *, ttl_ms: int, now_ms: int, config: Confi
     return Removed(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
 
 
-def sweep_stage(store: LocalStore, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:
+def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:
     """After a stage was decided, remove its attempts that never got an index.
 
     A task that still writes one is of no use to anybody; it fails and changes nothing.
     """
+    tasks = runs.map_tasks(store, query_id, stage_id)
     left = [
         found.id
-        for task in runs.map_tasks(store, query_id, stage_id)
-        for found in reader.list_attempts(store, task)
+        for listed in store.each(lambda task: reader.list_attempts(store, task), tasks)
+        for found in listed
         if isinstance(found, attempts.Unfinished)
     ]
     return _remove_unfinished(store, left)
 
 
-def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Config) -> Removed:
+def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) -> Removed:
     """Remove whole runs that began longer ago than that and have ended.
 
     Attempts that other runs rely on stay until those runs go.
@@ -102,7 +102,7 @@ def drop_runs(store: LocalStore, *, older_than_ms: int, now_ms: int, config: Con
 
 
 def _remove_marked(
-    store: LocalStore,
+    store: Store,
     candidates: Sequence[AttemptId],
     *,
     apart_from: Collection[QueryId],
@@ -122,7 +122,7 @@ def _remove_marked(
         if attempt in relied:
             _unmark(store, attempt, cleaner)
             continue
-        index = _index_or_none(store, attempt)
+        index = reader.index_or_none(store, attempt)
         if store.discard(layout.attempt_folder(attempt)):
             removed.append(attempt)
             if index is not None:
@@ -131,21 +131,21 @@ def _remove_marked(
     return tuple(removed), freed
 
 
-def _remove_unfinished(store: LocalStore, candidates: Sequence[AttemptId]) -> tuple[AttemptId, ...]:
+def _remove_unfinished(store: Store, candidates: Sequence[AttemptId]) -> tuple[AttemptId, ...]:
     """Mark, look again whether it is still unfinished, remove."""
     cleaner = secrets.token_hex(8)
     removed = []
     for attempt in candidates:
         if not _mark(store, attempt, cleaner):
             continue
-        if _index_or_none(store, attempt) is not None:
+        if reader.index_or_none(store, attempt) is not None:
             _unmark(store, attempt, cleaner)
         elif store.discard(layout.attempt_folder(attempt)):
             removed.append(attempt)
     return tuple(removed)
 
 
-def _mark(store: LocalStore, attempt: AttemptId, cleaner: str) -> bool:
+def _mark(store: Store, attempt: AttemptId, cleaner: str) -> bool:
     """Say that an attempt is about to go; False if it went already."""
     try:
         return store.create(layout.removal_mark(attempt, cleaner), b"")
@@ -155,12 +155,12 @@ def _mark(store: LocalStore, attempt: AttemptId, cleaner: str) -> bool:
         raise
 
 
-def _unmark(store: LocalStore, attempt: AttemptId, cleaner: str) -> None:
+def _unmark(store: Store, attempt: AttemptId, cleaner: str) -> None:
     """Take back one's own mark."""
     store.remove_file(layout.removal_mark(attempt, cleaner))
 
 
-def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
+def _remove_leftovers(store: Store, stale_ms: int) -> None:
     """Remove drafts, marks and spilled rows of dead processes, and words of attempts now gone."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         store.remove_drafts(layout.query_folder(query_id), changed_before_ms=stale_ms)
@@ -176,21 +176,21 @@ def _remove_leftovers(store: LocalStore, stale_ms: int) -> None:
     reuse.sweep(store)
 
 
-def _remove_stale_marks(store: LocalStore, folder: str, stale_ms: int) -> None:
+def _remove_stale_marks(store: Store, folder: str, stale_ms: int) -> None:
     for name in filter(layout.is_removal_mark, store.names(folder)):
         changed = store.changed_at_ms(f"{folder}/{name}")
         if changed is not None and changed <= stale_ms:
             store.remove_file(f"{folder}/{name}")
 
 
-def _remove_claims(store: LocalStore, query_id: QueryId) -> None:
+def _remove_claims(store: Store, query_id: QueryId) -> None:
     store.remove_file(layout.query_path(query_id))
     for stage_id in runs.stages(store, query_id):
         store.remove_file(layout.manifest_path(query_id, stage_id))
         store.remove_file(layout.reusing_path(query_id, stage_id))
 
 
-def _remove_shell(store: LocalStore, query_id: QueryId, now_ms: int) -> None:
+def _remove_shell(store: Store, query_id: QueryId, now_ms: int) -> None:
     """Remove a run's empty folders; the newest keeps its own, so that its number is not reused."""
     for stage_id in runs.stages(store, query_id):
         for task in runs.map_tasks(store, query_id, stage_id):
@@ -204,7 +204,7 @@ def _remove_shell(store: LocalStore, query_id: QueryId, now_ms: int) -> None:
         store.remove_folder_if_empty(layout.query_folder(query_id))
 
 
-def _all_attempts(store: LocalStore, query_id: QueryId) -> list[AttemptId]:
+def _all_attempts(store: Store, query_id: QueryId) -> list[AttemptId]:
     return [
         AttemptId(task, Attempt(number))
         for stage_id in runs.stages(store, query_id)
@@ -213,7 +213,7 @@ def _all_attempts(store: LocalStore, query_id: QueryId) -> list[AttemptId]:
     ]
 
 
-def _is_beginning(store: LocalStore, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
+def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
     """Whether somebody claimed the number just now and has not yet said anything."""
     folder = layout.query_folder(query_id)
     changed = store.changed_at_ms(folder)
@@ -221,16 +221,9 @@ def _is_beginning(store: LocalStore, query_id: QueryId, *, now_ms: int, config: 
     return young and not store.names(folder)
 
 
-def _age_ms(store: LocalStore, query_id: QueryId, now_ms: int) -> int:
+def _age_ms(store: Store, query_id: QueryId, now_ms: int) -> int:
     try:
         return now_ms - runs.read_run(store, query_id).created_at_ms
     except (FormatError, UserError):
         changed = store.changed_at_ms(layout.query_folder(query_id))
         return 0 if changed is None else now_ms - changed
-
-
-def _index_or_none(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
-    try:
-        return reader.find_index(store, attempt)
-    except FormatError:
-        return None

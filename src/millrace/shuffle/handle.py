@@ -20,7 +20,7 @@ from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.text import counted, human_bytes
 
 
@@ -99,7 +99,7 @@ class Shuffle:
     """
 
     manifest: Manifest
-    stores: Mapping[FolderId | None, LocalStore]
+    stores: Mapping[FolderId | None, Store]
     remote: Remote | None = None
     report: RunReport = field(default_factory=RunReport)
     registry: Registry = field(default_factory=Registry)
@@ -184,6 +184,7 @@ class Shuffle:
         All bytes of an output are found right before its first row is handed out.
         """
         chosen = self.manifest.chosen[first:]
+        self._read_indexes(chosen)
         metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
         numbers = [first + n for n, meta in enumerate(metas) if meta.rows]
         found = self._data(zip(chosen, metas, strict=True))
@@ -198,6 +199,7 @@ class Shuffle:
 
     def indexes(self) -> Iterator[MapTaskIndex]:
         """The index of every map output, in order of map tasks."""
+        self._read_indexes(self.manifest.chosen)
         return (self._index(choice) for choice in self.manifest.chosen)
 
     def verify(self) -> Verified:
@@ -237,6 +239,7 @@ class Shuffle:
         return None, size
 
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        self._read_indexes(self.manifest.chosen)
         wanted = (
             (choice, reader.partition_meta(self._index(choice), partition))
             for choice in self.manifest.chosen
@@ -250,14 +253,28 @@ class Shuffle:
         for remote, group in groupby(wanted, key=lambda pair: self._remote_for(pair[0])):
             parts = [(choice, meta) for choice, meta in group if meta.rows]
             if remote is None:
-                for choice, meta in parts:
-                    yield reader.map_partition(self.stores[choice.folder], choice.attempt, meta)
+                for folder, some in groupby(parts, key=lambda part: part[0].folder):
+                    asked = [(choice.attempt, meta) for choice, meta in some]
+                    yield from reader.map_partitions(self.stores[folder], asked)
             else:
                 yield from remote.fetch_all(
                     (choice.folder, choice.attempt, meta)
                     for choice, meta in parts
                     if choice.folder is not None
                 )
+
+    def _read_indexes(self, chosen: Sequence[Choice]) -> None:
+        """Have the indexes of map outputs in a bucket, asked for many at a time."""
+        store = self.stores.get(None)
+        if store is None or not store.remote:
+            return
+        known = self.registry.tasks
+        missing = [c for c in chosen if c.attempt.attempt not in known.get(c.attempt.task, {})]
+        indexes = store.each(lambda c: reader.index_or_none(store, c.attempt), missing)
+        for choice, index in zip(missing, indexes, strict=True):
+            # What is wrong with one is said when it is asked for.
+            if index is not None and index.content_checksum() == choice.content:
+                self.registry.register(index, choice.folder)
 
     def _index(self, choice: Choice) -> MapTaskIndex:
         known = self.registry.tasks.get(choice.attempt.task, {}).get(choice.attempt.attempt)

@@ -25,7 +25,7 @@ from millrace.errors import FormatError, UserError
 from millrace.ids import QueryId
 from millrace.shuffle import layout, runs
 from millrace.shuffle.schema import check_names, conform_in_pieces, plain_schema
-from millrace.shuffle.store import LocalStore, storage_errors, sync_file, sync_folder
+from millrace.shuffle.store import LocalStore, Store, storage_errors, sync_file, sync_folder
 
 _ROWS, _USED, _LOCK, _DRAFT = ".arrow", ".used", ".lock", ".draft"
 _BATCH_ROWS: Final = 65_536
@@ -75,7 +75,7 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
     return target
 
 
-def note_use(store: LocalStore, paths: Iterable[str]) -> None:
+def note_use(store: Store, paths: Iterable[str]) -> None:
     """Say that a run is about to read these files, as far as they are kept here."""
     folder = store.path(layout.INPUTS)
     for path in paths:
@@ -85,7 +85,7 @@ def note_use(store: LocalStore, paths: Iterable[str]) -> None:
 
 
 def remove_unused(
-    store: LocalStore, *, ttl_ms: int, now_ms: int, config: Config
+    store: Store, *, ttl_ms: int, now_ms: int, config: Config
 ) -> tuple[tuple[str, ...], int]:
     """Remove files that nobody meant to read for so long; their paths, and how many bytes.
 
@@ -113,7 +113,7 @@ def remove_unused(
     return tuple(removed), freed
 
 
-def _is_unused(store: LocalStore, digest: str, before_ms: int) -> bool:
+def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
     """Whether nobody meant to read a file since; one without a word of that is as old as itself."""
     times = [store.changed_at_ms(f"{layout.INPUTS}/{digest}{end}") for end in (_USED, _ROWS)]
     known = [time for time in times if time is not None]
@@ -121,7 +121,7 @@ def _is_unused(store: LocalStore, digest: str, before_ms: int) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(store: LocalStore, digest: str) -> Iterator[None]:
+def _locked(store: Store, digest: str) -> Iterator[None]:
     """Keep others from making or removing the file meanwhile; not on a disk without locks."""
     lock = f"{layout.INPUTS}/{digest}{_LOCK}"
     with open(store.path(lock), "ab") as file:
@@ -130,7 +130,7 @@ def _locked(store: LocalStore, digest: str) -> Iterator[None]:
         yield
 
 
-def _living(store: LocalStore, now_ms: int, config: Config, grace_ms: int) -> Iterator[int]:
+def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterator[int]:
     """For each living run, the time before which it has not said what it reads."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         if runs.is_alive(store, query_id, now_ms=now_ms, config=config):

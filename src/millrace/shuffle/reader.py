@@ -6,7 +6,6 @@ so rows of uncompressed payloads are not copied. What is missing is `DataLost`, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,10 +17,10 @@ from millrace.shuffle import attempts, layout
 from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
-from millrace.shuffle.store import LocalStore, storage_errors
+from millrace.shuffle.store import Store, storage_errors
 
 
-def find_index(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
+def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
     """The index of an attempt; None if it has none, an error if it has one that is not valid."""
     folder = layout.attempt_folder(attempt)
     for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
@@ -39,7 +38,15 @@ def find_index(store: LocalStore, attempt: AttemptId) -> MapTaskIndex | None:
     return None
 
 
-def read_index(store: LocalStore, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
+def index_or_none(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
+    """The index of an attempt; None if it has none that is valid."""
+    try:
+        return find_index(store, attempt)
+    except FormatError:
+        return None
+
+
+def read_index(store: Store, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
     """The index of just this attempt, or of the highest one that has a valid index."""
     if isinstance(attempt, Latest):
         newest = latest_attempt(store, task)
@@ -59,12 +66,12 @@ def read_index(store: LocalStore, task: MapTaskId, attempt: Attempt | Latest) ->
     return index
 
 
-def latest_attempt(store: LocalStore, task: MapTaskId) -> Attempt | None:
+def latest_attempt(store: Store, task: MapTaskId) -> Attempt | None:
     """The highest attempt with a valid index; None if no attempt has one."""
     return attempts.latest(list_attempts(store, task))
 
 
-def list_attempts(store: LocalStore, task: MapTaskId, *, run_is_alive: bool = False) -> list[Found]:
+def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) -> list[Found]:
     """All attempts of a map task, lowest first."""
     found: list[Found] = []
     for number in store.numbers(layout.task_folder(task)):
@@ -95,7 +102,7 @@ def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
     return index.partitions[partition]
 
 
-def map_partition(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+def map_partition(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
     """The bytes of a partition, mapped and found right. An empty partition has none."""
     if meta.file is None:
         return pa.py_buffer(b"")
@@ -104,43 +111,50 @@ def map_partition(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) ->
     return data
 
 
-def map_range(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+def map_partitions(
+    store: Store, asked: Sequence[tuple[AttemptId, PartitionMeta]]
+) -> Iterator[pa.Buffer]:
+    """The same of many, in order; from a bucket some are fetched ahead."""
+    return store.ahead(
+        lambda one: map_partition(store, *one), asked, size_of=lambda one: one[1].bytes
+    )
+
+
+def map_range(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
     """The bytes of a partition, mapped, their length checked and their checksum not."""
-    path = _payload_path(store, attempt, meta)
-    with _loading(path, attempt, meta):
-        size = os.stat(path).st_size
-        if size < meta.offset + meta.bytes:
-            raise _cut_short(path, attempt, meta, size)
-        with pa.memory_map(path) as mapped:
-            mapped.seek(meta.offset)
-            return mapped.read_buffer(meta.bytes)
+    relative = _payload_name(attempt, meta)
+    with _loading(store, relative, attempt, meta):
+        size, data = store.load(relative, meta.offset, meta.bytes)
+    if size < meta.offset + meta.bytes:
+        raise _cut_short(store.path(relative), attempt, meta, size)
+    return data
 
 
 def read_range(
-    store: LocalStore, attempt: AttemptId, meta: PartitionMeta, into: memoryview, start: int = 0
+    store: Store, attempt: AttemptId, meta: PartitionMeta, into: memoryview, start: int = 0
 ) -> None:
     """The same from `start` on, read into memory: for few bytes quicker than mapping."""
-    path = _payload_path(store, attempt, meta)
-    with _loading(path, attempt, meta), open(path, "rb", buffering=0) as file:
-        file.seek(meta.offset + start)
-        while into:
-            got = file.readinto(into)
-            if not got:
-                raise _cut_short(path, attempt, meta, os.stat(path).st_size)
-            into = into[got:]
+    relative = _payload_name(attempt, meta)
+    with _loading(store, relative, attempt, meta):
+        size = store.load_into(relative, meta.offset + start, into)
+    if size is not None:
+        raise _cut_short(store.path(relative), attempt, meta, size)
 
 
-def _payload_path(store: LocalStore, attempt: AttemptId, meta: PartitionMeta) -> str:
+def _payload_name(attempt: AttemptId, meta: PartitionMeta) -> str:
     assert meta.file is not None
-    return store.path(f"{layout.attempt_folder(attempt)}/{meta.file}")
+    return f"{layout.attempt_folder(attempt)}/{meta.file}"
 
 
 @contextmanager
-def _loading(path: str, attempt: AttemptId, meta: PartitionMeta) -> Iterator[None]:
-    with storage_errors(f"reading {path}"):
+def _loading(
+    store: Store, relative: str, attempt: AttemptId, meta: PartitionMeta
+) -> Iterator[None]:
+    with storage_errors(f"reading {relative}"):
         try:
             yield
         except FileNotFoundError as error:
+            path = store.path(relative)
             raise DataLost(
                 f"{path} is gone\n"
                 f"  expected: {meta.rows} rows in {meta.bytes} bytes\n"
@@ -177,7 +191,7 @@ def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> No
 
 
 def fetch_chunks(
-    store: LocalStore, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
+    store: Store, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
 ) -> Iterator[pa.Buffer]:
     """The bytes of a partition from `start` on, in pieces. Who puts them together checks them."""
     if chunk_bytes < 1:
@@ -221,7 +235,7 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
 
 
 def read_partition(
-    store: LocalStore,
+    store: Store,
     task: MapTaskId,
     attempt: Attempt | Latest,
     partition: int,

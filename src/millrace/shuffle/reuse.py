@@ -9,7 +9,6 @@ files are there in full length, and nobody has begun to remove it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -18,12 +17,12 @@ from millrace.ids import AttemptId
 from millrace.shuffle import fingerprint as fp
 from millrace.shuffle import layout, reader
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore, vanished
+from millrace.shuffle.store import Store, vanished
 
 _NOTE_TRIES_MAX: Final = 100
 
 
-def note(store: LocalStore, attempt: AttemptId, made_from: Mapping[str, Any]) -> None:
+def note(store: Store, attempt: AttemptId, made_from: Mapping[str, Any]) -> None:
     """Leave word of an attempt that is about to be finished."""
     folder = layout.fingerprint_folder(fp.family(made_from), fp.fingerprint(made_from))
     for tries_left in reversed(range(_NOTE_TRIES_MAX)):
@@ -38,7 +37,7 @@ def note(store: LocalStore, attempt: AttemptId, made_from: Mapping[str, Any]) ->
             return
 
 
-def forget(store: LocalStore, index: MapTaskIndex) -> None:
+def forget(store: Store, index: MapTaskIndex) -> None:
     """Remove the word of an attempt that is gone."""
     if index.fingerprint is None:
         return
@@ -49,7 +48,7 @@ def forget(store: LocalStore, index: MapTaskIndex) -> None:
         store.remove_folder_if_empty(layout.family_folder(family))
 
 
-def sweep(store: LocalStore) -> None:
+def sweep(store: Store) -> None:
     """Remove words that lead nowhere: an attempt that is gone, or was never finished."""
     for family in store.names(layout.FINGERPRINTS):
         family_folder = f"{layout.FINGERPRINTS}/{family}"
@@ -65,7 +64,7 @@ def sweep(store: LocalStore) -> None:
 
 
 def find(
-    store: LocalStore,
+    store: Store,
     made_from: Mapping[str, Any],
     *,
     has_content: Callable[[Mapping[str, str]], bool],
@@ -86,7 +85,7 @@ def find(
     return None
 
 
-def why_not(store: LocalStore, made_from: Mapping[str, Any]) -> str:
+def why_not(store: Store, made_from: Mapping[str, Any]) -> str:
     """The reason that no earlier work can be used, in words."""
     folder = layout.family_folder(fp.family(made_from))
     found = [index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")]
@@ -98,7 +97,7 @@ def why_not(store: LocalStore, made_from: Mapping[str, Any]) -> str:
     return fp.changes(newest.made_from, made_from)
 
 
-def is_whole(store: LocalStore, index: MapTaskIndex, *, verify: bool = False) -> bool:
+def is_whole(store: Store, index: MapTaskIndex, *, verify: bool = False) -> bool:
     """Whether all files are there in full length (and, to verify, with the right checksums)."""
     folder = layout.attempt_folder(index.id)
     if any(layout.is_removal_mark(name) for name in store.names(folder)):
@@ -107,19 +106,18 @@ def is_whole(store: LocalStore, index: MapTaskIndex, *, verify: bool = False) ->
     for meta in index.partitions:
         if meta.file is not None:
             lengths[meta.file] = max(lengths.get(meta.file, 0), meta.offset + meta.bytes)
+    if store.sizes(folder, lengths) != lengths:
+        return False
     try:
-        for name, length in lengths.items():
-            if os.stat(store.path(f"{folder}/{name}")).st_size != length:
-                return False
         if verify:
             for meta in index.partitions:
                 reader.map_partition(store, index.id, meta)
-    except (OSError, DataLost):
+    except DataLost:
         return False
     return True
 
 
-def _indexes(store: LocalStore, folder: str) -> Iterator[MapTaskIndex]:
+def _indexes(store: Store, folder: str) -> Iterator[MapTaskIndex]:
     references = [layout.parse_reference(name) for name in store.names(folder)]
     for attempt in sorted((a for a in references if a is not None), reverse=True):
         try:

@@ -18,7 +18,7 @@ from millrace.errors import FormatError, MillraceError, StorageError, UserError
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 
 NAME: Final = "name"
 """What `about` calls the name that a user gave to a shuffle."""
@@ -36,12 +36,12 @@ class Run:
     about: Mapping[str, Any]
 
 
-def begin_run(store: LocalStore, *, plan: str, about: Mapping[str, Any], now_ms: int) -> Run:
+def begin_run(store: Store, *, plan: str, about: Mapping[str, Any], now_ms: int) -> Run:
     """Claim the next number and say what the run is."""
     for _ in range(_CLAIM_TRIES_MAX):
         taken = store.numbers(layout.SHUFFLE)
         query_id = QueryId(taken[-1] + 1 if taken else 1)
-        if store.make_folder(layout.query_folder(query_id)):
+        if store.claim(layout.query_folder(query_id)):
             if store.numbers(layout.SHUFFLE)[-1] != query_id:
                 # Somebody is further already, so this number may have been a run's that is gone.
                 store.remove_folder_if_empty(layout.query_folder(query_id))
@@ -53,7 +53,7 @@ def begin_run(store: LocalStore, *, plan: str, about: Mapping[str, Any], now_ms:
     raise StorageError(f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries")
 
 
-def read_run(store: LocalStore, query_id: QueryId) -> Run:
+def read_run(store: Store, query_id: QueryId) -> Run:
     """The run of this number; an error that names the known ones if there is none."""
     data = store.read(layout.query_path(query_id))
     if data is None:
@@ -66,7 +66,7 @@ def read_run(store: LocalStore, query_id: QueryId) -> Run:
     return _decode(data, where=store.path(layout.query_path(query_id)))
 
 
-def list_runs(store: LocalStore) -> list[Run]:
+def list_runs(store: Store) -> list[Run]:
     """All runs that can be read, oldest first."""
     found = []
     for number in store.numbers(layout.SHUFFLE):
@@ -77,12 +77,12 @@ def list_runs(store: LocalStore) -> list[Run]:
     return found
 
 
-def find_named(store: LocalStore, name: str) -> list[QueryId]:
+def find_named(store: Store, name: str) -> list[QueryId]:
     """Finished runs that were given this name, oldest first; the last one is what it means."""
     return [query_id for found, query_id in _named(store) if found == name]
 
 
-def resolve(store: LocalStore, wanted: int | str) -> QueryId:
+def resolve(store: Store, wanted: int | str) -> QueryId:
     """The run that a number or a name means; an error that lists the known names."""
     if not isinstance(wanted, str):
         return QueryId(wanted)
@@ -97,7 +97,7 @@ def resolve(store: LocalStore, wanted: int | str) -> QueryId:
     return found[-1]
 
 
-def _named(store: LocalStore) -> list[tuple[str, QueryId]]:
+def _named(store: Store) -> list[tuple[str, QueryId]]:
     """Names of finished runs, oldest first."""
     return [
         (str(run.about[NAME]), run.query_id)
@@ -107,25 +107,25 @@ def _named(store: LocalStore) -> list[tuple[str, QueryId]]:
     ]
 
 
-def stages(store: LocalStore, query_id: QueryId) -> list[StageId]:
+def stages(store: Store, query_id: QueryId) -> list[StageId]:
     """Stages of a run that have a folder, lowest first."""
     return [StageId(n) for n in store.numbers(layout.query_folder(query_id))]
 
 
-def map_tasks(store: LocalStore, query_id: QueryId, stage_id: StageId) -> list[MapTaskId]:
+def map_tasks(store: Store, query_id: QueryId, stage_id: StageId) -> list[MapTaskId]:
     """Map tasks of a stage that have a folder, lowest first."""
     numbers = store.numbers(layout.stage_folder(query_id, stage_id))
     return [MapTaskId(query_id, stage_id, MapTask(n)) for n in numbers]
 
 
-def find_manifest(store: LocalStore, query_id: QueryId, stage_id: StageId) -> Manifest | None:
+def find_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifest | None:
     """The manifest of a stage; None while there is none."""
     path = layout.manifest_path(query_id, stage_id)
     data = store.read(path)
     return None if data is None else manifest.decode(data, where=store.path(path))
 
 
-def read_manifest(store: LocalStore, query_id: QueryId, stage_id: StageId) -> Manifest:
+def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifest:
     """The manifest of a stage; an error if the run never got that far."""
     read_run(store, query_id)
     found = find_manifest(store, query_id, stage_id)
@@ -138,7 +138,7 @@ def read_manifest(store: LocalStore, query_id: QueryId, stage_id: StageId) -> Ma
     return found
 
 
-def write_manifest(store: LocalStore, decided: Manifest, *, sync: bool) -> None:
+def write_manifest(store: Store, decided: Manifest, *, sync: bool) -> None:
     """Record the choices, once."""
     path = layout.manifest_path(decided.query_id, decided.stage_id)
     store.make_folder(layout.stage_folder(decided.query_id, decided.stage_id))
@@ -147,7 +147,7 @@ def write_manifest(store: LocalStore, decided: Manifest, *, sync: bool) -> None:
 
 
 def rely_on(
-    store: LocalStore, query_id: QueryId, stage_id: StageId, attempts: Collection[AttemptId]
+    store: Store, query_id: QueryId, stage_id: StageId, attempts: Collection[AttemptId]
 ) -> None:
     """Keep older attempts from being removed while a running stage means to use them."""
     store.make_folder(layout.stage_folder(query_id, stage_id))
@@ -155,7 +155,7 @@ def rely_on(
     store.replace(layout.reusing_path(query_id, stage_id), data)
 
 
-def relied_on(store: LocalStore, *, apart_from: Collection[QueryId] = ()) -> set[AttemptId]:
+def relied_on(store: Store, *, apart_from: Collection[QueryId] = ()) -> set[AttemptId]:
     """Every attempt that a manifest or a running stage points to."""
     found: set[AttemptId] = set()
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
@@ -172,14 +172,14 @@ def relied_on(store: LocalStore, *, apart_from: Collection[QueryId] = ()) -> set
     return found
 
 
-def is_alive(store: LocalStore, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
+def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
     """Whether the run showed life lately."""
     changed = store.changed_at_ms(layout.alive_path(query_id))
     return changed is not None and now_ms - changed < config.run_silent_ms_max
 
 
 @contextmanager
-def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[None]:
+def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[None]:
     """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
     try:
         with beating(store, query_id, config):
@@ -188,13 +188,13 @@ def heartbeat(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[
         end_run(store, query_id)
 
 
-def end_run(store: LocalStore, query_id: QueryId) -> None:
+def end_run(store: Store, query_id: QueryId) -> None:
     """Say that a run has ended, well or not."""
     store.remove_file(layout.alive_path(query_id))
 
 
 @contextmanager
-def beating(store: LocalStore, query_id: QueryId, config: Config) -> Iterator[None]:
+def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[None]:
     """Show that the run lives, from a thread, while the body runs: a part of it."""
     done = threading.Event()
 

@@ -1,4 +1,7 @@
-"""A workspace folder on a disk: the few operations that the shuffle's protocol is made of.
+"""What the shuffle's protocol is made of: the few operations of a store, and a folder on a disk.
+
+`Store` says what any place that keeps shuffles must be able to do; `LocalStore` is a folder on a
+local or shared disk, `millrace.shuffle.object_store` a bucket.
 
 Invariant: a file made by `create` appears whole or not at all, and never replaces another. Every
 path is checked to lie within the folder. The operating system's refusals become `StorageError`s
@@ -13,9 +16,12 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
 
 from millrace.errors import StorageError, UserError
 from millrace.faults import fault
@@ -34,6 +40,9 @@ _ADVICE: Final = {
 _DRAFT: Final = ".draft"
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
 
 @contextlib.contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
@@ -45,6 +54,105 @@ def storage_errors(doing: str) -> Iterator[None]:
         raise StorageError(f"{doing} failed: {error}\n  to fix: {advice}") from error
 
 
+class Store(Protocol):
+    """A place that keeps shuffles. Names are relative to it and use `/`."""
+
+    @property
+    def root(self) -> str:
+        """What `millrace.open` takes to come here."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each operation is a request to a server: few are better, many at a time too."""
+
+    def path(self, relative: str) -> str:
+        """A name as people know it; one that leads outside is refused."""
+
+    def read(self, relative: str) -> bytes | None:
+        """A whole small file; None if it is not there."""
+
+    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
+        """Make a file whole, unless the name is taken. Returns whether this call made it."""
+
+    def replace(self, relative: str, data: bytes) -> None:
+        """Put a file in place whole, over whatever was there."""
+
+    def claim(self, relative: str) -> bool:
+        """Make a folder, unless it is there. Of many callers exactly one is told that it did."""
+
+    def make_folder(self, relative: str) -> bool:
+        """See that a file can be made in a folder."""
+
+    def names(self, relative: str) -> list[str]:
+        """Names in a folder, in no order; empty if there is no such folder."""
+
+    def numbers(self, relative: str) -> list[int]:
+        """Names in a folder that are numbers, lowest first."""
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is a file or folder of this name."""
+
+    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+        """Bytes of these files of a folder; those that are gone are left out."""
+
+    def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
+        """A file's length, and this range of it, or no bytes if it ends before that.
+
+        Raises `FileNotFoundError` if there is no such file.
+        """
+
+    def load_into(self, relative: str, offset: int, into: memoryview) -> int | None:
+        """Fill memory from a file; None, or the file's length if it ends before that.
+
+        Raises `FileNotFoundError` if there is no such file.
+        """
+
+    def payload_folder(self, relative: str) -> AbstractContextManager[str]:
+        """A folder on this host's disk to write what is to lie in a folder here."""
+
+    def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
+        """Put files of a `payload_folder` where they belong, whole."""
+
+    def spill_folder(self) -> str:
+        """Where tasks put rows aside on this host's disk."""
+
+    def touch(self, relative: str) -> None:
+        """Set a file's time of change to now, making it if need be."""
+
+    def changed_at_ms(self, relative: str) -> int | None:
+        """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
+
+    def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
+        """Remove what was begun in a folder long ago and never became a file."""
+
+    def remove_file(self, relative: str) -> None:
+        """Remove a file if it is there."""
+
+    def remove_folder_if_empty(self, relative: str) -> bool:
+        """Remove a folder that holds nothing. Returns whether it is gone."""
+
+    def discard(self, relative: str) -> bool:
+        """Take an attempt's folder away; whoever still writes there cannot finish any more."""
+
+    def empty_trash(self) -> None:
+        """Delete what `discard` left."""
+
+    def sync_folders(self, relative: str) -> None:
+        """Make the entries of a folder durable, and of those above it up to the workspace."""
+
+    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+        """Call a function for each item, several at a time where that is worth it."""
+
+    def ahead(
+        self,
+        function: Callable[[Asked], Answer],
+        items: Iterable[Asked],
+        *,
+        size_of: Callable[[Asked], int],
+    ) -> Iterator[Answer]:
+        """The same for answers of many bytes: in order, and only so many ahead of the reader."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalStore:
     """A folder on a local or shared disk."""
@@ -54,6 +162,11 @@ class LocalStore:
     def __post_init__(self) -> None:
         """Keep the folder when the process goes to another one."""
         object.__setattr__(self, "root", os.path.abspath(self.root))
+
+    @property
+    def remote(self) -> bool:
+        """A disk answers at once."""
+        return False
 
     def path(self, relative: str) -> str:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
@@ -103,6 +216,10 @@ class LocalStore:
                 with contextlib.suppress(OSError):
                     os.unlink(draft)
 
+    def claim(self, relative: str) -> bool:
+        """Make a folder, unless it is there: making one is exclusive."""
+        return self.make_folder(relative)
+
     def make_folder(self, relative: str) -> bool:
         """Make a folder and those above it. Returns False if it was there already."""
         full = self.path(relative)
@@ -129,6 +246,52 @@ class LocalStore:
     def exists(self, relative: str) -> bool:
         """Whether there is a file or folder of this name."""
         return os.path.lexists(self.path(relative))
+
+    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+        """Bytes of these files of a folder; those that are gone are left out."""
+        folder = self.path(relative)
+        found = {}
+        for name in wanted:
+            with contextlib.suppress(OSError):
+                found[name] = os.stat(os.path.join(folder, name)).st_size
+        return found
+
+    def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
+        """A file's length, and this range of it, mapped."""
+        path = self.path(relative)
+        length = os.stat(path).st_size
+        if length < offset + size:
+            return length, pa.py_buffer(b"")
+        with pa.memory_map(path) as mapped:
+            mapped.seek(offset)
+            return length, mapped.read_buffer(size)
+
+    def load_into(self, relative: str, offset: int, into: memoryview) -> int | None:
+        """Fill memory from a file; None, or the file's length if it ends before that."""
+        path = self.path(relative)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            while into:
+                got = file.readinto(into)
+                if not got:
+                    return os.stat(path).st_size
+                into = into[got:]
+        return None
+
+    def payload_folder(self, relative: str) -> AbstractContextManager[str]:
+        """The folder itself."""
+        return contextlib.nullcontext(self.path(relative))
+
+    def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
+        """They lie where they belong."""
+        del relative
+        if sync:
+            for name in names:
+                sync_file(os.path.join(folder, name))
+
+    def spill_folder(self) -> str:
+        """A folder of the workspace."""
+        return self.path(layout.SPILL)
 
     def touch(self, relative: str) -> None:
         """Set a file's time of change to now, making it if need be."""
@@ -203,6 +366,21 @@ class LocalStore:
             while full != self.root:
                 sync_folder(full)
                 full = os.path.dirname(full)
+
+    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+        """One after the other: a disk answers at once."""
+        return [function(item) for item in items]
+
+    def ahead(
+        self,
+        function: Callable[[Asked], Answer],
+        items: Iterable[Asked],
+        *,
+        size_of: Callable[[Asked], int],
+    ) -> Iterator[Answer]:
+        """One after the other, when it is wanted."""
+        del size_of
+        return map(function, items)
 
     def _aside(self, source: str) -> str:
         """A free name to move a folder to: in the trash, or beside it if the disk is too full."""

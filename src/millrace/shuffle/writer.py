@@ -8,7 +8,6 @@ of few, large batches.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -25,7 +24,7 @@ from millrace.shuffle.fingerprint import fingerprint
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, encode_bin, encode_json
 from millrace.shuffle.payload import OneFile, PartFiles
 from millrace.shuffle.schema import conform_in_pieces, plain_schema
-from millrace.shuffle.store import LocalStore, storage_errors, sync_file
+from millrace.shuffle.store import Store, storage_errors
 
 _CLAIM_TRIES_MAX: Final = 1000
 
@@ -51,24 +50,24 @@ class Provenance:
     recent: Mapping[str, str] = field(default_factory=dict)
 
 
-def begin_attempt(store: LocalStore, attempt: AttemptId) -> None:
+def begin_attempt(store: Store, attempt: AttemptId) -> None:
     """Claim an attempt's folder; whoever comes second is refused."""
-    if not store.make_folder(layout.attempt_folder(attempt)):
+    if not store.claim(layout.attempt_folder(attempt)):
         raise _exists(store, attempt, "was already begun")
 
 
-def begin_next_attempt(store: LocalStore, task: MapTaskId, first: Attempt) -> AttemptId:
+def begin_next_attempt(store: Store, task: MapTaskId, first: Attempt) -> AttemptId:
     """Claim the lowest attempt from `first` on that is above every attempt on disk."""
     for _ in range(_CLAIM_TRIES_MAX):
         taken = store.numbers(layout.task_folder(task))
         attempt = AttemptId(task, Attempt(max(first, taken[-1] + 1) if taken else first))
-        if store.make_folder(layout.attempt_folder(attempt)):
+        if store.claim(layout.attempt_folder(attempt)):
             return attempt
     raise AttemptExists(f"no attempt of {task} could be claimed in {_CLAIM_TRIES_MAX} tries")
 
 
 def write_map_output(
-    store: LocalStore,
+    store: Store,
     attempt: AttemptId,
     batches: Iterable[pa.RecordBatch],
     *,
@@ -115,21 +114,41 @@ def write_map_output(
 
 
 def _write_payload(
-    store: LocalStore,
+    store: Store,
     attempt: AttemptId,
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     partitioner: Partitioner,
     config: Config,
 ) -> list[PartitionMeta]:
-    folder = store.path(layout.attempt_folder(attempt))
-    one_file = partitioner.partitions > config.part_files_max
+    relative = layout.attempt_folder(attempt)
+    doing = f"writing map output {store.path(relative)}"
+    with store.payload_folder(relative) as folder:
+        metas = _write_files(store, folder, attempt, batches, schema, partitioner, config, doing)
+        names = sorted({meta.file for meta in metas if meta.file is not None})
+        fault("shuffle.write.before_keep", attempt.task.stage_id)
+        with storage_errors(doing):
+            store.keep(folder, relative, names, sync=config.sync)
+    return metas
+
+
+def _write_files(
+    store: Store,
+    folder: str,
+    attempt: AttemptId,
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    partitioner: Partitioner,
+    config: Config,
+    doing: str,
+) -> list[PartitionMeta]:
+    # A request for each partition of each map output would cost more than the rows do.
+    one_file = store.remote or partitioner.partitions > config.part_files_max
     kind = OneFile if one_file else PartFiles
     payload: Payload = kind(folder, schema, partitioner.partitions, config)
     # Gathered rows, their copy in one piece and their reordered copy exist side by side. As much
     # again may wait to be written, and a quarter is left to whoever reads the input.
     gather_bytes = max(1, config.task_memory_bytes_max // 8)
-    doing = f"writing map output {folder}"
     try:
         conformed = _conformed(batches, schema, gather_bytes)
         for split in split_stream(conformed, partitioner, gather_bytes):
@@ -137,15 +156,10 @@ def _write_payload(
                 payload.write(split)
             fault("shuffle.write.after_split", attempt.task.stage_id)
         with storage_errors(doing):
-            metas = payload.finish()
+            return payload.finish()
     except BaseException:
         payload.abort()
         raise
-    if config.sync:
-        with storage_errors(doing):
-            for name in sorted({meta.file for meta in metas if meta.file is not None}):
-                sync_file(os.path.join(folder, name))
-    return metas
 
 
 def _conformed(
@@ -157,10 +171,12 @@ def _conformed(
         )
 
 
-def _create_index(store: LocalStore, index: MapTaskIndex, *, sync: bool) -> None:
+def _create_index(store: Store, index: MapTaskIndex, *, sync: bool) -> None:
     folder = layout.attempt_folder(index.id)
     payload = encode_json(index)
-    for name, data in ((layout.INDEX_JSON, payload), (layout.INDEX_BIN, encode_bin(payload))):
+    indexes = [(layout.INDEX_JSON, payload), (layout.INDEX_BIN, encode_bin(payload))]
+    # Among requests exactly one decides. The other file is for people with a disk to look at.
+    for name, data in indexes[1:] if store.remote else indexes:
         if not store.create(f"{folder}/{name}", data, sync=sync):
             raise _exists(store, index.id, f"has an {name} already")
         fault("shuffle.write.between_indexes", index.id.task.stage_id)
@@ -168,7 +184,7 @@ def _create_index(store: LocalStore, index: MapTaskIndex, *, sync: bool) -> None
         store.sync_folders(folder)
 
 
-def _exists(store: LocalStore, attempt: AttemptId, what: str) -> AttemptExists:
+def _exists(store: Store, attempt: AttemptId, what: str) -> AttemptExists:
     return AttemptExists(
         f"attempt {attempt} {what}\n"
         f"  found: {store.path(layout.attempt_folder(attempt))}\n"

@@ -1,8 +1,8 @@
 """Where a task keeps what it writes: the workspace itself, or a folder of its own host.
 
 A task finds the workspace at its path if the disk is shared: the folder there carries the
-workspace's id. Else it uses a folder of its own host, which the host's agent serves to others: the
-one that MILLRACE_FOLDER names, or one at the same path.
+workspace's id; a bucket is always shared. Else it uses a folder of its own host, which the host's
+agent serves to others: the one that MILLRACE_FOLDER names, or one at the same path.
 
 Invariant: a task that writes to its host's own folder has seen the agent answer for that folder.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,9 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import StorageError
 from millrace.ids import FolderId
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.object_address import is_url
+from millrace.shuffle.object_store import open_object_store
+from millrace.shuffle.store import LocalStore, Store
 from millrace.transport import hosted, launch
 from millrace.transport.addresses import AddressOf
 from millrace.transport.client import Agents
@@ -39,8 +42,10 @@ class Folders:
     token: str
     loopback: bool
 
-    def here(self, config: Config) -> tuple[FolderId | None, str | None, LocalStore]:
+    def here(self, config: Config) -> tuple[FolderId | None, str | None, Store]:
         """This host's folder, the address of its agent (both None if shared), and the folder."""
+        if is_url(self.path):
+            return None, None, self._bucket(config)
         parent = self._own_parent()
         if parent is None:
             return None, None, LocalStore(self.path)
@@ -60,9 +65,11 @@ class Folders:
         process.keep_alive.add(folder)
         return folder, address, store
 
-    def stores(self) -> dict[FolderId | None, LocalStore]:
+    def stores(self, config: Config | None = None) -> dict[FolderId | None, Store]:
         """The folders that can be read on this host without an agent."""
-        found: dict[FolderId | None, LocalStore] = {}
+        if is_url(self.path):
+            return {None: self._bucket(config or Config())}
+        found: dict[FolderId | None, Store] = {}
         if self._is_shared():
             found[None] = LocalStore(self.path)
         parent = self._own_parent()
@@ -90,11 +97,28 @@ class Folders:
         return None if self._is_shared() else self.path
 
     def _is_shared(self) -> bool:
+        return self._is_at(LocalStore(self.path))
+
+    def _is_at(self, store: Store) -> bool:
         try:
-            data = LocalStore(self.path).read(WORKSPACE_FILE)
+            data = store.read(WORKSPACE_FILE)
             return data is not None and json.loads(data)["id"] == self.workspace_id
         except (ValueError, KeyError, TypeError):
             return False
+
+    def _bucket(self, config: Config) -> Store:
+        """The workspace in S3, once it was seen from this process that it is the same one."""
+        store = open_object_store(self.path, config, probe=False)
+        seen = (os.getpid(), self.path, self.workspace_id)
+        if seen not in _seen:
+            if not self._is_at(store):
+                raise StorageError(
+                    f"workspace {self.workspace_id} is not at {store.path('')} as seen from host "
+                    f"{socket.gethostname()}\n  found: {store.address.server}\n"
+                    "  to fix: give a url whose server all executors reach under the same name"
+                )
+            _seen.add(seen)
+        return store
 
     def _open(self, store: LocalStore) -> FolderId:
         try:
@@ -120,6 +144,7 @@ class _Process:
         self.keep_alive = KeepAlive(self.agents)
 
 
+_seen: set[tuple[int, str, str]] = set()
 _processes: dict[tuple[int, str, FolderId, int], _Process] = {}
 
 

@@ -88,7 +88,7 @@ def _read_parts(
     def read(numbers: Batches) -> Batches:
         agents = folders.agents(config, addresses.get)
         try:
-            shuffle = Shuffle(manifest=manifest, stores=folders.stores(), remote=agents)
+            shuffle = Shuffle(manifest=manifest, stores=folders.stores(config), remote=agents)
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     partitions, outputs = parts[number]

@@ -33,11 +33,11 @@ from millrace.operators.work import PassOn, Work
 from millrace.scan.native import native_rows
 from millrace.scan.source import Reader, has_content
 from millrace.scan.splits import MapInput
-from millrace.shuffle import layout, reuse
+from millrace.shuffle import reuse
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.manifest import Manifest
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.spark.folders import Folders
 from millrace.spark.recovery import LOSSES, Lost, decode_lost, encode_lost, find_lost
@@ -223,7 +223,7 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Fai
         made = Provenance(made_from=task.made_from, recent=task.recent)
     try:
         opened = [inputs.open(part) for part in task.parts]
-        rows = task.work.rows(opened, stage.config, store.path(layout.SPILL))
+        rows = task.work.rows(opened, stage.config, store.spill_folder())
         index = _write(stage, store, task.map_task, rows, made)
     except LOSSES:
         lost = inputs.find_lost(task)
@@ -242,7 +242,7 @@ class _Inputs:
     def __init__(self, stage: MapStage) -> None:
         self._stage = stage
         self._agents = stage.folders.agents(stage.config, stage.addresses.get)
-        stores = stage.folders.stores() if stage.sources else {}
+        stores = stage.folders.stores(stage.config) if stage.sources else {}
         self._sources = [
             Shuffle(manifest=manifest, stores=stores, remote=self._agents)
             for manifest in stage.sources
@@ -284,7 +284,7 @@ class _Inputs:
         return self._sources[part.source].of_outputs(part.outputs)
 
 
-def _finished(stage: MapStage, store: LocalStore, task: StageTask) -> MapTaskIndex | None:
+def _finished(stage: MapStage, store: Store, task: StageTask) -> MapTaskIndex | None:
     """What another run, or an earlier try of this Spark task, finished meanwhile."""
     if task.made_from is None:
         return None
@@ -297,7 +297,7 @@ def _finished(stage: MapStage, store: LocalStore, task: StageTask) -> MapTaskInd
 
 def _write(
     stage: MapStage,
-    store: LocalStore,
+    store: Store,
     map_task: MapTask,
     batches: Iterator[pa.RecordBatch],
     made: Provenance | None,

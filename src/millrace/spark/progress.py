@@ -17,7 +17,7 @@ from millrace.shuffle import runs
 from millrace.shuffle.attempts import Finished
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reader import find_index, list_attempts
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.text import human_bytes
 
 _LOOK_S: Final = 0.5
@@ -78,9 +78,7 @@ _board: Final = _Board()
 class Progress:
     """Watches the indexes appear. Silent when nobody is looking."""
 
-    def __init__(
-        self, store: LocalStore, query_id: QueryId, stage_id: StageId, *, total: int
-    ) -> None:
+    def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id
         self._total = total
         self._bars: RichProgress | None = None

@@ -136,7 +136,8 @@ def _write_tasks(asked: _Asked, shares: Sequence[Sequence[int]]) -> Callable[[Ba
         check_versions(asked.versions)
         agents = asked.folders.agents(asked.config, asked.addresses.get)
         try:
-            shuffle = Shuffle(manifest=asked.manifest, stores=asked.folders.stores(), remote=agents)
+            stores = asked.folders.stores(asked.config)
+            shuffle = Shuffle(manifest=asked.manifest, stores=stores, remote=agents)
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     for place in shares[number]:

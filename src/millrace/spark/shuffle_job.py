@@ -21,7 +21,7 @@ from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
 from millrace.shuffle.functions import Unrecognisable, function_identity
 from millrace.shuffle.handle import RunReport, Shuffle
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.spark import map_task
 from millrace.spark.map_task import FilePart, MapStage, Reuse, StageTask
 from millrace.spark.progress import print_summary
@@ -82,9 +82,7 @@ def begin_run(spark: SparkSession, place: Place, plan: str, about: Mapping[str, 
     return begin_run_on(place.store, spark.conf.get("spark.master", None), plan, about)
 
 
-def begin_run_on(
-    store: LocalStore, master: str | None, plan: str, about: Mapping[str, Any]
-) -> runs.Run:
+def begin_run_on(store: Store, master: str | None, plan: str, about: Mapping[str, Any]) -> runs.Run:
     """The same where there is no session."""
     everything = {
         "user": getpass.getuser(),

@@ -25,7 +25,7 @@ from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.spark import map_task
 from millrace.spark.folders import Folders
 from millrace.spark.map_task import Failed, MapStage, Result, StageTask
@@ -44,7 +44,7 @@ _ROUNDS_MAX: Final = 3
 class Place:
     """The workspace as a shuffle job sees it."""
 
-    store: LocalStore
+    store: Store
     folders: Folders
     config: Config
     agents: Agents
@@ -181,8 +181,9 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
     relied = [index.id for index in found.values()]
     runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
     fault("shuffle.driver.after_rely", work.stage.stage_id)
-    for number, index in found.items():
-        if reuse.is_whole(place.store, index):
+    whole = place.store.each(lambda index: reuse.is_whole(place.store, index), found.values())
+    for (number, index), is_whole in zip(found.items(), whole, strict=True):
+        if is_whole:
             work.done[number] = _found_here(number, index)
         else:
             work.reasons[number] = f"attempt {index.id} was removed just now"
@@ -203,20 +204,22 @@ def foresee(place: Place, work: StageRun) -> Shuffle | None:
 def _find_here(place: Place, work: StageRun) -> dict[MapTask, MapTaskIndex]:
     """Finished work in the workspace's own folder; notes the reasons where there is none."""
     how = work.stage.reuse
-    found: dict[MapTask, MapTaskIndex] = {}
-    for task in work.tasks:
+
+    def find(task: StageTask) -> MapTaskIndex | str:
         if task.made_from is None:
-            work.reasons[task.map_task] = work.unrecognised or "not recognised"
-        elif how == "no":
-            work.reasons[task.map_task] = "reuse was switched off"
+            return work.unrecognised or "not recognised"
+        if how == "no":
+            return "reuse was switched off"
+        verify = how == "verified" or task.suspect is not None
+        index = reuse.find(place.store, task.made_from, has_content=has_content, verify=verify)
+        return index or task.suspect or reuse.why_not(place.store, task.made_from)
+
+    found: dict[MapTask, MapTaskIndex] = {}
+    for task, answer in zip(work.tasks, place.store.each(find, work.tasks), strict=True):
+        if isinstance(answer, str):
+            work.reasons[task.map_task] = answer
         else:
-            verify = how == "verified" or task.suspect is not None
-            index = reuse.find(place.store, task.made_from, has_content=has_content, verify=verify)
-            if index is None:
-                why = task.suspect or reuse.why_not(place.store, task.made_from)
-                work.reasons[task.map_task] = why
-            else:
-                found[task.map_task] = index
+            found[task.map_task] = answer
     return found
 
 
@@ -295,8 +298,9 @@ def _keep_whole(place: Place, work: StageRun) -> None:
     }
     relied = [index.id for index in others.values()]
     runs.rely_on(place.store, work.stage.query_id, work.stage.stage_id, relied)
-    for number, index in others.items():
-        if not reuse.is_whole(place.store, index):
+    whole = place.store.each(lambda index: reuse.is_whole(place.store, index), others.values())
+    for (number, index), is_whole in zip(others.items(), whole, strict=True):
+        if not is_whole:
             del work.done[number]
             work.reasons[number] = f"attempt {index.id} was removed just now"
 

@@ -15,7 +15,11 @@ from millrace.faults import ONCE_VARIABLE, VARIABLE
 POINTS: Final = (
     "store.create.before_link",
     "store.discard.after_rename",
+    "bucket.create.before_put",
+    "bucket.discard.before_fence",
+    "bucket.discard.after_fence",
     "shuffle.write.after_split",
+    "shuffle.write.before_keep",
     "shuffle.write.before_index",
     "shuffle.write.between_indexes",
     "shuffle.write.after_index",

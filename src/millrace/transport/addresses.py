@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.ids import FolderId
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.transport.wire import checked_folder
 
 AGENTS: Final = "agents"
@@ -19,14 +19,14 @@ _SUFFIX: Final = ".json"
 AddressOf = Callable[[FolderId], str | None]
 
 
-def record_agent(store: LocalStore, folder: FolderId, address: str) -> None:
+def record_agent(store: Store, folder: FolderId, address: str) -> None:
     """Note where the agent of a host's folder answers now."""
     if agent_address(store, folder) != address:
         store.make_folder(AGENTS)
         store.replace(_path(folder), json.dumps({"address": address}).encode())
 
 
-def agent_address(store: LocalStore, folder: FolderId) -> str | None:
+def agent_address(store: Store, folder: FolderId) -> str | None:
     """Where the agent of a host's folder answered last; None if that is not known."""
     data = store.read(_path(folder))
     try:
@@ -35,7 +35,7 @@ def agent_address(store: LocalStore, folder: FolderId) -> str | None:
         return None  # Only a hint: the next task on that host records it again.
 
 
-def known_agents(store: LocalStore) -> dict[FolderId, str]:
+def known_agents(store: Store) -> dict[FolderId, str]:
     """Every folder of a host that this workspace heard of, with its agent's address."""
     found = {}
     for name in sorted(store.names(AGENTS)):

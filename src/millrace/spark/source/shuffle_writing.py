@@ -31,7 +31,7 @@ from millrace.shuffle.handle import RunReport
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.schema import check_names, plain_schema
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.store import Store
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result
 from millrace.spark.shuffle_job import STAGE, begin_run_on
@@ -103,7 +103,7 @@ class ShuffleWriter(DataSourceArrowWriter):
             self._take_back()
 
     @property
-    def _store(self) -> LocalStore:
+    def _store(self) -> Store:
         return self._entry.store
 
     @property
@@ -126,7 +126,7 @@ class ShuffleWriter(DataSourceArrowWriter):
         with runs.beating(store, self._run, self._stage.config):
             yield
 
-    def _check_not_dropped(self, store: LocalStore) -> None:
+    def _check_not_dropped(self, store: Store) -> None:
         if not store.exists(layout.query_path(self._run)):
             raise DataLost(
                 f"run {self._run}, which is shuffle {self._name!r}, was dropped while it was "
@@ -208,7 +208,7 @@ def _columns(schema: StructType) -> pa.Schema:
     return columns
 
 
-def _check_free(store: LocalStore, name: str, mine: QueryId | None = None) -> None:
+def _check_free(store: Store, name: str, mine: QueryId | None = None) -> None:
     """Refuse a name that another finished shuffle has."""
     taken = [run for run in runs.find_named(store, name) if run != mine]
     if taken:
@@ -219,7 +219,7 @@ def _check_free(store: LocalStore, name: str, mine: QueryId | None = None) -> No
         )
 
 
-def _is_there(store: LocalStore, index: MapTaskIndex) -> bool:
+def _is_there(store: Store, index: MapTaskIndex) -> bool:
     found = reader.find_index(store, index.id)
     same = found is not None and found.content_checksum() == index.content_checksum()
     return same and reuse.is_whole(store, index)
