@@ -1,0 +1,98 @@
+"""What is said in pyproject.toml is so: version, packages, package data, dependencies, extras."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+import millrace
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS: dict[str, Any] = PROJECT["tool"]["setuptools"]
+NEEDED = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
+EXTRAS = {
+    name: [Requirement(line) for line in lines]
+    for name, lines in PROJECT["project"]["optional-dependencies"].items()
+}
+MADE = {".pyc", ".so"}
+NOT_IMPORTED = {"pandas"}
+"""Needed by PySpark, and imported by nobody here: docs/dependencies.md says why."""
+
+
+def pinned() -> dict[str, str]:
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    return {
+        name.lower(): version for name, version in re.findall(r"^(\S+)==(\S+)$", text, re.MULTILINE)
+    }
+
+
+def imported() -> Iterator[str]:
+    """Packages of others that the sources import, as they are named when they are installed."""
+    for path in SRC.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            yield from (name.split(".")[0].replace("_", "-") for name in names)
+
+
+def test_the_version_is_the_one_in_the_code_and_in_the_changelog() -> None:
+    assert SETUPTOOLS["dynamic"]["version"] == {"attr": "millrace.version.__version__"}
+    assert f"## {millrace.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    folders = {path.parent for path in SRC.rglob("*.py")}
+
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_every_file_that_is_not_code_is_package_data_and_the_other_way_round() -> None:
+    found = {
+        path.relative_to(SRC / "millrace").as_posix()
+        for path in (SRC / "millrace").rglob("*")
+        if path.is_file() and path.suffix not in {".py"} | MADE
+    }
+
+    assert found == set(SETUPTOOLS["package-data"]["millrace"])
+
+
+def test_what_is_imported_is_a_dependency_and_the_other_way_round() -> None:
+    own = {"millrace", "pyspark-millrace", "--future--"}
+    others = {name for name in imported() if name.replace("-", "_") not in sys.stdlib_module_names}
+    named = {one.name for one in [*NEEDED, *(one for each in EXTRAS.values() for one in each)]}
+
+    assert others - own == named - NOT_IMPORTED
+
+
+def test_pinned_versions_are_within_the_ranges() -> None:
+    everything = [*NEEDED, *(one for extra in EXTRAS.values() for one in extra)]
+    versions = pinned()
+
+    outside = [one for one in everything if versions[one.name.lower()] not in one.specifier]
+    assert outside == []
+
+
+def test_every_dependency_and_extra_is_explained() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+
+    assert [one.name for one in NEEDED if f"`{one.name}`" not in page] == []
+    assert [name for name in EXTRAS if f"extra `{name}`" not in page] == []
+
+
+def test_the_command_line_is_where_it_is_said_to_be() -> None:
+    module, _, name = PROJECT["project"]["scripts"]["millrace"].partition(":")
+    file = SRC / f"{module.replace('.', '/')}.py"
+
+    assert re.search(rf"^def {name}\(", file.read_text(encoding="utf-8"), re.MULTILINE)
