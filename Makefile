@@ -46,6 +46,17 @@ cluster: java  ## a standalone Spark of three hosts that are killed at random: S
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
+DOCS_READY := build/docs-venv/.ready
+
+$(DOCS_READY): requirements-docs.lock
+	@$(PYTHON) -m venv build/docs-venv
+	@build/docs-venv/bin/pip install --quiet --disable-pip-version-check -r requirements-docs.lock
+	@touch $@
+
+docs: $(DOCS_READY)  ## the site with the API reference, into build/site; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict --clean
+	@echo "made build/site: open build/site/index.html"
+
 bench: java  ## all benchmarks, each beside its peer
 	@for file in key_hash shuffle_write flight_fetch datasets asof tpch journal journal_kafka job owner open reads_core reads_queue reads_flight reads live; do $(BIN)/python benchmarks/$$file.py; done
 
@@ -65,4 +76,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow cluster sim bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help setup java demo fix check test test-slow cluster sim docs bench bench-jobs bench-check bench-record wheel clean

@@ -1,10 +1,18 @@
-"""Durable shuffles for PySpark: rows at rest by key, in Arrow, outliving the application.
+"""Millrace: durable hand-offs between the stages of PySpark jobs.
+
+Rows rest by key in shuffles and in order in journals, as Arrow, and outlive the application. Spark
+runs every task. On these two stand datasets (queries that go on where they stopped), jobs (steps
+that are done once for each row, with a record of calls that cost money) and coordinated reads (many
+journals read as one, in transactions that are whole). Everything begins with `open`; Spark's own
+API reaches the same as `format("millrace")`.
 
 Example:
     >>> import millrace as mr
-    >>> ws = mr.open("./mill")
-    >>> orders = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=8)
-    >>> orders.read(3).num_rows
+    >>> ws = mr.open("./mill", spark)  # a folder; without `spark` a session is started when needed
+    >>> orders = ws.read_parquet("orders/")
+    >>> orders.group_by("cust_id").agg(total="sum(amount)").sort("cust_id").collect().to_pylist()
+    [{'cust_id': 1, 'total': 40}, {'cust_id': 2, 'total': 20}]
+    >>> ws.close()
 """
 
 from millrace.version import __version__

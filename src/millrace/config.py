@@ -20,7 +20,13 @@ Compression = Literal["none", "lz4", "zstd"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Limits of one workspace. Change some: `Config().with_options(split_bytes_target=...)`."""
+    """Limits of one workspace. Change some: `Config().with_options(split_bytes_target=...)`.
+
+    Example:
+        >>> ws = mr.open("./small", config=mr.Config(one_task_bytes_max=1024 * 1024))
+        >>> ws.config.one_task_bytes_max
+        1048576
+    """
 
     # Writing a map output.
     task_memory_bytes_max: int = 256 * MIB
@@ -404,7 +410,16 @@ class Config:
             )
 
     def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - the types are the fields'
-        """Return a copy with some limits changed."""
+        """Return a copy with some limits changed.
+
+        Example:
+            >>> mr.Config().with_options(compression="zstd").compression
+            'zstd'
+            >>> mr.Config().with_options(compresion="zstd")
+            Traceback (most recent call last):
+            millrace.errors.UserError: unknown config option 'compresion'
+              did you mean compression?
+        """
         known = {field.name for field in fields(self)}
         for name in changes:
             if name not in known:

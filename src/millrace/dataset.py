@@ -68,7 +68,13 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What `write_parquet` wrote."""
+    """What `write_parquet` wrote.
+
+    Example:
+        >>> written = orders.write_parquet("copy")
+        >>> written.rows
+        3
+    """
 
     path: str
     files: int
@@ -81,9 +87,9 @@ class Dataset:
     """Rows that are not calculated yet. Made by `Workspace.read_parquet` and its like.
 
     Example:
-        >>> orders = ws.read_parquet("orders/")
-        >>> big = orders.filter("amount > 10").join(customers, on="cust_id")
-        >>> big.group_by("nation").agg(total="sum(amount)", n="count(*)").collect()
+        >>> joined = orders.join(customers, on="cust_id")
+        >>> joined.group_by("nation").agg(total="sum(amount)").sort("nation").collect().to_pylist()
+        [{'nation': 'de', 'total': 20}, {'nation': 'fr', 'total': 40}]
     """
 
     plan: Node
@@ -91,22 +97,42 @@ class Dataset:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and types, known without running anything."""
+        """Columns and types, known without running anything.
+
+        Example:
+            >>> orders.schema.field("amount").type
+            DataType(int64)
+        """
         return self.plan.schema
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
+        """Names of the columns.
+
+        Example:
+            >>> orders.columns
+            ['cust_id', 'amount']
+        """
         return list(self.schema.names)
 
     def select(self, *columns: str) -> Dataset:
-        """Columns, calculated ones too: `select("a", "a + 1 AS b")`."""
+        """Columns, calculated ones too: `select("a", "a + 1 AS b")`.
+
+        Example:
+            >>> orders.select("cust_id", "amount * 2 AS double").columns
+            ['cust_id', 'double']
+        """
         call = f"select({', '.join(map(repr, columns))})"
         named = [pair for text in columns for pair in parse_named(text, self.schema, call=call)]
         return self._with(Project(self.plan, _distinct_names(named, call)))
 
     def with_columns(self, **columns: str) -> Dataset:
-        """The same columns and new ones, or new values for old ones: `with_columns(b="a + 1")`."""
+        """The same columns and new ones, or new values for old ones: `with_columns(b="a + 1")`.
+
+        Example:
+            >>> orders.with_columns(double="amount * 2").columns
+            ['cust_id', 'amount', 'double']
+        """
         call = f"with_columns({', '.join(f'{k}={v!r}' for k, v in columns.items())})"
         new = {name: parse(text, self.schema, call=call) for name, text in columns.items()}
         kept = [
@@ -115,14 +141,24 @@ class Dataset:
         return self._with(Project(self.plan, (*kept, *new.items())))
 
     def rename(self, **names: str) -> Dataset:
-        """The same columns under other names: `rename(old="new")`."""
+        """The same columns under other names: `rename(old="new")`.
+
+        Example:
+            >>> orders.rename(cust_id="customer").columns
+            ['customer', 'amount']
+        """
         call = f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})"
         check_columns(self.schema, names, call)
         pairs = [(names.get(name, name), self._column(name)) for name in self.columns]
         return self._with(Project(self.plan, _distinct_names(pairs, call)))
 
     def drop(self, *columns: str) -> Dataset:
-        """All columns but these."""
+        """All columns but these.
+
+        Example:
+            >>> orders.drop("amount").columns
+            ['cust_id']
+        """
         check_columns(self.schema, columns, f"drop({', '.join(map(repr, columns))})")
         kept = [(name, self._column(name)) for name in self.columns if name not in columns]
         if not kept:
@@ -130,7 +166,12 @@ class Dataset:
         return self._with(Project(self.plan, tuple(kept)))
 
     def filter(self, condition: str) -> Dataset:
-        """Rows for which the condition is true: `filter("amount > 10")`."""
+        """Rows for which the condition is true: `filter("amount > 10")`.
+
+        Example:
+            >>> orders.filter("amount > 10 AND cust_id = 1").collect().to_pylist()
+            [{'cust_id': 1, 'amount': 30}]
+        """
         call = f"filter({condition!r})"
         plan = self.plan
         for part in parse_conditions(condition, self.schema, call=call):
@@ -138,16 +179,31 @@ class Dataset:
         return self._with(plan)
 
     def group_by(self, *keys: str) -> Grouped:
-        """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other."""
+        """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other.
+
+        Example:
+            >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").collect().to_pylist()
+            [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
+        """
         check_keys(self.schema, keys, f"group_by({', '.join(map(repr, keys))})")
         return Grouped(self, keys)
 
     def agg(self, **aggregates: str) -> Dataset:
-        """One row for all rows: `agg(total="sum(amount)", n="count(*)")`."""
+        """One row for all rows: `agg(total="sum(amount)", n="count(*)")`.
+
+        Example:
+            >>> orders.agg(total="sum(amount)", n="count(*)").collect().to_pylist()
+            [{'total': 60, 'n': 3}]
+        """
         return Grouped(self, ()).agg(**aggregates)
 
     def distinct(self, *columns: str) -> Dataset:
-        """Each row once; with columns, the first row for each distinct value of these."""
+        """Each row once; with columns, the first row for each distinct value of these.
+
+        Example:
+            >>> orders.select("cust_id").distinct().count()
+            2
+        """
         check_keys(self.schema, columns or self.columns, f"distinct({', '.join(columns)})")
         if columns:
             return self._with(DistinctOn(self.plan, columns))
@@ -166,6 +222,13 @@ class Dataset:
         `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`. `frame`,
         such as "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW", is for aggregates and first, last and
         nth values. Rows that are equal in the order stay in the order they come in.
+
+        Example:
+            >>> ranked = orders.window(
+            ...     partition_by="cust_id", order_by="amount DESC", place="row_number()"
+            ... )
+            >>> ranked.filter("place = 1").sort("cust_id").collect()["amount"].to_pylist()
+            [30, 20]
         """
         plan = plan_window(
             self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
@@ -188,6 +251,12 @@ class Dataset:
         `right_on` name them where they differ, and all columns are kept. A column of the right side
         whose name is taken gets `_right`, in the condition too. `how` is as in PySpark: inner,
         left, right, full, semi, anti, cross.
+
+        Example:
+            >>> orders.join(customers, on="cust_id").columns
+            ['cust_id', 'amount', 'nation']
+            >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
+            3
         """
         return self._with(
             plan_join(
@@ -221,6 +290,13 @@ class Dataset:
         "forward" the first at or after, "nearest" the nearer of the two and before if they are
         equally near. No further than `tolerance`, a number or for times an interval such as
         "10 seconds". Of equal rows the last one is taken. `how` is left or inner.
+
+        Example:
+            >>> trades = ws.from_arrow(pa.table({"at": [10, 30]}))
+            >>> quotes = ws.from_arrow(pa.table({"at": [5, 20], "price": [99, 100]}))
+            >>> priced = trades.join_asof(quotes, on="at", tolerance=10)
+            >>> priced.sort("at").collect()["price"].to_pylist()
+            [99, 100]
         """
         plan = plan_asof(
             self.plan,
@@ -250,6 +326,15 @@ class Dataset:
 
         Both ends belong to it. They are numbers or, for dates and timestamps, intervals such as
         "-10 seconds". `how` is inner or left.
+
+        Example:
+            >>> visits = ws.from_arrow(pa.table({"who": ["a"], "at": [100]}))
+            >>> sales = ws.from_arrow(pa.table({"who": ["a", "a"], "paid_at": [105, 500]}))
+            >>> soon = visits.join_interval(
+            ...     sales, left_on="at", right_on="paid_at", lower=0, upper=60, by="who"
+            ... )
+            >>> soon.collect()["paid_at"].to_pylist()
+            [105]
         """
         plan = plan_interval(
             self.plan,
@@ -266,23 +351,42 @@ class Dataset:
         """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.
 
         As in Spark, nulls are lowest and NaN is highest.
+
+        Example:
+            >>> orders.sort("cust_id", "amount DESC").collect()["amount"].to_pylist()
+            [30, 10, 20]
         """
         call = f"sort({', '.join(map(repr, columns))})"
         rows, keys = with_order(self.plan, columns, call)
         return self._with(only(Sort(rows, keys), self.columns))
 
     def limit(self, rows: int) -> Dataset:
-        """At most so many rows: behind a sort the first of the order, else any of them."""
+        """At most so many rows: behind a sort the first of the order, else any of them.
+
+        Example:
+            >>> orders.sort("amount DESC").limit(1).collect().to_pylist()
+            [{'cust_id': 1, 'amount': 30}]
+        """
         check_rows(rows, f"limit({rows!r})")
         return self._with(limited(self.plan, rows))
 
     def union(self, *others: Dataset) -> Dataset:
-        """All rows of this and the others. Columns are matched by place, as in Spark."""
+        """All rows of this and the others. Columns are matched by place, as in Spark.
+
+        Example:
+            >>> orders.union(orders.filter("amount > 10")).count()
+            5
+        """
         sides = tuple(named_as(self.plan, other.plan) for other in others)
         return self._with(Union((self.plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:
-        """Rows with equal keys together in one of so many partitions; without keys, in turn."""
+        """Rows with equal keys together in one of so many partitions; without keys, in turn.
+
+        Example:
+            >>> len(orders.repartition(4, "cust_id").run())  # a stage before the exchange, one behind
+            2
+        """
         call = f"repartition({', '.join(map(repr, (partitions, *keys)))})"
         check_keys(self.schema, keys, call)
         check_partitions(partitions)
@@ -290,7 +394,13 @@ class Dataset:
         return self._with(Repartition(self.plan, by))
 
     def durable(self) -> Dataset:
-        """Keep the rows at rest here: what is calculated from them later starts from there."""
+        """Keep the rows at rest here: what is calculated from them later starts from there.
+
+        Example:
+            >>> big = orders.filter("amount > 10").durable()
+            >>> big.count(), big.agg(total="sum(amount)").collect()["total"][0].as_py()
+            (2, 50)
+        """
         return self._with(Repartition(self.plan, InPlace()))
 
     def map_batches(
@@ -303,19 +413,32 @@ class Dataset:
         `version` names it where code cannot tell, and has to change when its results do.
 
         Example:
-            >>> def twice(batch):
-            ...     return batch.append_column("w", pc.multiply(batch["v"], 2))
-            >>> ds.map_batches(twice, pa.schema([("v", pa.int64()), ("w", pa.int64())]))
+            >>> import pyarrow.compute as pc
+            >>> def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+            ...     return batch.append_column("twice", pc.multiply(batch["amount"], 2))
+            >>> schema = pa.schema([*orders.schema, ("twice", pa.int64())])
+            >>> orders.map_batches(twice, schema, version="1").collect()["twice"].to_pylist()
+            [20, 40, 60]
         """
         return self._with(plan_map(self.plan, function, schema, version))
 
     def collect(self) -> pa.Table:
-        """All rows as a table."""
+        """All rows as a table.
+
+        Example:
+            >>> orders.collect()["amount"].to_pylist()
+            [10, 20, 30]
+        """
         rows, _ = self.runner.batches(self.plan)
         return pa.Table.from_batches(rows, self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows as a stream that holds few of them at a time."""
+        """All rows as a stream that holds few of them at a time.
+
+        Example:
+            >>> sum(batch.num_rows for batch in orders.to_batches())
+            3
+        """
         rows, _ = self.runner.batches(self.plan)
         return rows
 
@@ -323,6 +446,11 @@ class Dataset:
         """The rows as a Spark DataFrame, in their order.
 
         The query runs now; its rows are read by Spark's tasks, whenever Spark asks for them.
+
+        Example:
+            >>> frame = orders.filter("amount > 10").to_spark()
+            >>> frame.columns, frame.count()
+            (['cust_id', 'amount'], 2)
         """
         return self.runner.frame(self.plan)
 
@@ -335,25 +463,57 @@ class Dataset:
             path: the folder, on a disk that all hosts share.
             mode: "error" if there is something already, or "overwrite".
             compression: "none", "snappy", "gzip", "lz4" or "zstd".
+
+        Example:
+            >>> written = orders.write_parquet("copy", mode="overwrite", compression="zstd")
+            >>> ws.read_parquet("copy").count() == written.rows
+            True
         """
         return self.runner.write_parquet(self.plan, path, mode, compression)
 
     def show(self, n: int = 20, truncate: int = 20) -> None:
-        """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole."""
+        """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole.
+
+        Example:
+            >>> customers.show()
+            +-------+------+
+            |cust_id|nation|
+            +-------+------+
+            |      1|    fr|
+            |      2|    de|
+            +-------+------+
+        """
         check_rows(n, f"show({n!r})")
         self.runner.show(self.limit(n + 1).collect(), n, truncate)
 
     def count(self) -> int:
-        """How many rows there are."""
+        """How many rows there are.
+
+        Example:
+            >>> orders.count()
+            3
+        """
         return int(self.agg(n="count(*)").collect()["n"][0].as_py())
 
     def run(self) -> tuple[RunReport, ...]:
-        """Put the rows at rest, and say for each stage what ran, what was reused and why."""
+        """Put the rows at rest, and say for each stage what ran, what was reused and why.
+
+        Example:
+            >>> counted = orders.group_by("cust_id").agg(n="count(*)")
+            >>> first = counted.run()
+            >>> [stage.ran for stage in counted.run()]  # nothing is done a second time
+            [0]
+        """
         _, reports = self.runner.batches(self.plan)
         return reports
 
     def explain(self) -> Text:
-        """The stages this would run in, with their exchanges."""
+        """The stages this would run in, with their exchanges.
+
+        Example:
+            >>> orders.group_by("cust_id").agg(n="count(*)").explain()
+            stage 0...
+        """
         return Text(self.runner.explain(self.plan))
 
     def _with(self, plan: Node) -> Dataset:
@@ -367,13 +527,24 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Groups of a dataset's rows, waiting to be put together."""
+    """Groups of a dataset's rows, waiting to be put together.
+
+    Example:
+        >>> by_customer = orders.group_by("cust_id")
+        >>> by_customer.agg(total="sum(amount)").columns
+        ['cust_id', 'total']
+    """
 
     dataset: Dataset
     keys: tuple[str, ...]
 
     def agg(self, **aggregates: str) -> Dataset:
-        """One row per group: the keys, then these: `agg(total="sum(amount)", n="count(*)")`."""
+        """One row per group: the keys, then these: `agg(total="sum(amount)", n="count(*)")`.
+
+        Example:
+            >>> orders.group_by("cust_id").agg(total="sum(amount)", largest="max(amount)").columns
+            ['cust_id', 'total', 'largest']
+        """
         call = f"agg({', '.join(f'{k}={v!r}' for k, v in aggregates.items())})"
         taken = [name for name in aggregates if name in self.keys]
         if taken:

@@ -40,55 +40,161 @@ from collections.abc import Sequence
 
 
 class MillraceError(Exception):
-    """Base of all errors raised by Millrace."""
+    """Base of all errors raised by Millrace.
+
+    Example:
+        >>> try:
+        ...     found = ws.journals.get("nowhere")
+        ... except mr.errors.MillraceError as error:
+        ...     print(str(error).splitlines()[0])
+        there is no journal 'nowhere'
+    """
 
 
 class UserError(MillraceError):
-    """Input or configuration is wrong."""
+    """Input or configuration is wrong.
+
+    Example:
+        >>> mr.open("./mill", broker="carrier pigeon")
+        Traceback (most recent call last):
+        millrace.errors.UserError: unknown broker 'carrier pigeon'
+          to fix: give 'embedded' (in the workspace's folder), ...
+    """
 
 
 class UnsupportedType(UserError):
-    """A column's type cannot be used here."""
+    """A column's type cannot be used here.
+
+    Example:
+        >>> from millrace.keys import partition_ids
+        >>> partition_ids(pa.table({"key": [[1], [2]]}), "key", 4)
+        Traceback (most recent call last):
+        millrace.errors.UnsupportedType: column 'key' cannot be a key
+          its type is list<item: int64>
+          to fix: cast it to a type Spark can hash alike: ...
+    """
 
 
 class AttemptExists(UserError):
-    """This attempt of a map task was already begun by someone."""
+    """This attempt of a map task was already begun by someone.
+
+    Example:
+        >>> from millrace.ids import AttemptId
+        >>> from millrace.shuffle.writer import begin_attempt
+        >>> attempt = AttemptId.of(7, 0, 0, 1)
+        >>> done = begin_attempt(ws.store, attempt)
+        >>> begin_attempt(ws.store, attempt)
+        Traceback (most recent call last):
+        millrace.errors.AttemptExists: attempt 7/0/0/1 was already begun
+          ...
+    """
 
 
 class JournalUnknown(UserError):
-    """There is no journal of this name."""
+    """There is no journal of this name.
+
+    Example:
+        >>> ws.journals.get("oders")
+        Traceback (most recent call last):
+        millrace.errors.JournalUnknown: there is no journal 'oders'
+          to fix: create it, or look at the names there are
+    """
 
 
 class SchemaMismatch(UserError):
-    """Rows do not have the columns they were said to have."""
+    """Rows do not have the columns they were said to have.
+
+    Example:
+        >>> ws.journals.append("orders", pa.table({"cust_id": [1], "amount": ["ten"]}))
+        Traceback (most recent call last):
+        millrace.errors.SchemaMismatch: rows do not fit journal orders
+          field 'amount' is string, expected int64
+          to fix: give the columns cust_id, amount, in this order
+    """
 
 
 class OffsetOutOfRange(UserError):
-    """The journal has no such offset, or no longer."""
+    """The journal has no such offset, or no longer.
+
+    Example:
+        >>> ws.journals.read("orders", 99)
+        Traceback (most recent call last):
+        millrace.errors.OffsetOutOfRange: offset 99 of journal 'orders' is not there yet
+          offsets there: 0 to 3
+          to fix: read from one of these
+    """
 
 
 class StillNeeded(UserError):
-    """A truncation would take rows that somebody has yet to read."""
+    """A truncation would take rows that somebody has yet to read.
+
+    Example:
+        >>> ws.journals.commit("billing", "orders", 1, expected=None)
+        >>> ws.journals.truncate_before("orders", 2)
+        Traceback (most recent call last):
+        millrace.errors.StillNeeded: truncating journal 'orders' before 2 would take rows that ...
+    """
 
 
 class JobChanged(UserError):
-    """A job is not what it was when it last ran."""
+    """A job is not what it was when it last ran.
+
+    Example:
+        >>> again = ws.job("captions")  # has run as something else
+        >>> again.source("orders", orders).sink_journal("acme/orders")
+        >>> again.run()
+        Traceback (most recent call last):
+        millrace.errors.JobChanged: ...
+    """
 
 
 class BrokenTransaction(UserError):
-    """A journal holds rows that no producer may write in this order."""
+    """A journal holds rows that no producer may write in this order.
+
+    Example:
+        >>> try:
+        ...     status = session.status()
+        ... except mr.errors.ReadsFailed as failure:
+        ...     if isinstance(failure.__cause__, mr.errors.BrokenTransaction):
+        ...         print("a producer wrote what it may not:", failure.__cause__)
+    """
 
 
 class FormatError(MillraceError):
-    """A file is not what its name says."""
+    """A file is not what its name says.
+
+    Example:
+        >>> from millrace.journal.intents import Intents
+        >>> Intents.from_json("{}")
+        Traceback (most recent call last):
+        millrace.errors.FormatError: not the intents of a transaction: '{}'
+          to fix: give what `prepare().to_json()` returned
+    """
 
 
 class DataLost(MillraceError):
-    """Bytes that were promised are gone."""
+    """Bytes that were promised are gone.
+
+    Example:
+        >>> try:
+        ...     found = ws.open_shuffle(1).read(0)
+        ... except mr.errors.DataLost:  # never an empty table: run the shuffle again
+        ...     found = None
+        ... except mr.errors.UserError:  # there is no such run
+        ...     found = None
+    """
 
 
 class MapOutputMissing(DataLost):
-    """The attempt asked for has no output."""
+    """The attempt asked for has no output.
+
+    Example:
+        >>> raise mr.errors.MapOutputMissing.at("shuffle/7/2/13", wanted=1, found=[2, 3])
+        Traceback (most recent call last):
+        millrace.errors.MapOutputMissing: no map output at shuffle/7/2/13/1
+          attempts found: 2, 3
+          to fix: read attempt 3
+    """
 
     @classmethod
     def at(cls, path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:
@@ -99,64 +205,181 @@ class MapOutputMissing(DataLost):
 
 
 class Corrupt(DataLost):
-    """Bytes are there, and they are not the ones that were written."""
+    """Bytes are there, and they are not the ones that were written.
+
+    Example:
+        >>> issubclass(mr.errors.Corrupt, mr.errors.DataLost)  # what is to be done is the same
+        True
+    """
 
 
 class StorageError(MillraceError):
-    """The disk said no."""
+    """The disk said no.
+
+    Example:
+        >>> with open("file", "w") as file:
+        ...     done = file.write("not a folder")
+        >>> mr.open("file/mill")
+        Traceback (most recent call last):
+        millrace.errors.StorageError: making folder ... failed: [Errno 20] Not a directory: ...
+    """
 
 
 class TaskFailed(MillraceError):
-    """A Spark task raised."""
+    """A Spark task raised.
+
+    Example:
+        >>> try:
+        ...     found = orders.count()
+        ... except mr.errors.TaskFailed as error:  # its text carries what the task on Spark said
+        ...     print(error)
+    """
 
 
 class FunctionFailed(TaskFailed):
-    """A function of the user's raised."""
+    """A function of the user's raised.
+
+    Example:
+        >>> def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        ...     raise ValueError("no such thing")
+        >>> orders.map_batches(bad, orders.schema, version="1").collect()
+        Traceback (most recent call last):
+        millrace.errors.FunctionFailed: ...
+    """
 
 
 class StepFailed(TaskFailed):
-    """A step of a job gave up."""
+    """A step of a job gave up.
+
+    Example:
+        >>> try:
+        ...     report = job.run()
+        ... except mr.errors.StepFailed as error:  # says which step, which row and what to do
+        ...     print(error)
+    """
 
 
 class ReadsFailed(MillraceError):
-    """A session of coordinated reads ended."""
+    """A session of coordinated reads ended.
+
+    Example:
+        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> closed = ws.reads(task)
+        >>> closed.close()
+        >>> closed.next_checkpoint()
+        Traceback (most recent call last):
+        millrace.errors.ReadsFailed: the session of task totals was closed
+    """
 
 
 class HintsUnresolved(ReadsFailed):
-    """Journals named by a transaction never showed their part of it."""
+    """Journals named by a transaction never showed their part of it.
+
+    Example:
+        >>> try:
+        ...     found = session.next_checkpoint(timeout=0)
+        ... except mr.errors.HintsUnresolved as error:  # the next session would wait just as long
+        ...     print("open it again and release() them, or find out who did not commit:", error)
+    """
 
 
 class Conflict(MillraceError):
-    """Somebody else was first: what was expected is not what was found."""
+    """Somebody else was first: what was expected is not what was found.
+
+    Example:
+        >>> ws.journals.commit("billing", "orders", 2, expected=1)
+        Traceback (most recent call last):
+        millrace.errors.Conflict: group 'billing' in journal 'orders' does not stand where expected
+          expected: 1, found: None
+          to fix: read its committed offset and go on from there
+    """
 
 
 class LeaseLost(MillraceError):
-    """The lease has a newer epoch, or was given back."""
+    """The lease has a newer epoch, or was given back.
+
+    Example:
+        >>> lease = ws.journals.acquire("nightly", "host-1")
+        >>> epoch = ws.journals.fence("nightly")
+        >>> ws.journals.renew(lease)
+        Traceback (most recent call last):
+        millrace.errors.LeaseLost: lease 'nightly' under epoch ... of host-1 is over
+          found: epoch ... of nobody
+          to fix: stop this work; ask for a new lease to go on
+    """
 
 
 class BrokerStopped(MillraceError):
-    """The broker failed to sync and writes no more."""
+    """The broker failed to sync and writes no more.
+
+    Example:
+        >>> try:
+        ...     done = ws.journals.append("payments", rows)
+        ... except mr.errors.BrokerStopped:  # the disk failed: are the rows there?
+        ...     ws.close()  # the next call opens the journals again, and then it is known
+    """
 
 
 class Retriable(MillraceError):
-    """Passing trouble; the caller may try again."""
+    """Passing trouble; the caller may try again.
+
+    Example:
+        >>> for _ in range(3):
+        ...     try:
+        ...         done = ws.journals.append("payments", rows, expected=0)
+        ...         break
+        ...     except mr.errors.Retriable:  # with `expected`, asking again is safe
+        ...         continue
+    """
 
 
 class AgentUnreachable(Retriable):
-    """A host's agent does not answer."""
+    """A host's agent does not answer.
+
+    Example:
+        >>> try:
+        ...     found = ws.runs()
+        ... except mr.errors.AgentUnreachable as error:  # the host with these rows is down
+        ...     print(error)
+    """
 
 
 class LeaseHeld(Retriable):
-    """Another worker holds the lease."""
+    """Another worker holds the lease.
+
+    Example:
+        >>> lease = ws.journals.acquire("export", "host-1")
+        >>> ws.journals.acquire("export", "host-2")
+        Traceback (most recent call last):
+        millrace.errors.LeaseHeld: lease 'export' is held by 'host-1' under epoch ...
+          for another ... ms
+    """
 
 
 class AlreadyOwned(Retriable):
-    """Another process has the journals open."""
+    """Another process has the journals open.
+
+    Example:
+        >>> issubclass(mr.errors.AlreadyOwned, mr.errors.Retriable)  # whoever opens joins instead
+        True
+    """
 
 
 class MemberLost(Retriable):
-    """A member of a session does not answer."""
+    """A member of a session does not answer.
+
+    Example:
+        >>> issubclass(mr.errors.MemberLost, mr.errors.Retriable)  # the next session may do better
+        True
+    """
 
 
 class OwnerUnreachable(Retriable):
-    """The owner of the journals does not answer."""
+    """The owner of the journals does not answer.
+
+    Example:
+        >>> try:
+        ...     found = ws.journals.list()
+        ... except mr.errors.OwnerUnreachable:  # asked again, this process may become the owner
+        ...     found = ws.journals.list()
+    """

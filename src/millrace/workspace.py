@@ -73,9 +73,10 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
 
     Example:
         >>> import millrace as mr
-        >>> ws = mr.open("./mill")
-        >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=8)
-        >>> shuffle.read(0).num_rows
+        >>> with mr.open("./mill", spark) as ws:
+        ...     shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
+        ...     shuffle.read(1).num_rows
+        2
     """
     text, limits = os.fspath(path), config or Config()
     store: Store
@@ -87,7 +88,14 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
 
 
 class Workspace:
-    """Everything durable in one place. Made by `millrace.open`."""
+    """Everything durable in one place. Made by `millrace.open`.
+
+    Example:
+        >>> ws.read_parquet("orders/").join(customers, on="cust_id").count()
+        3
+        >>> ws.journals.read("orders", 0).num_rows
+        3
+    """
 
     def __init__(
         self,
@@ -112,12 +120,22 @@ class Workspace:
 
     @property
     def path(self) -> str:
-        """The workspace's folder."""
+        """The workspace's folder.
+
+        Example:
+            >>> ws.path
+            '/.../mill'
+        """
         return self.store.root
 
     @property
     def spark(self) -> SparkSession:
-        """The session that runs tasks; started now if none was given."""
+        """The session that runs tasks; started now if none was given.
+
+        Example:
+            >>> ws.spark.range(3).count()
+            3
+        """
         if self._spark is None:
             from millrace.spark.session import start_session  # noqa: PLC0415 - reading needs no Spark
 
@@ -131,6 +149,11 @@ class Workspace:
 
         At the first call this process becomes their owner and serves them to others, or joins the
         owner that is there; if that one dies, the next call takes over.
+
+        Example:
+            >>> made = ws.journals.create("clicks", pa.schema([("id", pa.int64())]))
+            >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
+            2
         """
         folder = self._on_disk("journals").root
         with self._opening:
@@ -191,6 +214,11 @@ class Workspace:
             options: for CSV: `delimiter`, `header`.
             reuse: "yes", "verified" (check every byte first) or "no".
             checksum: tell input files apart by their bytes, not by size and time of change.
+
+        Example:
+            >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
+            >>> [size.rows for size in shuffle.sizes]
+            [1, 2, 0, 0]
         """
         from millrace.spark import requests  # noqa: PLC0415 - reading needs no Spark
 
@@ -208,11 +236,21 @@ class Workspace:
         return requests.shuffle(self.spark, self._place(), source, asked, files)
 
     def read_parquet(self, paths: Paths) -> Dataset:
-        """Parquet files as a dataset."""
+        """Parquet files as a dataset.
+
+        Example:
+            >>> ws.read_parquet("orders/*.parquet").columns
+            ['cust_id', 'amount']
+        """
         return self._read(paths, "parquet")
 
     def read_arrow(self, paths: Paths) -> Dataset:
-        """Arrow IPC files as a dataset."""
+        """Arrow IPC files as a dataset.
+
+        Example:
+            >>> ws.read_arrow("orders.arrow").columns
+            ['cust_id', 'amount']
+        """
         return self._read(paths, "arrow")
 
     def read_csv(
@@ -223,11 +261,21 @@ class Workspace:
         delimiter: str = ",",
         header: bool = True,
     ) -> Dataset:
-        """CSV files as a dataset; types are inferred from the first file if not given."""
+        """CSV files as a dataset; types are inferred from the first file if not given.
+
+        Example:
+            >>> ws.read_csv("orders.csv").schema.types
+            [DataType(int64), DataType(int64)]
+        """
         return self._read(paths, "csv", schema, {"delimiter": delimiter, "header": header})
 
     def read_json(self, paths: Paths, *, schema: pa.Schema | None = None) -> Dataset:
-        """JSON files, an object a line, as a dataset."""
+        """JSON files, an object a line, as a dataset.
+
+        Example:
+            >>> ws.read_json("orders.json").columns
+            ['cust_id', 'amount']
+        """
         return self._read(paths, "json", schema)
 
     def from_arrow(self, data: object) -> Dataset:
@@ -235,6 +283,10 @@ class Workspace:
 
         They are written to the workspace, once for equal rows, so that finished work over them is
         recognised as that over files is.
+
+        Example:
+            >>> ws.from_arrow(pa.table({"x": [1, 2]})).columns
+            ['x']
         """
         path = inputs.keep(
             self._on_disk("rows of from_arrow"), inputs.stream_of(data), sync=self.config.sync
@@ -248,6 +300,11 @@ class Workspace:
             frame: its rows pass through Spark's tasks into the workspace.
             version: names the rows for good, as "customers 2024-05-01". Rows that were taken in
                 under this name and with these columns are not asked of Spark again.
+
+        Example:
+            >>> numbers = ws.from_spark(spark.range(10), version="the first ten")
+            >>> numbers.filter("id > 6").count()
+            3
         """
         from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
@@ -257,6 +314,11 @@ class Workspace:
         """A pipeline, to be written down with `source`, `map` and the like, and run.
 
         What it has done is kept under its name; the next run goes on from there.
+
+        Example:
+            >>> job = ws.job("sizes")
+            >>> job.source("texts", mr.files("texts/*.txt")).columns
+            ['path', 'size', 'modified']
         """
         from millrace.spark.job_place import JobPlace  # noqa: PLC0415 - reading needs no Spark
 
@@ -286,6 +348,15 @@ class Workspace:
                 one that was committed here.
             read_through: the checkpoint up to which everything comes again exactly as it was; what
                 was handed out beyond it is forgotten. By default, all that was not committed.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(task) as session:
+            ...     checkpoint = session.next_checkpoint(timeout=60)
+            ...     found = session.read(0, checkpoint)
+            ...     session.commit(checkpoint)
+            >>> found.num_rows
+            3
         """
         folder = self._on_disk("coordinated reads").path("reads")
         wanted = task_of(task)
@@ -310,6 +381,10 @@ class Workspace:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
 
         Names are given by `df.write.format("millrace").option("shuffle", name)`.
+
+        Example:
+            >>> ws.open_shuffle(shuffle.query_id).rows  # in any process, today or next week
+            3
         """
         run = runs.resolve(self.store, query_id)
         found = runs.read_manifest(self.store, run, StageId(stage_id))
@@ -319,32 +394,58 @@ class Workspace:
         return Shuffle(manifest=found, stores={None: self.store}, remote=self._agents)
 
     def to_spark(self, shuffle: Shuffle) -> DataFrame:
-        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's."""
+        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's.
+
+        Example:
+            >>> ws.to_spark(shuffle).rdd.getNumPartitions()
+            4
+        """
         from millrace.spark.frames import to_frame  # noqa: PLC0415 - reading needs no Spark
 
         return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def runs(self) -> list[runs.Run]:
-        """All runs of this workspace, oldest first."""
+        """All runs of this workspace, oldest first.
+
+        Example:
+            >>> shuffle.query_id in [run.query_id for run in ws.runs()]
+            True
+        """
         return runs.list_runs(self.store)
 
     def cleanup(self, *, ttl_ms: int) -> Removed:
         """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
 
         What dead tasks left goes too.
+
+        Example:
+            >>> day_ms = 24 * 60 * 60 * 1000
+            >>> ws.cleanup(ttl_ms=7 * day_ms).bytes
+            0
         """
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
     def drop_runs(self, *, older_than_ms: int) -> Removed:
-        """Remove whole runs that began longer ago than that and have ended."""
+        """Remove whole runs that began longer ago than that and have ended.
+
+        Example:
+            >>> day_ms = 24 * 60 * 60 * 1000
+            >>> ws.drop_runs(older_than_ms=30 * day_ms).runs
+            ()
+        """
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(
             self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
         )
 
     def close(self) -> None:
-        """Let go of what was opened; stop Spark if it was started here."""
+        """Let go of what was opened; stop Spark if it was started here.
+
+        Example:
+            >>> other = mr.open("./other")  # or: with mr.open("./other") as other
+            >>> other.close()
+        """
         with self._opening:
             journals, self._journals = self._journals, None
         if journals is not None:

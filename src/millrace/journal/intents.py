@@ -20,7 +20,15 @@ from millrace.journal.values import OpenIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intents:
-    """The ACKs of one transaction: whose, at which clock, in which journals."""
+    """The ACKs of one transaction: whose, at which clock, in which journals.
+
+    Example:
+        >>> with ws.journals.producer("shop") as shop:
+        ...     done = shop.append("payments", rows)
+        ...     intents = shop.prepare()
+        >>> list(intents.journals)
+        ['payments']
+    """
 
     producer: ProducerId
     clock: Clock
@@ -36,13 +44,27 @@ class Intents:
         return open_in.id in self.journals.values() and open_in.highest <= self.clock
 
     def to_json(self) -> str:
-        """As a text, to be stored."""
+        """As a text, to be stored.
+
+        Example:
+            >>> with ws.journals.producer() as shop:
+            ...     done = shop.append("payments", rows)
+            ...     shop.prepare().to_json()
+            '{"clock": ..., "journals": {"payments": ...}, "producer": ...}'
+        """
         document = {"producer": self.producer, "clock": self.clock, "journals": dict(self.journals)}
         return json.dumps(document, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Intents:
-        """From the text that `to_json` gave."""
+        """From the text that `to_json` gave.
+
+        Example:
+            >>> from millrace.journal.intents import Intents
+            >>> kept = '{"clock": 32, "journals": {"payments": 2}, "producer": 7}'
+            >>> Intents.from_json(kept).journals
+            {'payments': 2}
+        """
         try:
             document: dict[str, Any] = json.loads(text)
             producer, clock = _whole(document["producer"]), _whole(document["clock"])

@@ -48,12 +48,25 @@ def random_producer() -> ProducerId:
 
 
 def json_schema() -> pa.Schema:
-    """The schema of a journal of JSON documents: one text each, in column `doc`."""
+    """The schema of a journal of JSON documents: one text each, in column `doc`.
+
+    Example:
+        >>> from millrace.journal.producers import json_schema
+        >>> json_schema().names
+        ['doc']
+    """
     return pa.schema([pa.field(DOCUMENT, pa.string(), nullable=False)])
 
 
 class Producer:
-    """Writes rows in transactions of its own. May be used by many threads, one call at a time."""
+    """Writes rows in transactions of its own. May be used by many threads, one call at a time.
+
+    Example:
+        >>> with ws.journals.producer("shop") as shop:
+        ...     done = shop.append("orders", rows)
+        ...     done = shop.append("payments", rows)
+        ...     intents = shop.commit()  # both journals or neither
+    """
 
     def __init__(
         self,
@@ -93,7 +106,13 @@ class Producer:
 
     @property
     def name(self) -> str | None:
-        """The name under which it continues after a restart, if it has one."""
+        """The name under which it continues after a restart, if it has one.
+
+        Example:
+            >>> with ws.journals.producer("shop") as shop:
+            ...     shop.name
+            'shop'
+        """
         return self._name
 
     # Writing.
@@ -106,7 +125,14 @@ class Producer:
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
     ) -> Appended:
-        """Add rows to the open transaction, which begins with its first ones."""
+        """Add rows to the open transaction, which begins with its first ones.
+
+        Example:
+            >>> with ws.journals.producer("shop") as shop:
+            ...     done = shop.append("payments", rows)
+            ...     ws.journals.read("payments", 0).num_rows  # not committed yet
+            0
+        """
         with self._calls:
             if self._intents is not None:
                 raise self._not_now("is prepared", "commit it or roll it back first")
@@ -125,7 +151,14 @@ class Producer:
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
     ) -> Appended:
-        """Append rows that commit themselves, beside the open transaction if there is one."""
+        """Append rows that commit themselves, beside the open transaction if there is one.
+
+        Example:
+            >>> with ws.journals.producer("shop") as shop:
+            ...     done = shop.append_now("payments", rows)
+            >>> ws.journals.read("payments", 0).num_rows
+            3
+        """
         with self._calls:
             if journal in self._open:
                 fix = "commit or roll back first, or append them to it"
@@ -140,6 +173,14 @@ class Producer:
         A named producer stores the intents before it returns, and whoever opens it next writes the
         ACKs that are missing. With `keep=False`, and for a producer without a name, the caller
         stores them, and gives them to `Broker.producer(name, intents=...)` or `recover`.
+
+        Example:
+            >>> shop = ws.journals.producer("shop")
+            >>> done = shop.append("payments", rows)
+            >>> intents = shop.prepare()  # if this process dies now, the next one commits
+            >>> ws.journals.producer("shop").close()
+            >>> ws.journals.read("payments", 0).num_rows
+            3
         """
         with self._calls:
             if self._doubt is not None:
@@ -162,6 +203,12 @@ class Producer:
         """Commit the open transaction: prepare it, if that was not done, and write its ACKs.
 
         If that fails on the way it can be asked again.
+
+        Example:
+            >>> with ws.journals.producer("shop") as shop:
+            ...     done = shop.append("payments", rows)
+            ...     list(shop.commit().journals)
+            ['payments']
         """
         with self._calls:
             intents = self.prepare()
@@ -174,7 +221,15 @@ class Producer:
             return intents
 
     def rollback(self) -> None:
-        """Drop the rows of the open transaction, also of one that was prepared."""
+        """Drop the rows of the open transaction, also of one that was prepared.
+
+        Example:
+            >>> with ws.journals.producer("shop") as shop:
+            ...     done = shop.append("payments", rows)
+            ...     shop.rollback()
+            >>> ws.journals.read("payments", 0).num_rows
+            0
+        """
         with self._calls:
             if self._is_committing:
                 raise self._not_now("may be committed in some journals", "commit it again")
@@ -195,6 +250,15 @@ class Producer:
         """Write the ACKs of a prepared transaction that are missing; nothing if none is.
 
         For intents that the caller stored, of this producer or one that has no name.
+
+        Example:
+            >>> shop = ws.journals.producer()
+            >>> done = shop.append("payments", rows)
+            >>> kept = shop.prepare().to_json()  # stored by you, together with what you did
+            >>> from millrace.journal.intents import Intents
+            >>> ws.journals.producer().recover(Intents.from_json(kept))
+            >>> ws.journals.read("payments", 0).num_rows
+            3
         """
         with self._calls:
             for each in self._broker.standing(intents.producer).open:
@@ -204,7 +268,15 @@ class Producer:
                     fault("producer.recover.after_ack")
 
     def close(self) -> None:
-        """Roll back what is open, unless it is prepared, and let go of the name."""
+        """Roll back what is open, unless it is prepared, and let go of the name.
+
+        Example:
+            >>> shop = ws.journals.producer("shop")
+            >>> done = shop.append("payments", rows)
+            >>> shop.close()  # rolls back what was neither committed nor prepared
+            >>> ws.journals.read("payments", 0).num_rows
+            0
+        """
         # Who was fenced off has nothing left to end: its successor did.
         with self._calls, contextlib.suppress(LeaseLost):
             if self._intents is None and self._open:

@@ -21,7 +21,12 @@ _NO_COLUMNS: Final = pa.schema([])
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """No expectation: whatever was committed before is replaced."""
+    """No expectation: whatever was committed before is replaced.
+
+    Example:
+        >>> from millrace.journal.values import ANYTHING
+        >>> ws.journals.commit("billing", "orders", 2, expected=ANYTHING)
+    """
 
 
 ANYTHING: Final = Anything()
@@ -29,7 +34,13 @@ ANYTHING: Final = Anything()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalInfo:
-    """What a journal is."""
+    """What a journal is.
+
+    Example:
+        >>> info = ws.journals.get("orders")
+        >>> info.name, info.schema.names, dict(info.labels)
+        ('orders', ['cust_id', 'amount'], {})
+    """
 
     id: JournalId
     name: str
@@ -40,7 +51,12 @@ class JournalInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Journals as of a version; the version changes when one is created or deleted."""
+    """Journals as of a version; the version changes when one is created or deleted.
+
+    Example:
+        >>> [journal.name for journal in ws.journals.watch(0, prefix="orders").journals]
+        ['orders']
+    """
 
     version: int
     journals: tuple[JournalInfo, ...]
@@ -48,7 +64,13 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Which journals moved after a version: their raw end grew, or rows or all of them went."""
+    """Which journals moved after a version: their raw end grew, or rows or all of them went.
+
+    Example:
+        >>> moved = ws.journals.moved(0, timeout_s=0)
+        >>> moved.journals is None  # nothing is known of version 0: look at all of them
+        True
+    """
 
     version: int
     """What to ask with next. It means nothing to another life of the broker."""
@@ -58,7 +80,13 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Where rows came to lie: `rows` of them from `first_offset` on, without a gap between them."""
+    """Where rows came to lie: `rows` of them from `first_offset` on, without a gap between them.
+
+    Example:
+        >>> done = ws.journals.append("payments", rows)
+        >>> done.first_offset, done.rows, done.next_offset
+        (0, 3, 3)
+    """
 
     journal: str
     first_offset: Offset
@@ -68,7 +96,12 @@ class Appended:
 
     @property
     def last_offset(self) -> Offset:
-        """The offset of the last row."""
+        """The offset of the last row.
+
+        Example:
+            >>> ws.journals.append("payments", rows).last_offset
+            2
+        """
         assert self.rows, "no rows were appended"
         return Offset(self.first_offset + self.rows - 1)
 
@@ -87,7 +120,13 @@ class OpenIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a producer came."""
+    """How far a producer came.
+
+    Example:
+        >>> with ws.journals.producer("shop") as shop:
+        ...     ws.journals.standing(shop.id).open
+        ()
+    """
 
     clock: Clock
     """The highest one that it used in any journal; 0 if it wrote nothing."""
@@ -96,7 +135,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a transaction did."""
+    """What a transaction did.
+
+    Example:
+        >>> with ws.journals.transaction() as t:
+        ...     t.append("payments", rows)
+        >>> t.result.appended["payments"].rows, t.result.repeated
+        (3, False)
+    """
 
     producer: ProducerId
     clock: Clock
@@ -108,7 +154,13 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Rows of one journal as stored, in order, and where to read on."""
+    """Rows of one journal as stored, in order, and where to read on.
+
+    Example:
+        >>> found = ws.journals.read("orders", 0, rows_max=2)
+        >>> found.rows()["amount"].to_pylist(), found.next_offset, found.end_offset
+        ([10, 20], 2, 3)
+    """
 
     journal: str
     id: JournalId
@@ -153,21 +205,42 @@ class Fetched:
 
     @property
     def num_rows(self) -> int:
-        """How many rows these are."""
+        """How many rows these are.
+
+        Example:
+            >>> ws.journals.read("orders", 0).num_rows
+            3
+        """
         return sum(batch.num_rows for batch in self.batches)
 
     def stored(self) -> pa.Table:
-        """The rows with their system fields."""
+        """The rows with their system fields.
+
+        Example:
+            >>> ws.journals.read("orders", 0).stored()["_mr_offset"].to_pylist()
+            [0, 1, 2]
+        """
         return pa.Table.from_batches(self.batches, stored_schema(self.schema))
 
     def rows(self) -> pa.Table:
-        """The rows in the journal's own schema."""
+        """The rows in the journal's own schema.
+
+        Example:
+            >>> ws.journals.read("orders", 2).rows().to_pylist()
+            [{'cust_id': 1, 'amount': 30}]
+        """
         return user_rows(self.stored(), self.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated:
-    """What a truncation did."""
+    """What a truncation did.
+
+    Example:
+        >>> done = ws.journals.truncate_before("orders", 2)
+        >>> done.removed, done.start_offset
+        (2, 2)
+    """
 
     removed: int
     """Committed rows that are gone."""
@@ -176,7 +249,13 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group stands in a journal."""
+    """Where a group stands in a journal.
+
+    Example:
+        >>> where = ws.journals.positions([("billing", "orders")])[0]
+        >>> where.committed, where.end, where.backlog
+        (None, 3, 3)
+    """
 
     group: str
     journal: str
@@ -192,7 +271,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to do something, until it is renewed, given back or taken by a higher epoch."""
+    """The right to do something, until it is renewed, given back or taken by a higher epoch.
+
+    Example:
+        >>> lease = ws.journals.acquire("backup", "host-1")
+        >>> lease.name, lease.holder
+        ('backup', 'host-1')
+    """
 
     name: str
     epoch: int
@@ -213,7 +298,13 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFile:
-    """A whole file that a task wrote with `millrace.journal.files.write_file`, to be adopted."""
+    """A whole file that a task wrote with `millrace.journal.files.write_file`, to be adopted.
+
+    Example:
+        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
+        >>> file.schema.names, len(file.ranges)
+        (['cust_id', 'amount'], 1)
+    """
 
     path: str
     schema: pa.Schema
@@ -224,7 +315,14 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """Rows for a journal."""
+    """Rows for a journal.
+
+    Example:
+        >>> from millrace.journal.values import Append, Publish
+        >>> part = Append(journal="payments", rows=rows, expected=0)
+        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
+        3
+    """
 
     journal: str
     rows: pa.RecordBatch | pa.Table
@@ -236,7 +334,15 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Whole files for a journal."""
+    """Whole files for a journal.
+
+    Example:
+        >>> from millrace.journal.values import Adopt, Publish
+        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
+        >>> part = Adopt(journal="payments", files=(file,))
+        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
+        3
+    """
 
     journal: str
     files: tuple[SegmentFile, ...]
@@ -244,7 +350,14 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A group's next offset to read in a journal."""
+    """A group's next offset to read in a journal.
+
+    Example:
+        >>> from millrace.journal.values import Commit, Publish
+        >>> done = Commit(group="billing", journal="orders", offset=3, expected=None)
+        >>> dict(ws.journals.publish(Publish(commits=(done,))).appended)
+        {}
+    """
 
     group: str
     journal: str
@@ -257,7 +370,17 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """One transaction: everything of it or nothing."""
+    """One transaction: everything of it or nothing.
+
+    Example:
+        >>> from millrace.journal.values import Append, Commit, Publish
+        >>> wanted = Publish(
+        ...     parts=(Append(journal="payments", rows=rows),),
+        ...     commits=(Commit(group="billing", journal="orders", offset=3, expected=None),),
+        ... )
+        >>> ws.journals.publish(wanted).repeated
+        False
+    """
 
     parts: tuple[Append | Adopt, ...] = ()
     commits: tuple[Commit, ...] = ()

@@ -24,12 +24,24 @@ PARTITIONS_MAX: Final = 65_536
 
 
 def hash32(rows: Rows, keys: str | Sequence[str]) -> pa.Int32Array:
-    """Spark's `hash(keys...)` of every row of a table or batch."""
+    """Spark's `hash(keys...)` of every row of a table or batch.
+
+    Example:
+        >>> from millrace.keys import hash32
+        >>> hash32(pa.table({"customer": [7, 8, 7]}), "customer").to_pylist()
+        [1293116811, -1131184084, 1293116811]
+    """
     return _array(hash_rows(rows, keys))
 
 
 def partition_ids(rows: Rows, keys: str | Sequence[str], partitions: int) -> pa.Int32Array:
-    """Spark's `pmod(hash(keys...), partitions)` of every row of a table or batch."""
+    """Spark's `pmod(hash(keys...), partitions)` of every row of a table or batch.
+
+    Example:
+        >>> from millrace.keys import partition_ids
+        >>> partition_ids(pa.table({"customer": [7, 8, 7]}), "customer", 4).to_pylist()
+        [3, 0, 3]
+    """
     check_partitions(partitions)
     return _array(kernels().pmod(hash_rows(rows, keys), partitions, np.int32))
 

@@ -41,7 +41,13 @@ class Partitioner(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False)
 class HashPartitioner:
-    """By Spark's hash of the keys: where `repartition(n, keys...)` would send the row."""
+    """By Spark's hash of the keys: where `repartition(n, keys...)` would send the row.
+
+    Example:
+        >>> from millrace.keys import HashPartitioner, split
+        >>> split(rows, HashPartitioner("cust_id", 4), first_row=0).part(1).num_rows
+        2
+    """
 
     keys: tuple[str, ...]
     partitions: int
@@ -66,7 +72,13 @@ class HashPartitioner:
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinPartitioner:
-    """By turns: row i of a map task goes to partition i modulo the number of partitions."""
+    """By turns: row i of a map task goes to partition i modulo the number of partitions.
+
+    Example:
+        >>> from millrace.keys import RoundRobinPartitioner, split
+        >>> split(rows, RoundRobinPartitioner(2), first_row=0).part(0)["amount"].to_pylist()
+        [10, 30]
+    """
 
     partitions: int
 
@@ -90,7 +102,14 @@ class RoundRobinPartitioner:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastPartitioner:
-    """Every row to every partition."""
+    """Every row to every partition.
+
+    Example:
+        >>> from millrace.keys import BroadcastPartitioner, split
+        >>> everywhere = split(rows, BroadcastPartitioner(2), first_row=0)
+        >>> everywhere.part(0).num_rows, everywhere.part(1).num_rows
+        (3, 3)
+    """
 
     partitions: int
 
@@ -119,6 +138,13 @@ class CustomPartitioner:
 
     `describe()` leaves the function out; whoever needs to know whether it changed looks at
     `function` and `version`.
+
+    Example:
+        >>> import pyarrow.compute as pc
+        >>> from millrace.keys import CustomPartitioner, split
+        >>> large = CustomPartitioner(lambda batch: pc.greater(batch["amount"], 15).cast("int8"), 2)
+        >>> split(rows, large, first_row=0).part(1)["amount"].to_pylist()
+        [20, 30]
     """
 
     function: Callable[[pa.RecordBatch], Any]

@@ -37,6 +37,12 @@ class RangePartitioner:
 
     `bounds` is a table or batch with the key columns or, for one key, a sequence of values. They
     ascend strictly. A key that equals a bound goes to the left of it, as in Spark.
+
+    Example:
+        >>> from millrace.keys import RangePartitioner, split
+        >>> low_and_high = RangePartitioner("amount", [15])
+        >>> split(rows, low_and_high, first_row=0).part(1)["amount"].to_pylist()
+        [20, 30]
     """
 
     keys: tuple[str, ...]

@@ -54,7 +54,13 @@ WHOLE: Final = KeyRange(0, KEY_MAX)
 
 
 def tile(members: int) -> tuple[KeyRange, ...]:
-    """Cut the whole space into `members` ranges without gaps, even to within one key."""
+    """Cut the whole space into `members` ranges without gaps, even to within one key.
+
+    Example:
+        >>> from millrace.keys import tile
+        >>> [str(each) for each in tile(2)]
+        ['00000000-7fffffff', '80000000-ffffffff']
+    """
     if not 1 <= members <= KEY_MAX + 1:
         raise UserError(f"cannot cut keys into {members} ranges\n  to fix: give 1 or more")
     cuts = [place * (KEY_MAX + 1) // members for place in range(members + 1)]

@@ -60,7 +60,14 @@ class Split:
 
 
 def split(rows: Rows, partitioner: Partitioner, first_row: int) -> Split:
-    """Split a batch or table; `first_row` rows of the map task came before it."""
+    """Split a batch or table; `first_row` rows of the map task came before it.
+
+    Example:
+        >>> from millrace.keys import HashPartitioner, split
+        >>> parts = split(rows, HashPartitioner("cust_id", 4), first_row=0)
+        >>> [parts.rows(partition) for partition in range(parts.partitions)]
+        [1, 2, 0, 0]
+    """
     batch = _one_batch(rows)
     if isinstance(partitioner, BroadcastPartitioner):
         offsets = np.arange(partitioner.partitions + 1, dtype=np.int64) * batch.num_rows

@@ -67,7 +67,12 @@ class RolledBack(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint, or what changed since the one before."""
+    """A whole checkpoint, or what changed since the one before.
+
+    Example:
+        >>> checkpoint.number, checkpoint.reads.offset.tolist()
+        (1, [3])
+    """
 
     number: CheckpointNumber = BEGINNING
     reads: ReadOffsets = field(default_factory=ReadOffsets.empty)

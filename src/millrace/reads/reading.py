@@ -107,11 +107,13 @@ class ReadSession:
     """An open session. Made by `Workspace.reads`.
 
     Example:
-        >>> with ws.reads(task, members=3) as session:
-        ...     checkpoint = session.next_checkpoint(timeout=10)
-        ...     for member in range(session.members):
-        ...         rows = session.read(member, checkpoint)
+        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders", key="cust_id")])
+        >>> with ws.reads(task, members=2) as session:
+        ...     checkpoint = session.next_checkpoint(timeout=60)
+        ...     found = [session.read(member, checkpoint) for member in range(session.members)]
         ...     session.commit(checkpoint)
+        >>> sum(table.num_rows for table in found)
+        3
     """
 
     def __init__(self, place: SessionPlace, task: Task, opening: Opening) -> None:
@@ -169,6 +171,12 @@ class ReadSession:
 
         Args:
             timeout: how long to wait, in seconds; None: until there is something.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(task) as session:
+            ...     session.next_checkpoint(timeout=60).number
+            1
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._actor.changed:
@@ -198,6 +206,11 @@ class ReadSession:
         then those with the lower clock. The system columns are `_mr_tag`, `_mr_producer`,
         `_mr_clock` and `_mr_offset`. Reading again gives the same rows, until the checkpoint is
         committed.
+
+        Example:
+            >>> rows = session.read(0, checkpoint)
+            >>> rows["amount"].to_pylist()
+            [10, 20, 30]
         """
         tables = [pa.Table.from_batches([each]) for each in self.batches(member, checkpoint)]
         with self._actor.changed:
@@ -205,11 +218,24 @@ class ReadSession:
         return pa.concat_tables([columns, *tables], promote_options="default")
 
     def batches(self, member: int, checkpoint: Checkpoint | int) -> Iterator[pa.RecordBatch]:
-        """The same as `read`, a batch at a time."""
+        """The same as `read`, a batch at a time.
+
+        Example:
+            >>> sum(batch.num_rows for batch in session.batches(0, checkpoint))
+            3
+        """
         return self._actor.read(member, _number(checkpoint))
 
     def commit(self, checkpoint: Checkpoint | int) -> None:
-        """Everything up to this checkpoint is done: it is never shown again, and disk is freed."""
+        """Everything up to this checkpoint is done: it is never shown again, and disk is freed.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(task) as session:
+            ...     session.commit(session.next_checkpoint(timeout=60))
+            ...     session.next_checkpoint(timeout=0) is None
+            True
+        """
         try:
             self._actor.commit(_number(checkpoint))
         except LeaseLost as error:
@@ -220,6 +246,9 @@ class ReadSession:
         """Let transactions go that wait for another journal, of one producer or of all.
 
         Their rows appear as far as they are committed, each journal by itself.
+
+        Example:
+            >>> session.release()  # whatever waits for another journal is shown as far as it came
         """
         with self._actor.changed:
             self._actor.state.release(producer)
@@ -230,15 +259,34 @@ class ReadSession:
 
         For producers that are dead: of one that goes on with the same transaction, the rest would
         be shown. A named producer is better opened again, which rolls back by itself.
+
+        Example:
+            >>> dead = ws.journals.producer()
+            >>> done = dead.append("orders", rows)  # and it will never commit
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(task) as session:
+            ...     checkpoint = session.next_checkpoint(timeout=60)
+            ...     session.abandon(dead.id)
         """
         self._actor.abandon(producer)
 
     def status(self) -> Status:
-        """How far journals are read, what is waited for, and what lies on disk."""
+        """How far journals are read, what is waited for, and what lies on disk.
+
+        Example:
+            >>> [journal.journal for journal in session.status().journals]
+            ['shop/orders']
+        """
         return self._status(with_journals=True)
 
     def close(self) -> None:
-        """Stop reading. What was committed stays; what was not is shown again next time."""
+        """Stop reading. What was committed stays; what was not is shown again next time.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> session = ws.reads(task)
+            >>> session.close()
+        """
         self._stop.set()
         with self._actor.changed:
             self._actor.changed.notify_all()

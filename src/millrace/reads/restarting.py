@@ -24,6 +24,13 @@ class RestartingSession:
     A checkpoint that was handed out and not committed comes again, exactly, from the next session.
     Errors that another try cannot cure are raised at once: those of input, and transactions that
     never become whole.
+
+    Example:
+        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> with ws.reads(task, restart=True) as session:
+        ...     checkpoint = session.next_checkpoint(timeout=60)
+        ...     session.read(0, checkpoint).num_rows, session.restarts
+        (3, 0)
     """
 
     def __init__(
@@ -42,7 +49,14 @@ class RestartingSession:
 
     @property
     def members(self) -> int:
-        """How many members the session has."""
+        """How many members the session has.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(task, members=2, restart=True) as session:
+            ...     session.members
+            2
+        """
         return self._open_session().members
 
     def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:

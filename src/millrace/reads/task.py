@@ -41,6 +41,10 @@ class Binding:
         read_delay_ms: rows wait until this long after they were written.
         not_before_ms: rows written before this moment, since 1970 UTC, are left out.
         not_after_ms: and so are those written after this one.
+
+    Example:
+        >>> mr.Binding(name="orders", prefix="acme/orders", key="cust_id", priority=1).key
+        ('cust_id',)
     """
 
     name: str
@@ -96,8 +100,10 @@ class Task:
     """What is read, under a name that its checkpoints are kept by.
 
     Example:
-        >>> orders = Binding(name="orders", prefix="acme/orders", key=("cust_id",))
-        >>> Task("totals", [orders])
+        >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
+        >>> payments = mr.Binding(name="payments", prefix="payments", key="cust_id")
+        >>> mr.Task("totals", [orders, payments]).name
+        'totals'
     """
 
     name: str
@@ -115,7 +121,14 @@ class Task:
         object.__setattr__(self, "bindings", tuple(bindings))
 
     def cohorts(self) -> tuple[CohortNumber, ...]:
-        """The cohort of each binding."""
+        """The cohort of each binding.
+
+        Example:
+            >>> now = mr.Binding(name="now", prefix="orders")
+            >>> later = mr.Binding(name="later", prefix="payments", read_delay_ms=60_000)
+            >>> mr.Task("totals", [now, later]).cohorts()
+            (0, 1)
+        """
         numbers: dict[tuple[int, int], CohortNumber] = {}
         return tuple(
             numbers.setdefault((each.priority, each.read_delay_ms), CohortNumber(len(numbers)))
@@ -123,7 +136,13 @@ class Task:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """As plain values, for JSON.
+
+        Example:
+            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> mr.Task.from_dict(task.to_dict()) == task
+            True
+        """
         return {
             "name": self.name,
             "bindings": [
@@ -147,7 +166,15 @@ class Task:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Task:
-        """From plain values, as a task file holds them."""
+        """From plain values, as a task file holds them.
+
+        Example:
+            >>> task = mr.Task.from_dict(
+            ...     {"name": "totals", "bindings": [{"name": "orders", "prefix": "orders"}]}
+            ... )
+            >>> [binding.name for binding in task.bindings]
+            ['orders']
+        """
         _check_fields(content, ("name", "bindings"), "task")
         bindings = content.get("bindings")
         if not isinstance(bindings, list) or not isinstance(content.get("name"), str):

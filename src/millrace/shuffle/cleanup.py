@@ -24,7 +24,13 @@ from millrace.shuffle.store import Store, vanished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What a clean-up took away."""
+    """What a clean-up took away.
+
+    Example:
+        >>> removed = ws.cleanup(ttl_ms=7 * 24 * 60 * 60 * 1000)
+        >>> removed.expired, removed.bytes
+        ((), 0)
+    """
 
     expired: tuple[AttemptId, ...] = ()
     abandoned: tuple[AttemptId, ...] = ()

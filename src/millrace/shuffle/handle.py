@@ -38,7 +38,12 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSize:
-    """What is in one partition, over all map tasks."""
+    """What is in one partition, over all map tasks.
+
+    Example:
+        >>> shuffle.sizes[1].rows
+        2
+    """
 
     partition: int
     rows: int
@@ -51,6 +56,11 @@ class RunReport:
 
     `again` are map tasks that were finished in this run and had to be run once more; `notes` say
     what was chosen when earlier stages had been measured.
+
+    Example:
+        >>> report = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4).report
+        >>> report.map_tasks, report.reused  # both files were done before
+        (2, 2)
     """
 
     map_tasks: int = 0
@@ -62,7 +72,12 @@ class RunReport:
 
     @property
     def ran(self) -> int:
-        """Map tasks that were run."""
+        """Map tasks that were run.
+
+        Example:
+            >>> shuffle.report.ran
+            2
+        """
         return self.map_tasks - self.reused
 
     def __str__(self) -> str:
@@ -76,7 +91,13 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a check of every byte found."""
+    """What a check of every byte found.
+
+    Example:
+        >>> found = shuffle.verify()
+        >>> found.map_outputs, found.problems
+        (2, ())
+    """
 
     partitions: int
     map_outputs: int
@@ -85,7 +106,12 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was found right."""
+        """Whether everything was found right.
+
+        Example:
+            >>> shuffle.verify().ok
+            True
+        """
         return not self.problems
 
 
@@ -94,8 +120,9 @@ class Shuffle:
     """Rows at rest by key.
 
     Example:
-        >>> shuffle = ws.shuffle("orders/", keys="cust_id", partitions=8)  # doctest: +SKIP
-        >>> shuffle.read(3).num_rows  # doctest: +SKIP
+        >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
+        >>> shuffle.read(1).to_pylist()  # all rows of customer 1, and of whoever else lies there
+        [{'cust_id': 1, 'amount': 10}, {'cust_id': 1, 'amount': 30}]
     """
 
     manifest: Manifest
@@ -106,32 +133,62 @@ class Shuffle:
 
     @property
     def query_id(self) -> QueryId:
-        """Number of the run."""
+        """Number of the run.
+
+        Example:
+            >>> ws.open_shuffle(shuffle.query_id).rows
+            3
+        """
         return self.manifest.query_id
 
     @property
     def stage_id(self) -> StageId:
-        """Number of the stage within the run."""
+        """Number of the stage within the run.
+
+        Example:
+            >>> shuffle.stage_id  # a shuffle has one stage
+            0
+        """
         return self.manifest.stage_id
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the rows."""
+        """Columns of the rows.
+
+        Example:
+            >>> shuffle.schema.names
+            ['cust_id', 'amount']
+        """
         return self.manifest.schema
 
     @property
     def partitioner(self) -> Mapping[str, Any]:
-        """How rows were given to partitions."""
+        """How rows were given to partitions.
+
+        Example:
+            >>> shuffle.partitioner
+            {'kind': 'hash', 'keys': ['cust_id'], 'partitions': 4}
+        """
         return self.manifest.partitioner
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """How many partitions there are.
+
+        Example:
+            >>> shuffle.partitions
+            4
+        """
         return self.manifest.partitions
 
     @property
     def sizes(self) -> list[PartitionSize]:
-        """Rows and bytes of each partition."""
+        """Rows and bytes of each partition.
+
+        Example:
+            >>> [size.rows for size in shuffle.sizes]
+            [1, 2, 0, 0]
+        """
         rows, size = self.manifest.partition_rows, self.manifest.partition_bytes
         return [
             PartitionSize(partition=n, rows=rows[n], bytes=size[n]) for n in range(self.partitions)
@@ -139,12 +196,22 @@ class Shuffle:
 
     @property
     def rows(self) -> int:
-        """Rows over all partitions."""
+        """Rows over all partitions.
+
+        Example:
+            >>> shuffle.rows
+            3
+        """
         return sum(self.manifest.partition_rows)
 
     @property
     def bytes(self) -> int:
-        """Payload bytes over all partitions."""
+        """Payload bytes over all partitions.
+
+        Example:
+            >>> shuffle.bytes == sum(size.bytes for size in shuffle.sizes)
+            True
+        """
         return sum(self.manifest.partition_bytes)
 
     def __repr__(self) -> str:
@@ -154,11 +221,21 @@ class Shuffle:
         )
 
     def read(self, partition: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a partition as a table."""
+        """All rows of a partition as a table.
+
+        Example:
+            >>> shuffle.read(1, columns=["amount"]).to_pydict()
+            {'amount': [10, 30]}
+        """
         return self.batches(partition, columns).read_all()
 
     def batches(self, partition: int, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        """The rows of a partition as one stream over all map outputs, in order of map tasks."""
+        """The rows of a partition as one stream over all map outputs, in order of map tasks.
+
+        Example:
+            >>> sum(batch.num_rows for batch in shuffle.batches(1))
+            2
+        """
         if isinstance(partition, bool) or not 0 <= partition < self.partitions:
             raise UserError(
                 f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}"
@@ -203,7 +280,12 @@ class Shuffle:
         return (self._index(choice) for choice in self.manifest.chosen)
 
     def verify(self) -> Verified:
-        """Read every byte and compare it with what was written."""
+        """Read every byte and compare it with what was written.
+
+        Example:
+            >>> shuffle.verify().problems
+            ()
+        """
         problems: list[str] = []
         total = 0
         for choice in self.manifest.chosen:

@@ -28,7 +28,13 @@ _CLAIM_TRIES_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What `query.json` says."""
+    """What `query.json` says.
+
+    Example:
+        >>> run = ws.runs()[0]
+        >>> run.query_id
+        1
+    """
 
     query_id: QueryId
     created_at_ms: int

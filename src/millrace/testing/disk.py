@@ -16,7 +16,17 @@ from millrace.journal.embedded.disk import LocalDisk
 
 
 class LyingDisk(LocalDisk):
-    """Keeps in mind what a power cut would leave."""
+    """Keeps in mind what a power cut would leave.
+
+    Example:
+        >>> import os
+        >>> from millrace.testing.disk import LyingDisk
+        >>> disk = LyingDisk(os.getcwd())
+        >>> disk.write(os.path.abspath("segment"), 0, [b"never synced"])
+        >>> disk.crash(os.getcwd())
+        >>> os.path.exists("segment")
+        False
+    """
 
     def __init__(self, root: str, seed: int = 0) -> None:
         """Everything that is below `root` now counts as durable."""
@@ -49,7 +59,19 @@ class LyingDisk(LocalDisk):
         self._names[path] = set(os.listdir(path))
 
     def crash(self, below: str) -> None:
-        """Leave below a folder what a power cut would: synced bytes, or more of them, torn."""
+        """Leave below a folder what a power cut would: synced bytes, or more of them, torn.
+
+        Example:
+            >>> import os
+            >>> from millrace.testing.disk import LyingDisk
+            >>> disk, path = LyingDisk(os.getcwd()), os.path.abspath("segment")
+            >>> disk.write(path, 0, [b"synced"])
+            >>> disk.sync(path)
+            >>> disk.sync_folder(os.getcwd())
+            >>> disk.crash(os.getcwd())
+            >>> os.path.getsize(path)
+            6
+        """
         for folder, _, files in os.walk(below, topdown=False):
             for name in files:
                 path = os.path.join(folder, name)
@@ -85,7 +107,15 @@ class LyingDisk(LocalDisk):
 
 
 class RefusingDisk(LocalDisk):
-    """Fails at the n-th call of an operation, and works otherwise."""
+    """Fails at the n-th call of an operation, and works otherwise.
+
+    Example:
+        >>> import os
+        >>> from millrace.testing.disk import RefusingDisk
+        >>> RefusingDisk("sync", at=1).sync(os.path.abspath("segment"))
+        Traceback (most recent call last):
+        OSError: [Errno 5] Input/output error: ...
+    """
 
     def __init__(self, operation: str, at: int = 1, code: int = errno.EIO) -> None:
         """`operation` is "write", "sync", "sync_folder" or "cut"; `at` counts from 1."""

@@ -144,6 +144,12 @@ def armed(
         stage: only in this stage of a run; in any by default.
         once: a file that does not exist yet; only the first process to reach the point fails.
         base: environment to start from; this process's own by default.
+
+    Example:
+        >>> from millrace.testing.faults import armed
+        >>> environment = armed("owner.call.before", "raise", once="first-one-only")
+        >>> environment["MILLRACE_FAULT"]  # for subprocess.run(..., env=environment)
+        'owner.call.before:raise'
     """
     if point not in POINTS:
         raise ValueError(f"no fault point {point!r}; known: {', '.join(POINTS)}")

@@ -33,6 +33,14 @@ class PaidService:
         log: a file; each call appends a line of JSON.
         delay_s: how long a call takes.
         port: on loopback; any by default.
+
+    Example:
+        >>> from millrace.testing.paid_api import PaidService, ask, calls
+        >>> with PaidService("calls.log") as service:
+        ...     ask(service.url, {"id": 7, "text": "a cat"}, key="row-7")["caption"]
+        'about a cat'
+        >>> [call["key"] for call in calls("calls.log")]
+        ['row-7']
     """
 
     def __init__(self, log: str | os.PathLike[str], *, delay_s: float = 0.0, port: int = 0) -> None:
@@ -47,7 +55,14 @@ class PaidService:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Where it answers.
+
+        Example:
+            >>> from millrace.testing.paid_api import PaidService
+            >>> with PaidService("calls.log") as service:
+            ...     service.url
+            'http://127.0.0.1:...'
+        """
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:

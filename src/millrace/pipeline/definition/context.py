@@ -10,8 +10,11 @@ class Context:
     """Given to functions that have a parameter `context`.
 
     Example:
-        >>> def caption(row: dict, context: mr.Context) -> Caption:
-        ...     return api.caption(row["url"], idempotency_key=context.key)
+        >>> def caption(row: dict, context: mr.Context) -> dict:
+        ...     return {"path": row["path"], "key": context.key}  # a paid API would get the key
+        >>> context = mr.Context(job="captions", step="caption", keys=("c4",))
+        >>> caption({"path": "a.txt"}, context)
+        {'path': 'a.txt', 'key': 'c4'}
     """
 
     job: str
@@ -25,5 +28,10 @@ class Context:
 
     @property
     def key(self) -> str:
-        """The key of the only row; of a batch the keys of its first and last row."""
+        """The key of the only row; of a batch the keys of its first and last row.
+
+        Example:
+            >>> mr.Context(job="captions", step="caption", keys=("c4", "c5", "c6")).key
+            'c4..c6'
+        """
         return self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}..{self.keys[-1]}"

@@ -35,7 +35,9 @@ def files(*patterns: Pattern | Sequence[Pattern]) -> Files:
             number of folders. Names that begin with `.` or `_` are left out, unless they are given.
 
     Example:
-        >>> videos = job.source("videos", mr.files("videos/**/*.mp4"))
+        >>> texts = ws.job("sizes").source("texts", mr.files("texts/**/*.txt"))
+        >>> texts.columns
+        ['path', 'size', 'modified']
     """
     given = [text for one in patterns for text in _texts(one)]
     if not given:

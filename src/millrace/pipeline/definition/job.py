@@ -63,11 +63,16 @@ class Job:
     """A pipeline. Made by `Workspace.job`.
 
     Example:
-        >>> job = ws.job("captions")
-        >>> videos = job.source("videos", spark.table("videos"))
-        >>> captions = videos.map("caption", caption, expensive=True, workers=4)
-        >>> captions.filter("score > 0.5").sink_parquet("captions/")
-        >>> report = job.run()
+        >>> def size(row: dict) -> dict:
+        ...     return {"path": row["path"], "n": row["size"]}
+        >>> job = ws.job("lengths")
+        >>> texts = job.source("texts", mr.files("texts/*.txt"))
+        >>> sizes = texts.map("size", size, schema="path string, n bigint", version="1")
+        >>> sizes.sink_journal("lengths")
+        >>> job.run().state
+        'caught up'
+        >>> sorted(ws.journals.read("lengths", 0).rows()["n"].to_pylist())
+        [5, 7]
     """
 
     def __init__(self, name: str, place: Place) -> None:
@@ -117,6 +122,13 @@ class Job:
             partitions: over how many journals what is taken in is spread: so many workers can
                 read it at once. By default as many as the steps that read it have workers.
             version: names the rows, as "videos 2024-05-01". A run with another one notices that.
+
+        Example:
+            >>> job = ws.job("everything")
+            >>> job.source("orders", orders, version="orders of May").columns
+            ['cust_id', 'amount']
+            >>> job.source("payments", journal="payments").columns
+            ['cust_id', 'amount']
         """
         call = f"source({name!r})"
         if sum(one is not None for one in (given, journal, journals)) != 1:
@@ -152,6 +164,11 @@ class Job:
             on_change: what to do if a source or step changed since the last run: "fail" and say
                 what changed, "restart" what depends on it, or "continue": keep what is done, and
                 take in what is new.
+
+        Example:
+            >>> report = job.run()  # it ran before: nothing is done again
+            >>> report.step("caption").calls_now
+            0
         """
         _check_one_of("run", "until", until, ("caught_up", "forever"))
         _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
@@ -160,11 +177,21 @@ class Job:
         return self._place.run(self, until=until, on_change=on_change)
 
     def status(self) -> JobStatus:
-        """How far the job is, and who runs it."""
+        """How far the job is, and who runs it.
+
+        Example:
+            >>> job.status().caught_up
+            True
+        """
         return self._place.status(self)
 
     def explain(self) -> Text:
-        """The hops this would run in, which steps are fused, and what is done already."""
+        """The hops this would run in, which steps are fused, and what is done already.
+
+        Example:
+            >>> print(job.explain())
+            job captions...
+        """
         return Text(self._place.explain(self))
 
     def reset(self, step: str, *, again: bool = False) -> tuple[str, ...]:
@@ -173,6 +200,12 @@ class Job:
         Args:
             step: a step, a sink or a source; a source is taken in anew by the next run.
             again: let rows that a sink appended to a journal of yours be appended once more.
+
+        Example:
+            >>> new = ws.job("other")
+            >>> new.source("orders", orders).filter("amount > 10", name="big").sink_journal("big")
+            >>> new.reset("big")
+            ('big', 'sink_journal')
         """
         names = [node.name for node in self._nodes]
         if step not in names:

@@ -39,9 +39,10 @@ class Step:
     """Rows of a source or a step. Made by `Job.source` and by the methods of other steps.
 
     Example:
-        >>> videos = job.source("videos", spark.table("videos"))
-        >>> captions = videos.map("caption", caption, expensive=True, workers=4)
-        >>> captions.filter("score > 0.5").sink_parquet("captions/")
+        >>> def size(row: dict) -> dict:
+        ...     return {"path": row["path"], "n": row["size"]}
+        >>> sizes = texts.map("size", size, schema="path string, n bigint")
+        >>> sizes.filter("n > 5").sink_parquet("sizes/")
     """
 
     __slots__ = ("job", "node")
@@ -52,17 +53,32 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Its name in the job."""
+        """Its name in the job.
+
+        Example:
+            >>> texts.name
+            'texts'
+        """
         return self.node.name
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and types of its rows, known without running anything."""
+        """Columns and types of its rows, known without running anything.
+
+        Example:
+            >>> texts.schema.field("size").type
+            DataType(int64)
+        """
         return self.node.schema
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
+        """Names of the columns.
+
+        Example:
+            >>> texts.columns
+            ['path', 'size', 'modified']
+        """
         return list(self.schema.names)
 
     def map(  # noqa: PLR0913 - each option has a name
@@ -120,6 +136,14 @@ class Step:
             max_calls: a budget over all runs; the job stops when it is used up.
             large: columns whose values are kept in files of their own.
             version: names what the function does where its code alone does not tell.
+
+        Example:
+            >>> def caption(row: dict, context: mr.Context) -> dict:
+            ...     return {"path": row["path"], "caption": "about " + row["path"]}
+            >>> schema = "path string, caption string"
+            >>> captions = texts.map("caption", caption, schema=schema, expensive=True, max_calls=100)
+            >>> captions.columns
+            ['path', 'caption']
         """
         given = {option: value for option, value in locals().items() if option in _OPTIONS}
         call = f"map({name!r})"
@@ -140,7 +164,12 @@ class Step:
         )
 
     def filter(self, condition: str, name: str | None = None) -> Step:
-        """Rows for which a condition is true, as Spark SQL: `filter("score > 0.5")`."""
+        """Rows for which a condition is true, as Spark SQL: `filter("score > 0.5")`.
+
+        Example:
+            >>> texts.filter("size > 5 AND path LIKE '%.txt'", name="long").name
+            'long'
+        """
         call = f"filter({condition!r})"
         _check_sql(call, "filter", condition)
         self._rows().filter(condition)
@@ -154,7 +183,12 @@ class Step:
         )
 
     def select(self, *columns: str, name: str | None = None) -> Step:
-        """Columns, calculated ones too, as Spark SQL: `select("id", "length(text) AS n")`."""
+        """Columns, calculated ones too, as Spark SQL: `select("id", "length(text) AS n")`.
+
+        Example:
+            >>> texts.select("path", "size / 1024 AS kib").columns
+            ['path', 'kib']
+        """
         call = f"select({', '.join(map(repr, columns))})"
         for column in columns:
             _check_sql(call, "select", column)
@@ -169,7 +203,12 @@ class Step:
         )
 
     def key_by(self, *columns: str, partitions: int | None = None, name: str | None = None) -> Step:
-        """The same rows, those with equal keys in one partition, in the order they come in."""
+        """The same rows, those with equal keys in one partition, in the order they come in.
+
+        Example:
+            >>> texts.key_by("path", partitions=8).name
+            'key_by'
+        """
         call = f"key_by({', '.join(map(repr, columns))})"
         if not columns:
             raise UserError(f"{call} has no keys\n  to fix: name at least one column")
@@ -187,7 +226,13 @@ class Step:
         )
 
     def union(self, *others: Step, name: str | None = None) -> Step:
-        """All rows of this and the others, which have the same columns."""
+        """All rows of this and the others, which have the same columns.
+
+        Example:
+            >>> small, large = texts.filter("size < 10"), texts.filter("size > 1000")
+            >>> small.union(large).columns
+            ['path', 'size', 'modified']
+        """
         call = f"union({', '.join(repr(getattr(other, 'name', other)) for other in others)})"
         if not others:
             raise UserError(f"{call} of nothing\n  to fix: give at least one other step")
@@ -207,7 +252,11 @@ class Step:
         )
 
     def sink_parquet(self, path: str | os.PathLike[str], name: str | None = None) -> None:
-        """Write the rows as Parquet files into a folder, each row into exactly one."""
+        """Write the rows as Parquet files into a folder, each row into exactly one.
+
+        Example:
+            >>> texts.sink_parquet("listing/")
+        """
         call = f"sink_parquet({os.fspath(path)!r})"
         if "://" in os.fspath(path):
             raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
@@ -223,7 +272,11 @@ class Step:
         )
 
     def sink_journal(self, journal: str, name: str | None = None) -> None:
-        """Append the rows to a journal, which is made if there is none."""
+        """Append the rows to a journal, which is made if there is none.
+
+        Example:
+            >>> texts.sink_journal("acme/listing")
+        """
         call = f"sink_journal({journal!r})"
         check_name(journal)
         if journal.partition("/")[0] == ROOT:
@@ -253,6 +306,11 @@ class Step:
         The function gets rows or batches as that of `map` does, and what it returns is not looked
         at. A call can be made twice only if a worker dies in it: `context.key` is the same then.
         Options are those of `map` but for partitions, durable, large and expensive.
+
+        Example:
+            >>> def tell(row: dict, context: mr.Context) -> None:
+            ...     print("to be sent once:", context.key, row["path"])
+            >>> texts.sink("tell", tell, retries=5)
         """
         call = f"sink({name!r})"
         strange = [option for option in options if option in _NOT_FOR_SINKS]

@@ -152,6 +152,12 @@ class Large:
         size: in bytes.
         checksum: XXH3-128 of the bytes, 32 hexadecimal digits.
         encoding: of text; None for bytes.
+
+    Example:
+        >>> def size(row: dict) -> dict:  # behind a step with large="content"
+        ...     return {"n": row["content"].size}
+        >>> size({"content": large})
+        {'n': 7}
     """
 
     __slots__ = ("checksum", "encoding", "path", "size", "workspace")
@@ -166,7 +172,12 @@ class Large:
         return f"Large(path={self.path!r}, size={self.size})"
 
     def read(self) -> Any:  # noqa: ANN401 - bytes, or str where the column was one of strings
-        """The value: bytes, or text if the column was one of text."""
+        """The value: bytes, or text if the column was one of text.
+
+        Example:
+            >>> large.read()
+            b'one two'
+        """
         data = _read((self.workspace,), self.path, self.size, self.checksum)
         return data.decode(self.encoding) if self.encoding else data
 
@@ -211,8 +222,11 @@ def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
     """The values of a column of large values, in a function of batches.
 
     Example:
-        >>> def shrink(batch: pa.RecordBatch) -> pa.RecordBatch:
-        ...     images = mr.read_large(batch, "image")
+        >>> def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:  # behind a step with large="content"
+        ...     found = mr.read_large(batch, "content")
+        ...     return pa.record_batch({"n": [len(value.as_py()) for value in found]})
+        >>> sizes(large_batch).to_pydict()
+        {'n': [7]}
     """
     found = batch.column(column)
     if isinstance(found, pa.ChunkedArray):

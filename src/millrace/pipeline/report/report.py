@@ -49,7 +49,13 @@ _WIDTH = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One step: what it did over all runs, and what of that in this one."""
+    """One step: what it did over all runs, and what of that in this one.
+
+    Example:
+        >>> step = job.run().step("caption")
+        >>> step.rows_in, step.rows_out, step.calls, step.in_doubt
+        (2, 2, 2, 0)
+    """
 
     name: str
     rows_in: int = 0
@@ -79,7 +85,12 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEntry:
-    """One run of the job."""
+    """One run of the job.
+
+    Example:
+        >>> [run.state for run in report.runs]
+        ['caught up']
+    """
 
     number: int
     started_us: int
@@ -101,7 +112,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What a run did. Prints as a table; `to_json()` and `write_html(path)` for others."""
+    """What a run did. Prints as a table; `to_json()` and `write_html(path)` for others.
+
+    Example:
+        >>> report.state, report.step("caption").calls
+        ('caught up', 2)
+    """
 
     job: str
     run: int
@@ -117,11 +133,22 @@ class JobReport:
     """Where its page lies."""
 
     def step(self, name: str) -> StepReport:
-        """The report of one step."""
+        """The report of one step.
+
+        Example:
+            >>> report.step("caption").rows_in
+            2
+        """
         return next(step for step in self.steps if step.name == name)
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """All of it as JSON.
+
+        Example:
+            >>> import json
+            >>> json.loads(report.to_json())["state"]
+            'caught up'
+        """
         return json.dumps(self.document() | {"samples": [asdict(one) for one in self.samples]})
 
     def document(self) -> dict[str, Any]:
@@ -139,13 +166,23 @@ class JobReport:
         }
 
     def write_html(self, path: str) -> str:
-        """Write it as one page that needs nothing else; returns the path."""
+        """Write it as one page that needs nothing else; returns the path.
+
+        Example:
+            >>> report.write_html("report.html")
+            '...report.html'
+        """
         from millrace.pipeline.report.page import write_page  # noqa: PLC0415 - only who wants it
 
         return write_page(self, path)
 
     def summary(self) -> str:
-        """The first line."""
+        """The first line.
+
+        Example:
+            >>> report.summary()
+            'job captions, run 1: caught up after ... s'
+        """
         text = f"job {self.job}, run {self.run}: {self.state} after {self.seconds:.1f} s"
         return f"{text}: {self.note}" if self.note else text
 

@@ -34,7 +34,13 @@ __all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "running", "ste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as it stands."""
+    """A job as it stands.
+
+    Example:
+        >>> status = job.status()
+        >>> status.state, status.holder, status.caught_up
+        ('caught up', None, True)
+    """
 
     job: str
     state: State
@@ -47,11 +53,22 @@ class JobStatus:
     """Whether no step has rows left to do."""
 
     def step(self, name: str) -> StepReport:
-        """How far one step is."""
+        """How far one step is.
+
+        Example:
+            >>> job.status().step("caption").backlog
+            0
+        """
         return next(step for step in self.steps if step.name == name)
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """All of it as JSON.
+
+        Example:
+            >>> import json
+            >>> json.loads(job.status().to_json())["job"]
+            'captions'
+        """
         return json.dumps(
             {
                 "job": self.job,

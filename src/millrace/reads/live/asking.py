@@ -76,7 +76,13 @@ Message = Opened | Fetched | Beat | Again | Ended
 
 
 class Which(TypedDict, total=False):
-    """Which rows a user asks for; all of them if nothing is said."""
+    """Which rows a user asks for; all of them if nothing is said.
+
+    Example:
+        >>> for found in ws.journals.follow("orders", key={"cust_id": 1}, to_offset="end"):
+        ...     print(found.rows()["amount"].to_pylist())
+        [10, 30]
+    """
 
     key: Mapping[str, Any] | None
     """Columns and values: just rows that have these."""

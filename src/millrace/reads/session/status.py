@@ -11,7 +11,13 @@ from millrace.reads.tags import binding_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatus:
-    """How far a journal is read for a binding."""
+    """How far a journal is read for a binding.
+
+    Example:
+        >>> journal = session.status().journals[0]
+        >>> journal.journal, journal.binding, journal.member
+        ('shop/orders', 'orders', 0)
+    """
 
     journal: str
     binding: str
@@ -21,7 +27,12 @@ class JournalStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingStatus:
-    """A transaction that waits for its part in a journal."""
+    """A transaction that waits for its part in a journal.
+
+    Example:
+        >>> [(each.source, each.target) for each in session.status().waiting]
+        []
+    """
 
     producer: str
     clock: int
@@ -32,7 +43,18 @@ class WaitingStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStatus:
-    """A transaction that is not ended, or not shown yet."""
+    """A transaction that is not ended, or not shown yet.
+
+    Example:
+        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> with ws.journals.producer("shop") as shop:
+        ...     done = shop.append("orders", rows)  # and not committed yet
+        ...     with ws.reads(task) as session:
+        ...         checkpoint = session.next_checkpoint(timeout=60)
+        ...         found = session.status().open
+        >>> [(each.journal, each.begin) for each in found]
+        [('orders (orders)', 3)]
+    """
 
     producer: str
     journal: str
@@ -43,7 +65,13 @@ class OpenStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A session at a moment."""
+    """A session at a moment.
+
+    Example:
+        >>> status = session.status()
+        >>> status.task, status.checkpoint, status.waiting
+        ('shop', 1, ())
+    """
 
     task: str
     checkpoint: int

@@ -22,7 +22,8 @@ def register(spark: SparkSession) -> None:
     Example:
         >>> from millrace.spark import register
         >>> register(spark)
-        >>> spark.read.format("millrace").option("journal", "orders").load("./mill")
+        >>> spark.read.format("millrace").option("journal", "orders").load(ws.path).count()
+        3
     """
     from millrace.spark.source.source import MillraceSource  # noqa: PLC0415 - keeps imports light
 

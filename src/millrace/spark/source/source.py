@@ -25,7 +25,9 @@ class MillraceSource(DataSource):
     """Shuffles, journals, rows of jobs and coordinated reads as `format("millrace")`.
 
     Example:
-        >>> spark.read.format("millrace").option("journal", "orders").load("./mill")
+        >>> frame = spark.read.format("millrace").option("shuffle", shuffle.query_id).load(ws.path)
+        >>> frame.columns
+        ['cust_id', 'amount']
     """
 
     @classmethod

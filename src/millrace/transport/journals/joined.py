@@ -51,7 +51,13 @@ Labels = Mapping[str, str | Sequence[str]]
 
 
 class JoinedBroker:
-    """Journals of an owner. Every method may be called from any thread."""
+    """Journals of an owner. Every method may be called from any thread.
+
+    Example:
+        >>> journals = ws.journals
+        >>> journals.read("orders", 0).num_rows
+        3
+    """
 
     def __init__(self, caller: Caller) -> None:
         """Use `Workspace.journals` or `join_journals`."""
@@ -60,12 +66,22 @@ class JoinedBroker:
 
     @property
     def epoch(self) -> int:
-        """The owner's epoch: it rises whenever another process takes the journals over."""
+        """The owner's epoch: it rises whenever another process takes the journals over.
+
+        Example:
+            >>> ws.journals.epoch >= 1
+            True
+        """
         return self._caller.link().epoch
 
     @property
     def address(self) -> str:
-        """Where the owner answers now."""
+        """Where the owner answers now.
+
+        Example:
+            >>> ws.journals.address
+            'grpc...://127.0.0.1:...'
+        """
         return self._caller.link().address
 
     # Journals.
@@ -271,6 +287,11 @@ class JoinedBroker:
         """Committed rows as they come, of a journal or of all under a prefix, later ones, too.
 
         `Which` lists what can be asked for. Ends when no row came for `timeout_s`, if given.
+
+        Example:
+            >>> for found in ws.journals.follow("orders", to_offset="end"):
+            ...     print(found.journal, found.rows()["amount"].to_pylist())
+            orders [10, 20, 30]
         """
         return follow(self._caller, wanted(prefix, **which), timeout_s=timeout_s)
 
@@ -353,7 +374,14 @@ class JoinedBroker:
         self._ask("tidy")
 
     def close(self) -> None:
-        """See `Broker.close`: the owner goes on, unless it lives in this workspace's process."""
+        """See `Broker.close`: the owner goes on, unless it lives in this workspace's process.
+
+        Example:
+            >>> other = mr.open("./other")
+            >>> other.journals.list()
+            ()
+            >>> other.journals.close()
+        """
         self._caller.close()
 
     # Inside.
