@@ -71,6 +71,20 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "keyBy": ("shuffle", "journals"),
     "partitions": ("shuffle", "journals"),
 }
+_PATHS: Final[Mapping[Use, str]] = {
+    "read": (
+        "load(path) or option('path', ...); a table in the catalog must be made without columns\n"
+        "  and with its options, CREATE TABLE ... USING millrace OPTIONS (path '...', ...), or be\n"
+        "  read with them, SELECT ... FROM ... WITH (path = '...', ...)"
+    ),
+    "write": (
+        "save(path) or option('path', ...); Spark hands no options of a table in the catalog on:\n"
+        "  use INSERT INTO ... WITH (path = '...', journal = '...'), or a temporary view"
+    ),
+    "stream": "load(path) or option('path', ...)",
+    "stream write": "start(path) or option('path', ...)",
+}
+"""What to do if there is none."""
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
 NUMBER: Final = "{n}"
 
@@ -108,13 +122,11 @@ class Options:
 
 def parse(given: Mapping[str, str], use: Use) -> Options:
     """Check options and give them their types; the first wrong one is named."""
-    found = {_known(name): text for name, text in given.items() if not _is_sparks_own(name)}
-    path = found.get("path") or given.get(_TABLES_PATH)
+    found = known(given)
+    path = found.get("path")
     if not path:
         raise UserError(
-            "format millrace needs a workspace\n  found: no path\n"
-            "  to fix: load(path), save(path) or option('path', ...); of a table in the catalog "
-            "Spark hands\n  no options on: use CREATE TEMPORARY VIEW ... USING millrace OPTIONS"
+            f"format millrace needs a workspace\n  found: no path\n  to fix: {_PATHS[use]}"
         )
     _check_source(found, use)
     for name, others in _NEEDS.items():
@@ -144,6 +156,13 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
         journals=_journals(found),
         keep_changed=_one_of(found, "changedBatch", ("fail", "keep")) == "keep",
     )
+
+
+def known(given: Mapping[str, str]) -> dict[str, str]:
+    """Options of this format, under their own names, without what Spark adds."""
+    found = {_known(name): text for name, text in given.items() if not _is_sparks_own(name)}
+    place = given.get(_TABLES_PATH)
+    return {"path": place, **found} if place else found
 
 
 def local_path(text: str) -> str:

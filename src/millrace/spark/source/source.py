@@ -37,19 +37,17 @@ class MillraceSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of what is read, from the workspace."""
-        from millrace.spark.source import reading  # noqa: PLC0415 - as light as can be
+        from millrace.spark.source import tables  # noqa: PLC0415 - as light as can be
 
-        if "task" in self.options or "name" in self.options:
-            from millrace.spark.source import streaming  # noqa: PLC0415
-
-            return streaming.task_schema(self._parsed("stream"))
-        return reading.schema_of(self._parsed("read"))
+        if tables.is_table(self.options):
+            return tables.remember(self._columns(), self.options)
+        return self._columns()
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a shuffle, a journal or the rows of a step."""
         from millrace.spark.source import reading  # noqa: PLC0415
 
-        return reading.make_reader(self._parsed("read"), schema)
+        return reading.make_reader(self._parsed("read", schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
         """Writes a DataFrame into journals, or into a shuffle."""
@@ -66,7 +64,7 @@ class MillraceSource(DataSource):
         """Streams a task of coordinated reads."""
         from millrace.spark.source import streaming  # noqa: PLC0415
 
-        return streaming.TaskStreamReader(self._parsed("stream"), schema)
+        return streaming.TaskStreamReader(self._parsed("stream", schema), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Writes the micro-batches of a query into journals."""
@@ -74,7 +72,19 @@ class MillraceSource(DataSource):
 
         return stream_writing.make_writer(self._parsed("stream write"), schema, overwrite=overwrite)
 
-    def _parsed(self, use: Use) -> Options:
+    def _columns(self) -> StructType:
+        if "task" in self.options or "name" in self.options:
+            from millrace.spark.source import streaming  # noqa: PLC0415
+
+            return streaming.task_schema(self._parsed("stream"))
+        from millrace.spark.source import reading  # noqa: PLC0415
+
+        return reading.schema_of(self._parsed("read"))
+
+    def _parsed(self, use: Use, schema: StructType | None = None) -> Options:
+        """The options, checked; with columns that are read, also those that a table has in them."""
+        from millrace.spark.source import tables  # noqa: PLC0415
         from millrace.spark.source.options import parse  # noqa: PLC0415
 
-        return parse(dict(self.options), use)
+        given = dict(self.options)
+        return parse(given if schema is None else tables.recall(given, schema), use)
