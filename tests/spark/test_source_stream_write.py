@@ -25,8 +25,8 @@ ROWS = 50
 class Query:
     """Files that become micro-batches one by one, and a query over them with its log."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.ws = mr.open(folder / "mill", spark)
+    def __init__(self, spark: SparkSession, folder: Path, broker: str = "embedded") -> None:
+        self.ws = mr.open(folder / "mill", spark, broker=broker)
         self.log = folder / "log"
         self._spark = spark
         self._files = folder / "in"
@@ -129,8 +129,11 @@ def test_a_log_that_was_set_back_is_refused_and_a_new_one_is_another_query(query
 
 
 def test_micro_batches_go_by_key_into_several_journals_each_in_one_transaction(
-    query: Query, tmp_path: Path
+    spark: SparkSession, tmp_path: Path
 ) -> None:
+    register(spark)
+    query = Query(spark, tmp_path, broker="memory")
+    assert query.ws.journals.list() == ()  # So this process owns them, and Spark's can join.
     query.add(2)
     mark = str(tmp_path / "failed")
 
@@ -155,6 +158,7 @@ def test_micro_batches_go_by_key_into_several_journals_each_in_one_transaction(
         acks.append([clock for clock, each in zip(clocks, hints, strict=True) if each is not None])
     assert acks == [acks[0]] * 3  # Two ACKs in each, of the same transactions.
     assert len(acks[0]) == 2
+    query.ws.close()
 
 
 def test_what_cannot_be_written_is_refused_before_any_row_is(query: Query) -> None:
