@@ -375,6 +375,8 @@ class Config:
     """Journals are read in parts of so much of a limit on a micro-batch."""
     stream_quiet_ms: int = 10_000
     """A query over what is available ends when no journal moved for this long."""
+    stream_end_ms_max: int = 5_000
+    """How long a reader whose query ended may take to let go of its lease and its files."""
 
     # Spark's data source.
     source_partition_rows_target: int = 1_000_000

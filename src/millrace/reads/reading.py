@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import LeaseHeld, LeaseLost, ReadsFailed, UserError
+from millrace.errors import LeaseHeld, LeaseLost, MillraceError, ReadsFailed, UserError
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
 from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
@@ -337,14 +337,25 @@ class ReadSession:
         self._actor.on_message(slice_, message, _now_ms())
 
     def _on_failure(self, member: int | None, error: BaseException) -> None:
+        if FileNotFoundError in (type(error), type(error.__cause__)):
+            error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
         failure = ReadsFailed(
             f"the session of task {self.task.name} ended: {who} failed\n  "
-            f"{type(error).__name__}: {error}\n  to fix: open it again; it goes on from the last "
-            "checkpoint"
+            f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
         failure.__cause__ = error
         self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
+
+    def _why_gone(self, error: BaseException) -> BaseException:
+        """Whoever takes a task over removes the files of the session before: then say that."""
+        try:
+            self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+        except LeaseLost as lost:
+            return lost
+        except MillraceError:
+            pass
+        return error
 
     def _guard(self, run: object) -> None:
         assert callable(run)
@@ -434,6 +445,15 @@ def read_status(parent: str, task: str) -> dict[str, Any] | None:
         about["age_ms"] = _now_ms() - about["at_ms"]
         return about
     return None
+
+
+def _what_to_do(error: BaseException) -> str:
+    if isinstance(error, LeaseLost):
+        return (
+            "another session took this task over; read it in one place at a time, or give each "
+            "a task of its own name"
+        )
+    return "open it again; it goes on from the last checkpoint"
 
 
 def _number(checkpoint: Checkpoint | int) -> CheckpointNumber:

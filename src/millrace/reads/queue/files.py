@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import weakref
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -95,8 +96,8 @@ class SegmentFiles:
         self._held.pop(segment, None)
         if self._written is not None and self._written[0] == segment:
             self._close_written()
-        with storage_errors(f"removing {self.path(segment)}"):
-            os.unlink(self.path(segment))
+        with storage_errors(f"removing {self.path(segment)}"), suppress(FileNotFoundError):
+            os.unlink(self.path(segment))  # Gone already if another session took the task over.
         self._names.remove(segment)
 
     def used_bytes(self) -> int:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
@@ -29,8 +27,6 @@ from millrace.transport.reads.stream_server import (
     tell,
 )
 from millrace.transport.tls import own_certificate
-
-_POLL_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +78,8 @@ class StreamSession:
         self._place = place
         self._task = task
         self._shaping = Shaping(schema, place.broker)
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        """Held while something below is read or changed; told when something was taken."""
         self._handed: list[int] = []
         self._ready: list[_Taken] = []
         self._taker: threading.Thread | None = None
@@ -138,13 +135,15 @@ class StreamSession:
             self._take_one(0)
         else:
             self._wait_for_look()
-        with self._lock:
+        with self._changed:
             return max(self._handed, default=0)
 
-    def covers(self, ends: dict[str, int]) -> bool:
-        """Whether journals were read up to these offsets, as far as they are still there."""
-        status = self._session.status()
-        return all(each.offset >= ends.get(each.journal, 0) for each in status.journals)
+    def offsets(self) -> dict[str, int]:
+        """How far each journal is read by now, under all of its bindings."""
+        found: dict[str, int] = {}
+        for each in self._session.status().journals:
+            found[each.journal] = min(each.offset, found.get(each.journal, each.offset))
+        return found
 
     def ends(self) -> dict[str, int]:
         """Where committed rows end now, of each journal that the task reads."""
@@ -161,7 +160,7 @@ class StreamSession:
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""
-        with self._lock:
+        with self._changed:
             is_new = any(each <= number for each in self._handed)
             self._handed = [each for each in self._handed if each > number]
         if is_new:
@@ -170,13 +169,14 @@ class StreamSession:
     # For Spark's tasks.
     def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """See `Rows.rows`: checkpoint after checkpoint."""
-        with self._lock:
+        with self._changed:
             wanted = [each for each in self._handed if piece.start < each <= piece.end]
         if piece.members != self.members or piece.end not in wanted:
             raise UserError(
                 f"checkpoints {piece.start} to {piece.end} of task {self._task.name} are not "
                 f"those of a batch that runs\n  found: {', '.join(map(str, wanted)) or 'none'}, "
-                f"{self.members} members\n  to fix: let just one query read this task"
+                f"{self.members} members\n  to fix: let just one query read this task, and use its "
+                "DataFrame once in it: each use reads by itself and needs a task of its own name"
             )
         return self._batches(piece.member, wanted)
 
@@ -215,19 +215,23 @@ class StreamSession:
     def _take(self) -> None:
         try:
             while not self._is_closed:
-                number = self._looks_begun + 1
-                self._looks_begun = number
+                with self._changed:
+                    self._looks_begun += 1
                 self._take_one(self._place.config.stream_wait_ms / 1000)
-                self._looks_done = number
+                with self._changed:
+                    self._looks_done = self._looks_begun
+                    self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - told to whoever asks next
-            self._failure = error
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
 
     def _take_one(self, wait_s: float) -> None:
         found = self._session.next_checkpoint(wait_s)
         if found is None:
             return
         taken = _Taken(found.number) if self._taker is None else self._measured(found.number)
-        with self._lock:
+        with self._changed:
             self._handed.append(taken.number)
             self._ready.append(taken)
 
@@ -242,22 +246,23 @@ class StreamSession:
         """Have a checkpoint ready, if one comes in time."""
         if self._taker is None and not self._ready:
             self._take_one(self._place.config.stream_wait_ms / 1000)
-        elif not self._ready:
-            self._wait_for_look()
+        elif self._taker is not None:
+            self._wait_for_look(or_ready=True)
 
-    def _wait_for_look(self) -> None:
-        """Until whoever takes ahead has looked once more."""
-        wanted = self._looks_begun + 1
-        while self._looks_done < wanted:
-            if self._failure is not None:
-                raise self._failure
-            time.sleep(_POLL_S)
+    def _wait_for_look(self, *, or_ready: bool = False) -> None:
+        """Until whoever takes ahead has looked once more; or until there is something to tell."""
+        with self._changed:
+            wanted = self._looks_begun + 1
+            while self._looks_done < wanted and not (or_ready and self._ready):
+                if self._failure is not None:
+                    raise self._failure
+                self._changed.wait()
 
     def _choose(self, start: int, limit: Limit, upto: int | None) -> int:
         """Of what is ready, as many checkpoints as the limit allows."""
         rows = size = 0
         end = start
-        with self._lock:
+        with self._changed:
             while self._ready:
                 first = self._ready[0]
                 rows, size = rows + first.rows, size + first.bytes

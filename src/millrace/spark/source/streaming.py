@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from millrace.reads.session.store import read_checkpoints
 from millrace.spark.frames import spark_types
 from millrace.spark.source.options import Options
+from millrace.spark.source.stream_end import End
 from millrace.spark.source.stream_place import StreamPlace, open_place
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import Limit, Start, StreamSession
@@ -65,6 +66,7 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._place: StreamPlace | None = None
         self._session: StreamSession | None = None
         self._available: _Available | None = None
+        self._end = End()
 
     # Offsets.
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
@@ -123,15 +125,21 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let go of everything."""
         session, self._session = self._session, None
         place, self._place = self._place, None
-        if session is not None:
-            session.close()
-        if place is not None:
+        if place is None:
+            return
+        self._end.begin(place.config.stream_end_ms_max)
+        try:
+            if session is not None:
+                session.close()
             place.close()
+        finally:
+            self._end.finish()
 
     # Inside.
     def _opened(self) -> StreamPlace:
         if self._place is None:
             self._place = open_place(self._options)
+            self._end.watch()
         return self._place
 
     def _running(self, start: Start) -> StreamSession:
@@ -168,19 +176,28 @@ class _Available:
         self._ends: dict[str, int] | None = None
         self._last: int | None = None
         """The checkpoint that shows it all."""
+        self._offsets: dict[str, int] | None = None
+        self._moved_s = 0.0
+        """Since when journals have stood at these offsets."""
 
     def advance(self, session: StreamSession, start: int, limit: Limit) -> int:
         """The next offset; `start` when everything was shown."""
         if self._ends is None:
             self._ends = session.ends()
-        begun = time.monotonic()
         while True:
-            if self._last is None and (
-                session.covers(self._ends) or time.monotonic() - begun > session.quiet_s
-            ):
+            if self._last is None and self._is_read(session, self._ends):
                 self._last = session.settled()
             if self._last is not None and start >= self._last:
                 return start
             found = session.advance(start, limit, upto=self._last)
             if found > start:
                 return found
+
+    def _is_read(self, session: StreamSession, ends: dict[str, int]) -> bool:
+        """Whether journals were read to these ends, or stand still: some rows may have to wait."""
+        offsets = session.offsets()
+        if all(offsets.get(name, 0) >= end for name, end in ends.items()):
+            return True
+        if offsets != self._offsets:
+            self._offsets, self._moved_s = offsets, time.monotonic()
+        return time.monotonic() - self._moved_s > session.quiet_s
