@@ -22,6 +22,9 @@ FENCED = re.compile(r"^(```|~~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 AREA = re.compile(r"^## (.*)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 ROW = re.compile(r"^\| `(\S+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
+FETCHED = re.compile(
+    r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*"
+)
 REPOSITORY = "repository"
 KINDS = {".py": "python", ".toml": "toml", ".sh": "bash", ".yml": "yaml"}
 
@@ -81,6 +84,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: ob
 
     text = outside_code(markdown, lambda part: LINK.sub(link, part))
     return with_reference(text) if uri == "api.md" else text
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Refuse a page that would fetch something from elsewhere: the site is to be read anywhere."""
+    from mkdocs.exceptions import PluginError  # noqa: PLC0415 - the tests have no mkdocs
+
+    for page in sorted(Path(config.site_dir).rglob("*.html")):
+        found = FETCHED.search(read(page))
+        if found:
+            raise PluginError(f"{page} would fetch {found[0]}")
 
 
 def origin(uri: str) -> str:
