@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import HintsUnresolved, MillraceError, ReadsFailed, UserError
+from millrace.errors import HintsUnresolved, MillraceError, ReadsFailed, Retriable, UserError
 from millrace.reads.checkpoint import Checkpoint
 from millrace.reads.reading import Opening, ReadSession, SessionPlace
 from millrace.reads.session.status import Status
@@ -72,7 +73,9 @@ class RestartingSession:
             except MillraceError as error:
                 if not _is_curable(error):
                     raise
-                self._drop()
+                # What cannot be given back now, as the owner is away, runs out by itself.
+                with contextlib.suppress(Retriable):
+                    self._drop()
                 if not self._wait(deadline):
                     return None
             else:

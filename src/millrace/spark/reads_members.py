@@ -6,6 +6,7 @@ Flight. Invariant: when `close` has returned, the job has ended or Spark was tol
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
-from millrace.errors import MillraceError, ReadsFailed, UserError
+from millrace.errors import MillraceError, OwnerUnreachable, ReadsFailed, UserError
 from millrace.reads.checkpoint import RolledBack, Shown
 from millrace.reads.messages import ToSlice
 from millrace.reads.reading import MakeMembers, RunningMembers, Wanted
@@ -138,7 +139,9 @@ class RegisteredMembers:
             if self._flight is not None:
                 self._flight.close()
             if self._register is not None:
-                self._register.end()
+                # Members that were opened are stopped; others end after a while without a word.
+                with contextlib.suppress(OwnerUnreachable):
+                    self._register.end()
         finally:
             self._job.end(self._config.reads_stop_ms_max / 1000)
             self._broker.close()

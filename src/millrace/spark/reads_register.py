@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.errors import JournalUnknown
+from millrace.errors import JournalUnknown, OwnerUnreachable
 from millrace.journal.contract import Broker
 from millrace.journal.names import Offset
 
@@ -113,7 +113,12 @@ class Register:
 
     def _say(self, values: list[object]) -> None:
         row = dict(zip(SCHEMA.names, values, strict=True))
-        self._broker.append(self._journal, pa.RecordBatch.from_pylist([row], schema=SCHEMA))
+        batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+        try:
+            self._broker.append(self._journal, batch)
+        except OwnerUnreachable:
+            # The owner was started again, and may have heard it: what is said twice counts once.
+            self._broker.append(self._journal, batch)
 
 
 _FIELDS: Final = ("member", "attempt", "address", "host")

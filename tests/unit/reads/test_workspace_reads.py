@@ -24,9 +24,10 @@ from tests.unit.reads.kit import (
 
 import millrace as mr
 from millrace.config import Config
-from millrace.errors import ReadsFailed, UserError
+from millrace.errors import OwnerUnreachable, ReadsFailed, UserError
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.producers import json_schema
+from millrace.journal.values import Lease
 from millrace.reads.reading import ReadSession
 from millrace.reads.restarting import RestartingSession
 
@@ -106,6 +107,38 @@ def test_a_failed_session_is_opened_again_and_gives_the_same_checkpoint(tmp_path
         assert shown(opened[-1], session.next_checkpoint(LONG_S)) == ["three"]
         assert session.restarts == 1
         assert session.next_checkpoint(SHORT_S) is None
+
+
+def test_the_next_session_is_opened_also_if_the_failed_one_cannot_give_its_lease_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+    write(broker, "t/a", alone(P, 10, "one"))
+    away = iter([True])
+    release = broker.release
+
+    def lost(lease: Lease) -> None:
+        if next(away, False):
+            raise OwnerUnreachable("the owner is being started again")
+        release(lease)
+
+    monkeypatch.setattr(broker, "release", lost)
+
+    def open_one() -> ReadSession:
+        return reading(broker, tmp_path, members=1, take_over=True)
+
+    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
+    with RestartingSession(open_one, open_one, config) as session:
+        broker.fence("reads/tested")
+        write(broker, "t/a", alone(P, 12, "two"))
+        found: list[str] = []
+        while len(found) < 2:
+            checkpoint = session.next_checkpoint(LONG_S)
+            assert checkpoint is not None
+            found += session.read(0, checkpoint)["what"].to_pylist()
+            session.commit(checkpoint)
+        assert (sorted(found), session.restarts) == (["one", "two"], 1)
 
 
 def test_a_restarting_session_lets_go_of_what_waits_and_of_what_is_open(tmp_path: Path) -> None:

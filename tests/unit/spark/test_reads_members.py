@@ -15,8 +15,9 @@ from tests.unit.reads.kit import LONG_S, SCHEMA, Q, a_task, alone, next_shown, w
 from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 
 from millrace.config import Config
-from millrace.errors import MemberLost, ReadsFailed, TaskFailed, UserError
+from millrace.errors import MemberLost, OwnerUnreachable, ReadsFailed, TaskFailed, UserError
 from millrace.journal.memory import MemoryBroker
+from millrace.journal.values import Appended
 from millrace.reads.reading import MakeMembers, Opening, SessionPlace
 from millrace.spark.reads_members import RegisteredMembers, SparkJob, fixed_slots
 from millrace.spark.reads_register import Register, Registered, journal_name
@@ -129,6 +130,30 @@ def test_a_member_that_was_never_opened_sees_that_its_session_is_over(how: str) 
         broker.delete(journal_name("t"))
     member.look(0)
     assert member.is_over
+
+
+class Restarted(MemoryBroker):
+    """An owner that is started again after it has heard of some rows, and before it says so."""
+
+    cuts = 1
+
+    def append(self, *args: Any, **named: Any) -> Appended:  # noqa: ANN401 - handed on
+        done = super().append(*args, **named)
+        if self.cuts:
+            self.cuts -= 1
+            raise OwnerUnreachable("the answer is lost")
+        return done
+
+
+def test_what_an_owner_heard_just_before_it_was_started_again_counts_once() -> None:
+    broker = Restarted()
+    session = Register.begin(broker, "t", 4)
+    Register(broker, "t", 4, session.at).enter(entry(0))
+    assert not session.look(0)
+    assert session.members == {0: entry(0)}
+    broker.cuts = 1
+    session.end()
+    assert session.look(0)
 
 
 # Members that do not come.
