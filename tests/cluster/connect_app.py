@@ -17,15 +17,17 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import millrace as mr
-from millrace.errors import ReadsFailed
+from millrace.errors import OwnerUnreachable, ReadsFailed
 from millrace.reads.reading import ReadSession
 from millrace.reads.restarting import RestartingSession
 from millrace.reads.task import Binding, Task
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 JOURNALS = ("bank/orders", "bank/payments")
+COPY = "copy"
 TASK = Task("ledger", [Binding(name="all", prefix="bank", key="id")])
 BATCH_ROWS = 4
 ROWS_EACH = 3
@@ -123,7 +125,7 @@ def _tell(session: Session, wait_s: float) -> list[int]:
                 rows += map(list, pairs)
         say("SHOWN", {"number": checkpoint.number, "rows": sorted(rows)})
         session.commit(checkpoint)
-    except ReadsFailed:
+    except (ReadsFailed, OwnerUnreachable):
         return []  # The next session shows it again.
     return [amount for _, amount in rows]
 
@@ -140,26 +142,45 @@ def source(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str
         ws.journals.create(name, SCHEMA)
     for number in range(options["transactions"]):
         pay(ws, number)
-    stream = (
-        spark.readStream.format("millrace")
-        .option("path", path)
-        .option("task", json.dumps({**_task(), "name": "streamed"}))
-        .load()
-    )
-    query = (
-        stream.writeStream.format("parquet")
-        .option("path", f"{folder}/streamed")
-        .option("checkpointLocation", f"{folder}/log")
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = _copied(spark, path, folder).trigger(availableNow=True).start()
     assert query.awaitTermination(int(LONG_S))
-    rows = spark.read.parquet(f"{folder}/streamed").collect()
-    say("STREAM", sorted([row._mr_journal, row.id, row.amount] for row in rows))
+    say("STREAM", _copies(ws))
 
 
-def _task() -> dict[str, Any]:
-    return {"bindings": [{"name": "all", "prefix": "bank", "key": ["id"]}]}
+def stream(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
+    """A query copies transactions as they are paid, for as long as that takes."""
+    for name in JOURNALS:
+        ws.journals.create(name, SCHEMA)
+    query = _copied(spark, ws.path, folder).start()
+    for number in range(options["transactions"]):
+        pay(ws, number, stop=number in options["stops"])
+    wanted = options["transactions"] * ROWS_EACH * len(JOURNALS)
+    until = time.monotonic() + LONG_S
+    while not ws.journals.list(COPY) or ws.journals.end_offset(COPY) < wanted:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < until, "rows are missing"
+        time.sleep(0.1)
+    query.stop()
+    say("STREAM", _copies(ws))
+
+
+def _copied(spark: SparkSession, path: str, folder: str) -> DataStreamWriter:
+    """Coordinated reads into a journal, by Spark alone."""
+    bindings = [{"name": "all", "prefix": "bank", "key": ["id"]}]
+    task = json.dumps({"name": "copied", "bindings": bindings})
+    rows = spark.readStream.format("millrace").option("path", path).option("task", task).load()
+    return (
+        rows.selectExpr("_mr_journal AS journal", "id", "amount")
+        .writeStream.format("millrace")
+        .option("path", path)
+        .option("journal", COPY)
+        .option("checkpointLocation", f"{folder}/log")
+    )
+
+
+def _copies(ws: mr.Workspace) -> list[list[Any]]:
+    rows = ws.journals.read(COPY, 0).rows()
+    return sorted([row["journal"], row["id"], row["amount"]] for row in rows.to_pylist())
 
 
 def everything(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
@@ -177,8 +198,7 @@ def everything(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict
         told = 0
         while told < options["transactions"] * ROWS_EACH * len(JOURNALS):
             told += len(_tell(session, LONG_S))
-        say("STILL_OPEN", told)
-        sys.stdin.readline()
+        say("READ", told)
 
 
 def _seen_by_executors(spark: SparkSession, path: str) -> list[bool]:
@@ -195,6 +215,7 @@ def _seen_by_executors(spark: SparkSession, path: str) -> list[bool]:
 
 DOES: dict[str, Callable[[SparkSession, mr.Workspace, str, dict[str, Any]], None]] = {
     "job": run_job,
+    "stream": stream,
     "read": read,
     "everything": everything,
 }
@@ -206,9 +227,10 @@ def main() -> None:
     spark = SparkSession.builder.remote(server).getOrCreate()
     ws = mr.open(mill, spark, config=config_of(given))
     DOES[what](spark, ws, folder, given)
+    say("DONE", what)
+    sys.stdin.readline()  # The test looks at this process before it ends.
     ws.close()
     spark.stop()
-    say("DONE", what)
 
 
 if __name__ == "__main__":

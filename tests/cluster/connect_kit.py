@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -29,9 +30,12 @@ EXECUTOR_HOSTS = ("127.0.0.2", "127.0.0.3")
 
 
 def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """One below those that the system gives out by itself, so that it is free again later."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, port))
+            return port
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,13 @@ class Place:
 
         wait_until(is_so, f"{least} calls")
 
+    def finish(self, client: Client) -> None:
+        """Let it end, after a last look."""
+        client.hear("DONE")
+        self.check_only_serve_listens(client)
+        client.say("go on")
+        client.finish()
+
     def check_only_serve_listens(self, client: Client) -> None:
         assert listening(client.process.pid) == [], "nobody can reach the client"
         said = json.loads((self.mill / "owner.json").read_bytes())
@@ -96,14 +103,12 @@ def test_everything_works_from_a_client_that_listens_nowhere(place: Place) -> No
             "JOB": {"state": "finished", "calls": ROWS, "in_doubt": 0},
             "SOURCE": [[number, 2 * number] for number in range(ROWS)],
             "STREAM": ledger(0, TRANSACTIONS),
-            "STILL_OPEN": len(ledger(0, TRANSACTIONS)),
+            "READ": len(ledger(0, TRANSACTIONS)),
         }
         for word, what in expected.items():
             assert client.hear(word) == what
             place.check_only_serve_listens(client)
-        client.say("go on")
-        client.hear("DONE")
-        client.finish()
+        place.finish(client)
     with mr.open(place.mill) as ws:
         assert sorted(all_values(ws.journals, "triples", "id")) == [*range(ROWS)]
     assert place.calls() == Counter(range(ROWS))
@@ -128,9 +133,8 @@ def test_a_job_goes_on_by_itself_when_serve_is_killed_and_started_again(place: P
         for least in (6, 20):
             place.wait_for_calls(least, client)
             place.serve.restart()
-            place.check_only_serve_listens(client)
         report = client.hear("JOB")
-        client.finish()
+        place.finish(client)
     check_job(place, report, kills=2)
 
 
@@ -142,8 +146,7 @@ def test_a_job_goes_on_where_a_killed_client_left_it(place: Place) -> None:
     before = sum(place.calls().values())
     with place.app("job", **options) as client:
         report = client.hear("JOB")
-        place.check_only_serve_listens(client)
-        client.finish()
+        place.finish(client)
     check_job(place, report, kills=1)
     assert before < ROWS, "it was killed in the middle"
 
@@ -188,10 +191,21 @@ def test_reads_go_on_when_serve_is_killed_within_a_transaction_and_later_the_cli
     with place.app("read", first=killed_at, end=end, stops=[]) as client:
         client.hear("PAID")
         place.serve.restart()
-        client.hear("READ")
-        place.check_only_serve_listens(client)
-        client.finish()
+        assert client.hear("READ") == end - 1
+        place.finish(client)
     check_shown([before, shown(client)], end)
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_when_serve_is_killed(place: Place) -> None:
+    with place.app("stream", transactions=TRANSACTIONS, stops=[2, 4]) as client:
+        for number in (2, 4):
+            assert client.hear("HALF") == number
+            place.serve.kill()
+            client.say("go on")
+            place.serve.start()
+        assert client.hear("STREAM") == ledger(0, TRANSACTIONS)
+        place.finish(client)
 
 
 @pytest.mark.slow
@@ -210,6 +224,5 @@ def test_serve_and_clients_are_killed_again_and_again(place: Place, seed: int) -
             client = place.app("job", **options)
     with client:
         report = client.hear("JOB")
-        place.check_only_serve_listens(client)
-        client.finish()
+        place.finish(client)
     check_job(place, report, kills)

@@ -19,14 +19,17 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from tests.cluster import shipped_app
 from tests.cluster.conftest import session_on, standalone_master
 from tests.cluster.connect_kit import end_agents, serving
+from tests.cluster.job_kit import wait_until
 from tests.cluster.kit import all_values, values, write_files
 from tests.cluster.owners_kit import served
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable, UserError
+from millrace.reads.task import Binding, Task
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 FILES = 4
@@ -99,6 +102,47 @@ def test_agents_owner_and_tasks_talk_over_tls_at_the_addresses_that_are_set(
         assert job.run().state == "finished"
         assert sorted(ws.journals.read("out", 0).rows()["id"].to_pylist()) == [*range(0, 40, 2)]
         assert ws.journals.address.startswith("grpc+tls://")
+        ws.close()
+
+
+def executors(spark: SparkSession) -> int:
+    found: int = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_executors_that_go_when_they_are_idle_take_nothing_with_them(tmp_path: Path) -> None:
+    source = write_files(tmp_path / "in", FILES)
+    conf = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.executorIdleTimeout": "2s",
+    }
+    config = mr.Config().with_options(reads_members_wait_ms_max=240_000, reads_lease_ms=60_000)
+    with standalone_master(workers(tmp_path)) as master, session_on(master, conf=conf) as spark:
+        ws = mr.open(tmp_path / "mill", spark, config=config)
+        done = ws.shuffle(source, keys="k", partitions=2)
+        assert done.report.ran == FILES
+        wait_until(lambda: executors(spark) == 0, "executors stay")
+        assert values(done) == all_values(FILES)
+        assert ws.shuffle(source, keys="k", partitions=2).report.ran == 0
+
+        job = ws.job("doubles")
+        numbers = job.source("numbers", spark.range(20), partitions=2)
+        doubled = numbers.map("double", lambda row: {"id": 2 * row["id"]}, schema="id bigint")
+        doubled.sink_journal("read/out")
+        assert job.run().state == "finished"
+        wait_until(lambda: executors(spark) == 0, "executors stay")
+
+        task = Task("sums", [Binding(name="all", prefix="read", key="id")])
+        with ws.reads(task, members=1, on_spark=True) as session:
+            checkpoint = session.next_checkpoint(240)
+            assert checkpoint is not None
+            rows = [row for batch in session.batches(0, checkpoint) for row in batch.to_pylist()]
+            session.commit(checkpoint)
+        assert sorted(row["id"] for row in rows) == [*range(0, 40, 2)]
         ws.close()
 
 
