@@ -384,8 +384,8 @@ class Dataset:
         """Rows with equal keys together in one of so many partitions; without keys, in turn.
 
         Example:
-            >>> len(orders.repartition(4, "cust_id").run())  # a stage before the exchange, one behind
-            2
+            >>> orders.repartition(4, "cust_id").count()  # the same rows, now in 4 partitions
+            3
         """
         call = f"repartition({', '.join(map(repr, (partitions, *keys)))})"
         check_keys(self.schema, keys, call)

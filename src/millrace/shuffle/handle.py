@@ -58,6 +58,7 @@ class RunReport:
     what was chosen when earlier stages had been measured.
 
     Example:
+        >>> first = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
         >>> report = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4).report
         >>> report.map_tasks, report.reused  # both files were done before
         (2, 2)

@@ -70,7 +70,7 @@ class Job:
         >>> sizes = texts.map("size", size, schema="path string, n bigint", version="1")
         >>> sizes.sink_journal("lengths")
         >>> job.run().state
-        'caught up'
+        'finished'
         >>> sorted(ws.journals.read("lengths", 0).rows()["n"].to_pylist())
         [5, 7]
     """
@@ -202,10 +202,11 @@ class Job:
             again: let rows that a sink appended to a journal of yours be appended once more.
 
         Example:
-            >>> new = ws.job("other")
-            >>> new.source("orders", orders).filter("amount > 10", name="big").sink_journal("big")
-            >>> new.reset("big")
-            ('big', 'sink_journal')
+            >>> new = ws.job("large-orders")
+            >>> new.source("orders", orders).sink_journal("copied", name="out")
+            >>> report = new.run()
+            >>> new.reset("out", again=True)  # the next run appends these rows once more
+            ('out',)
         """
         names = [node.name for node in self._nodes]
         if step not in names:

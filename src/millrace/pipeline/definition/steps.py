@@ -141,7 +141,7 @@ class Step:
             >>> def caption(row: dict, context: mr.Context) -> dict:
             ...     return {"path": row["path"], "caption": "about " + row["path"]}
             >>> schema = "path string, caption string"
-            >>> captions = texts.map("caption", caption, schema=schema, expensive=True, max_calls=100)
+            >>> captions = texts.map("caption", caption, schema=schema, expensive=True, max_calls=9)
             >>> captions.columns
             ['path', 'caption']
         """

@@ -154,7 +154,7 @@ class Large:
         encoding: of text; None for bytes.
 
     Example:
-        >>> def size(row: dict) -> dict:  # behind a step with large="content"
+        >>> def size(row: dict) -> dict:  # after a step with large="content"
         ...     return {"n": row["content"].size}
         >>> size({"content": large})
         {'n': 7}
@@ -222,7 +222,7 @@ def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
     """The values of a column of large values, in a function of batches.
 
     Example:
-        >>> def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:  # behind a step with large="content"
+        >>> def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:  # after a step with large="content"
         ...     found = mr.read_large(batch, "content")
         ...     return pa.record_batch({"n": [len(value.as_py()) for value in found]})
         >>> sizes(large_batch).to_pydict()

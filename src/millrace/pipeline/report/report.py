@@ -89,7 +89,7 @@ class RunEntry:
 
     Example:
         >>> [run.state for run in report.runs]
-        ['caught up']
+        ['finished']
     """
 
     number: int
@@ -116,7 +116,7 @@ class JobReport:
 
     Example:
         >>> report.state, report.step("caption").calls
-        ('caught up', 2)
+        ('finished', 2)
     """
 
     job: str
@@ -147,7 +147,7 @@ class JobReport:
         Example:
             >>> import json
             >>> json.loads(report.to_json())["state"]
-            'caught up'
+            'finished'
         """
         return json.dumps(self.document() | {"samples": [asdict(one) for one in self.samples]})
 
@@ -181,7 +181,7 @@ class JobReport:
 
         Example:
             >>> report.summary()
-            'job captions, run 1: caught up after ... s'
+            'job captions, run 1: finished after ... s'
         """
         text = f"job {self.job}, run {self.run}: {self.state} after {self.seconds:.1f} s"
         return f"{text}: {self.note}" if self.note else text

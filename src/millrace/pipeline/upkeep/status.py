@@ -39,7 +39,7 @@ class JobStatus:
     Example:
         >>> status = job.status()
         >>> status.state, status.holder, status.caught_up
-        ('caught up', None, True)
+        ('finished', None, True)
     """
 
     job: str
