@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FENCED = re.compile(r"^(```|~~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 AREA = re.compile(r"^## (.*)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
-ROW = re.compile(r"^\| `(\S+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(\S+)` \| (.*?) \| (.*?) ?\|$", re.MULTILINE)
 FETCHED = re.compile(
     r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=\"(?:https?:)?//[^\"]*"
 )
