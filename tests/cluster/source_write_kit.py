@@ -30,7 +30,7 @@ OUTPUTS: Final = ("out/0", "out/1")
 ROWS: Final = 5
 """Of a transaction in each journal; of a file there are as many as of a transaction."""
 BATCH_ROWS: Final = 3_000
-WAIT_S: Final = 500
+WAIT_S: Final = 900
 """For what may take long on a busy machine."""
 
 
