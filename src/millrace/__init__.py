@@ -15,7 +15,24 @@ Example:
     >>> ws.close()
 """
 
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from millrace.version import __version__
+
+if TYPE_CHECKING:
+    from millrace.config import Config
+    from millrace.dataset import Dataset
+    from millrace.pipeline.definition.context import Context
+    from millrace.pipeline.definition.files import files
+    from millrace.pipeline.definition.job import Job
+    from millrace.pipeline.large.values import Large, read_large
+    from millrace.reads.task import Binding, Task
+    from millrace.shuffle.handle import Shuffle
+    from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
 
 __all__ = [
     "Binding",
@@ -33,12 +50,38 @@ __all__ = [
     "read_large",
 ]
 
-from millrace.config import Config
-from millrace.dataset import Dataset
-from millrace.pipeline.definition.context import Context
-from millrace.pipeline.definition.files import files
-from millrace.pipeline.definition.job import Job
-from millrace.pipeline.large.values import Large, read_large
-from millrace.reads.task import Binding, Task
-from millrace.shuffle.handle import Shuffle
-from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
+_HOMES = {
+    "Binding": "reads.task",
+    "Config": "config",
+    "Context": "pipeline.definition.context",
+    "Dataset": "dataset",
+    "Job": "pipeline.definition.job",
+    "Large": "pipeline.large.values",
+    "Shuffle": "shuffle.handle",
+    "Task": "reads.task",
+    "Workspace": "workspace",
+    "files": "pipeline.definition.files",
+    "open": "workspace",
+    "read_large": "pipeline.large.values",
+}
+
+
+if not TYPE_CHECKING:  # Else any name would be right for a type checker.
+
+    def __getattr__(name: str) -> object:
+        """A public name or a module, loaded at its first use.
+
+        Spark starts many short processes that load this package, and most need little of it.
+        """
+        if name in _HOMES:
+            found = getattr(import_module(f"millrace.{_HOMES[name]}"), name)
+            globals()[name] = found
+            return found
+        if not name.startswith("_"):
+            with suppress(ModuleNotFoundError):
+                return import_module(f"millrace.{name}")
+        raise AttributeError(f"module 'millrace' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

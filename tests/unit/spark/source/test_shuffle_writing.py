@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, LongType, StructType
 
+import millrace as mr
 from millrace.config import Config
 from millrace.errors import DataLost, UserError
 from millrace.ids import StageId
@@ -175,3 +178,28 @@ def test_columns_that_no_shuffle_can_hold_are_refused_before_a_run_is_begun(
         with pytest.raises(UserError, match=message):
             make_writer(replace(options, key_by=keys), columns, overwrite=False)
     assert runs.list_runs(Entry.of(options).store) == []
+
+
+def test_a_host_that_does_not_see_the_workspace_serves_what_its_tasks_wrote(
+    options: Options,
+    as_task: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = make_writer(options, COLUMNS, overwrite=False)
+    here = written(writer, as_task, 0, 1, 2)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("MILLRACE_FOLDER", str(tmp_path / "host"))
+        elsewhere.setenv("MILLRACE_AGENT_HOST", "127.0.0.1")
+        there = written(writer, as_task, 1, 3, 4)
+    (agent,) = (tmp_path / "host").glob("*/agent.json")
+    try:
+        writer.commit([here, there])
+        with mr.open(options.path) as ws:
+            made = ws.open_shuffle("n")
+            assert {choice.folder is None for choice in made.manifest.chosen} == {True, False}
+            assert made.verify().ok
+            found = [i for n in range(made.partitions) for i in made.read(n)["id"].to_pylist()]
+            assert sorted(found) == [1, 2, 3, 4]
+    finally:
+        os.kill(json.loads(agent.read_bytes())["pid"], signal.SIGKILL)

@@ -1,0 +1,31 @@
+"""What is loaded when: Spark starts many short processes that load Millrace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import millrace as mr
+
+LARGE = ("duckdb", "sqlglot", "rich", "pyarrow.flight", "millrace.workspace", "millrace.dataset")
+
+
+def loaded_by(code: str) -> list[str]:
+    show = f"{code}; import sys; print(*(name for name in {LARGE} if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_spark_looks_for_data_sources_without_loading_what_is_large() -> None:
+    assert loaded_by("import pyspark_millrace") == []
+
+
+def test_public_names_and_modules_are_loaded_when_they_are_used() -> None:
+    assert "millrace.workspace" in loaded_by("from millrace import open as begin")
+    assert {name for name in mr.__all__ if not hasattr(mr, name)} == set()
+    assert "UserError" in dir(getattr(mr, "errors"))  # noqa: B009 - modules, too
+    assert set(mr.__all__) <= set(dir(mr))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        mr.nothing  # type: ignore[attr-defined]  # noqa: B018
