@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from millrace.cli.places import WorkspacePath
 from millrace.ids import StageId
 from millrace.shuffle import runs
 from millrace.shuffle.cleanup import Removed
@@ -25,7 +26,7 @@ from millrace.workspace import open as open_workspace
 _BAR_WIDTH = 30
 _HEAVY = 2.0
 
-workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
+workspace_argument = click.argument("workspace", type=WorkspacePath())
 run_argument = click.argument("run", callback=lambda _context, _parameter, text: _run(text))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import threading
 import time
@@ -236,7 +237,11 @@ class Calls:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise self._unreachable(doing, key, error) from error
+            # pyarrow's: "AWS Error ACCESS_DENIED (HTTP status 403) during ...: ..."
+            said = re.search(r"AWS Error (\w+) \(HTTP status (\d+)\).*", str(error), re.DOTALL)
+            if said is None:
+                raise self._unreachable(doing, key, error) from error
+            raise self._refused(doing, key, said[2], said[0]) from error
 
     def _refused(self, doing: str, key: str, code: str, said: str) -> StorageError:
         advice = _ADVICE.get(code, "look the code up in the server's documentation")

@@ -146,7 +146,7 @@ class ObjectStore:
         length, data = self.load(relative, offset, len(into))
         if length < offset + len(into):
             return length
-        into[:] = memoryview(data)
+        into[:] = memoryview(data).cast("B")
         return None
 
     @contextlib.contextmanager
@@ -225,9 +225,15 @@ class ObjectStore:
         return was_there
 
     def empty_trash(self) -> None:
-        """Delete what is left of attempts that were discarded unfinished, after a while."""
+        """Delete what is left of attempts that were discarded unfinished, after a while.
+
+        What processes left that were killed while they probed goes, too.
+        """
         now_ms = time.time_ns() // 1_000_000
         before_ms = now_ms - self.config.unfinished_grace_ms
+        for found in self.calls.list(PROBE):
+            if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
+                self.calls.delete(f"{PROBE}/{found.name}")
         for folder, found in self._removed_attempts():
             if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
                 below = [f"{folder}/{one.name}" for one in self.calls.list(folder, deep=True)]
