@@ -86,7 +86,8 @@ class Application(ABC):
 
     def kill(self) -> None:
         """The driver alone, without a word; its executors and Python workers are left behind."""
-        assert self._process is not None, "it runs"
+        if self._process is None:
+            return
         with contextlib.suppress(ProcessLookupError):  # It may be through already.
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -148,14 +149,24 @@ class DatasetApplication(Application):
         FROM totals ORDER BY ALL
     """
 
-    def __init__(self, cluster: Cluster, name: str, seed: int = 0, files: int = 9) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        seed: int = 0,
+        files: int = 9,
+        *,
+        and_placed: bool = False,
+    ) -> None:
         super().__init__(cluster, name)
+        self.and_placed = and_placed
+        """Whether it also looks where Spark finds rows; no host may go away meanwhile."""
         self.inputs = cluster.layout.inputs / name
         write_orders(self.inputs, seed, files)
 
     def arguments(self) -> list[str]:
         """See `Application`."""
-        return [str(self.mill), str(self.inputs), str(self.out)]
+        return [str(self.mill), str(self.inputs), str(self.out), "yes" if self.and_placed else "no"]
 
     def progress(self) -> int:
         """How many map outputs there are."""

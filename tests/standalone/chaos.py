@@ -7,7 +7,8 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from tests.cluster.job_kit import wait_until
 from tests.standalone.apps import Application
@@ -49,48 +50,66 @@ class Chaos:
         """What was killed, and when."""
         self._returning: list[threading.Timer] = []
 
+    def __enter__(self) -> Self:
+        """Start the application."""
+        self.app.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the cluster as it was, for the next one."""
+        self.close()
+        if error is not None:
+            error.add_note(f"killed: {', '.join(self.done)}\nsaid: {self.app.said()}")
+        self.app.kill()
+
     def run(self, kills: Sequence[Kill], *, every: int) -> None:
         """Kill these in some order, each after `every` or so more of progress; then let it end."""
         order = self.random.sample(list(kills), len(kills))
-        try:
-            self.app.start()
+        with self:
             for kill in order:
                 goal = self.app.progress() + self.random.randint(every // 3, 2 * every)
                 if not self.app.wait_for(goal):
                     break
                 self.kill(kill)
             self.app.finish()
-        except BaseException as error:
-            error.add_note(f"killed: {', '.join(self.done)}\nsaid: {self.app.said()}")
-            raise
-        finally:
-            self.close()
 
     def kill(self, kill: Kill) -> None:
         """Kill one of a kind, now."""
-        self.app.workers_lost += SLOTS if kill is Kill.DRIVER else 1
         at = f"at {self.app.progress()}"
         match kill:
             case Kill.DRIVER:
+                self.app.workers_lost += SLOTS
                 self.app.kill()
                 self.app.start()
             case Kill.EXECUTOR:
+                self.app.workers_lost += 1
                 wait_until(lambda: any(host.executors() for host in self.cluster.hosts))
                 there = [host for host in self.cluster.hosts if host.executors()]
                 at += f" on {self._choose(there).number}"
             case Kill.HOST:
-                self.close()  # One at a time.
                 host = self.random.choice(self.cluster.hosts)
-                host.kill()
-                self._later(host.start, _DOWN_S)
+                self.kill_host(host)
                 at += f" on {host.number}"
             case Kill.LINK:
+                self.app.workers_lost += 1
                 self.close()
                 assert self.network is not None, "its own network"
                 address, off = self.random.choice(self.cluster.hosts).address, self.network.cut_off
                 off.add(address)
                 at += f" to {address} for {self._later(lambda: off.discard(address), _CUT_S):.0f} s"
         self.done.append(f"{kill} {at}")
+
+    def kill_host(self, host: Host) -> None:
+        """Kill a host, and start it again after a while."""
+        self.close()  # One at a time.
+        self.app.workers_lost += 1
+        host.kill()
+        self._later(host.start, _DOWN_S)
 
     def close(self) -> None:
         """Have all hosts and links back."""

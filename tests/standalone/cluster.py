@@ -84,7 +84,7 @@ class Host:
     prefix: tuple[str, ...] = ()
     """What a command of this host begins with."""
     env: Mapping[str, str] = field(default_factory=dict)
-    _process: subprocess.Popen[bytes] | None = None
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def mark(self) -> str:
@@ -113,12 +113,12 @@ class Host:
         worker = [_SPARK_CLASS, f"{_DEPLOY}.worker.Worker", "--host", self.address]
         worker += ["--webui-port", "0", "--cores", "1", "--memory", "1g"]
         worker += ["--work-dir", str(self._folder / "work"), self.master]
-        self._process = self.run(worker, "worker")
+        self.run(worker, "worker")
 
     def run(self, command: Sequence[str], name: str) -> subprocess.Popen[bytes]:
         """Start a process of this host."""
         with (self.layout.root / f"{name}-{self.number}.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [*self.prefix, *hiding(), *command],
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
@@ -126,14 +126,16 @@ class Host:
                 stderr=log,
                 start_new_session=True,
             )
+        self._processes.append(process)
+        return process
 
     def kill(self) -> None:
         """Everything of it at once, as when the power goes; its disk stays as it is."""
         # What forks while it is looked for is found in the next round.
         wait_until(lambda: not _kill_all(processes(self.mark)), "the end of all its processes")
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
 
     def executors(self) -> list[int]:
         """Its executors, of whatever application."""

@@ -11,6 +11,8 @@ from tests.standalone.cluster import Cluster, standalone
 
 SLOWLY: Final = {"MILLRACE_FAULT": "shuffle.task.start:sleep=0.2"}
 """So that map tasks take long enough to be killed."""
+SLOW_S: Final = 0.25
+"""And calls."""
 
 
 @pytest.fixture(scope="module")
@@ -29,5 +31,5 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def api() -> Iterator[PaidApi]:
-    with paid_api() as paid:
+    with paid_api(SLOW_S) as paid:
         yield paid
