@@ -32,6 +32,7 @@ from millrace.config import Config
 from millrace.errors import StorageError, UserError
 from millrace.ids import AttemptId
 from millrace.shuffle import cleanup, layout, reader, runs
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.object_store import REMOVED, ObjectStore
 from millrace.shuffle.writer import begin_attempt
 
@@ -231,3 +232,21 @@ def test_the_command_line_looks_at_a_bucket(bucket: ObjectStore, url: str) -> No
     broken = CliRunner().invoke(cli, ["shuffle", "verify", url, "1"], catch_exceptions=False)
     assert broken.exit_code == 1
     assert "is gone" in broken.output
+
+
+def test_requests_are_as_few_as_the_docs_say(server: Server, url: str) -> None:
+    with Proxy(server.port).running() as proxy:
+        place = f"{url}?endpoint_override={proxy.endpoint}"
+        store = store_at(place)
+
+        child_writes({}, place, (1, 0, 0, 1))
+        written = dict(proxy.seen)
+        index = reader.find_index(store, ATTEMPT)
+        assert index is not None
+        shuffle = Shuffle(manifest=decide(store, 1, [index]), stores={None: store})  # type: ignore[arg-type]
+        proxy.seen.clear()
+        assert sum(shuffle.read(n).num_rows for n in range(3)) == 500
+
+    # A claim, the data, the word of it, the index; whatever the number of partitions.
+    assert written == {"PUT": 4, "LIST": 1}
+    assert dict(proxy.seen) == {"GET": 4, "HEAD": 3}
