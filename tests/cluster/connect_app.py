@@ -13,9 +13,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -33,12 +34,26 @@ BATCH_ROWS = 4
 ROWS_EACH = 3
 """Of a transaction, in each of its journals."""
 LONG_S = 240.0
+TOO_BUSY = "Python worker failed to connect back"
+"""Spark waits just ten seconds for a Python process to begin, which is not always enough."""
+Found = TypeVar("Found")
 Session = ReadSession | RestartingSession
 
 
 def say(word: str, what: object) -> None:
     sys.stdout.write(f"{word} {json.dumps(what)}\n")
     sys.stdout.flush()
+
+
+def patiently(do: Callable[[], Found]) -> Found:
+    """Do something with Spark; again if this machine was too busy."""
+    until = time.monotonic() + LONG_S
+    while True:
+        try:
+            return do()
+        except PySparkException as error:
+            if TOO_BUSY not in str(error) or time.monotonic() > until:
+                raise
 
 
 def config_of(options: dict[str, Any]) -> mr.Config:
@@ -133,17 +148,22 @@ def _tell(session: Session, wait_s: float) -> list[int]:
 def source(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
     """Spark's own API: write a journal, read it, and follow a task."""
     path = ws.path
-    spark.range(options["rows"]).selectExpr("id", "2 * id AS amount").repartition(3).write.format(
-        "millrace"
-    ).mode("append").option("journal", "doubles").save(path)
-    found = spark.read.format("millrace").option("journal", "doubles").load(path)
-    say("SOURCE", sorted([row.id, row.amount] for row in found.collect()))
+    rows = spark.range(options["rows"]).selectExpr("id", "2 * id AS amount").repartition(3)
+    writer = rows.write.format("millrace").mode("append").option("journal", "doubles")
+    patiently(lambda: writer.save(path))
+    reader = spark.read.format("millrace").option("journal", "doubles")
+    found = patiently(lambda: reader.load(path).collect())
+    say("SOURCE", sorted([row.id, row.amount] for row in found))
     for name in JOURNALS:
         ws.journals.create(name, SCHEMA)
     for number in range(options["transactions"]):
         pay(ws, number)
-    query = _copied(spark, path, folder).trigger(availableNow=True).start()
-    assert query.awaitTermination(int(LONG_S))
+
+    def copy() -> bool | None:
+        query = _copied(spark, path, folder).trigger(availableNow=True).start()
+        return query.awaitTermination(int(LONG_S))
+
+    assert patiently(copy)
     say("STREAM", _copies(ws))
 
 
@@ -151,14 +171,16 @@ def stream(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str
     """A query copies transactions as they are paid, for as long as that takes."""
     for name in JOURNALS:
         ws.journals.create(name, SCHEMA)
-    query = _copied(spark, ws.path, folder).start()
+    query = patiently(lambda: _copied(spark, ws.path, folder).start())
     for number in range(options["transactions"]):
         pay(ws, number, stop=number in options["stops"])
     wanted = options["transactions"] * ROWS_EACH * len(JOURNALS)
     until = time.monotonic() + LONG_S
     while not ws.journals.list(COPY) or ws.journals.end_offset(COPY) < wanted:
-        assert query.isActive, query.exception()
         assert time.monotonic() < until, "rows are missing"
+        if not query.isActive:
+            assert TOO_BUSY in str(query.exception()), query.exception()
+            query = patiently(lambda: _copied(spark, ws.path, folder).start())
         time.sleep(0.1)
     query.stop()
     say("STREAM", _copies(ws))
