@@ -161,7 +161,7 @@ class Story:
             assert owner.is_alive()
             assert time.monotonic() < end
             time.sleep(0.01)
-        self.batches = noted(self.folder) + 1
+        self.batches = noted(self.folder) + 2  # The first may be there already.
         child = start(run_query, self.folder, self.batches, point, 0, str(file))
         child.join(WAIT_S)
         owner.join(WAIT_S)
