@@ -87,7 +87,7 @@ class Application:
         wanted = self._noted() + chance.randint(0, 2)
         with self._started(stream, batch, dict(os.environ)) as child:
             assert child.stdout is not None
-            assert child.stdout.readline() == "begun\n", child.communicate()
+            assert child.stdout.readline() == "begun\n", self._said()
             if stream:
                 self._wait(child, lambda: self._noted() >= wanted)
             time.sleep(chance.uniform(0, 2))
@@ -99,9 +99,9 @@ class Application:
     def run(self, *, stream: int = 0, batch: str = "") -> None:
         """Write everything there is."""
         with self._started(stream, batch, dict(os.environ)) as child:
-            out, said = child.communicate(timeout=WAIT_S)
+            out, _ = child.communicate(timeout=WAIT_S)
             wanted = ["begun", *(["streamed"] if stream else []), *(["written"] if batch else [])]
-            assert out.split() == wanted, said
+            assert out.split() == wanted, self._said()
 
     # What they left.
     def check_stream(self) -> None:
@@ -129,6 +129,13 @@ class Application:
         return len(found)
 
     # Inside.
+    @property
+    def _errors(self) -> Path:
+        return self._folder / f"errors-{self._starts}"
+
+    def _said(self) -> str:
+        return self._errors.read_text(encoding="utf-8")
+
     @contextlib.contextmanager
     def _started(
         self, more: int, batch: str, env: dict[str, str], arm: dict[str, str] | None = None
@@ -141,14 +148,15 @@ class Application:
         program = str(Path(__file__).with_name("source_write_app.py"))
         root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-        child = subprocess.Popen(
-            [sys.executable, program, json.dumps(given)],
-            env={**env, "PYTHONPATH": path},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with open(self._errors, "w", encoding="utf-8") as errors:  # Nobody would read a pipe.
+            child = subprocess.Popen(
+                [sys.executable, program, json.dumps(given)],
+                env={**env, "PYTHONPATH": path},
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
         try:
             yield child
         finally:
@@ -184,7 +192,7 @@ class Application:
         end = time.monotonic() + WAIT_S
         while not until():
             if child.poll() is not None:
-                raise AssertionError(child.communicate())
+                raise AssertionError(self._said())
             assert time.monotonic() < end
             time.sleep(0.05)
 
