@@ -1,0 +1,121 @@
+"""Shuffles and datasets on Spark over a bucket: the same answers as over a folder."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.cluster.kit import all_values, values, write_files
+from tests.s3.s3_kit import SECRET, Server, keys
+
+import millrace as mr
+from millrace.shuffle.object_store import ObjectStore
+from millrace.spark.session import start_session
+from millrace.testing.faults import armed
+
+pytestmark = pytest.mark.spark
+FILES = 6
+APPLICATION = """
+import sys, millrace as mr
+from millrace.spark.session import start_session
+spark = start_session(cores=1)
+mr.open(sys.argv[1], spark).shuffle(sys.argv[2], keys="k", partitions=4)
+"""
+
+
+@pytest.fixture(scope="module")
+def spark(server: Server) -> Iterator[SparkSession]:
+    del server  # Spark's workers are to have its credentials in their environment.
+    session = start_session("millrace-s3", cores=2)
+    yield session
+    session.stop()
+
+
+def indexes(bucket: ObjectStore) -> set[str]:
+    return {name for name in keys(bucket) if name.endswith("/index.bin")}
+
+
+def rows(table: pa.Table) -> list[dict[str, object]]:
+    return sorted(table.to_pylist(), key=str)
+
+
+def test_a_shuffle_and_a_join_equal_those_over_a_folder(
+    spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    files = write_files(tmp_path / "in", FILES)
+    folder, ws = mr.open(tmp_path / "mill", spark), mr.open(url, spark)
+
+    here, there = (w.shuffle(files, keys="k", partitions=4) for w in (folder, ws))
+    assert [there.read(p).to_pylist() for p in range(4)] == [
+        here.read(p).to_pylist() for p in range(4)
+    ]
+    assert ws.to_spark(there).count() == len(all_values(FILES))
+    again = ws.open_shuffle(there.query_id)
+    assert values(again) == all_values(FILES)
+    assert again.verify().ok
+
+    def top(place: mr.Workspace) -> mr.Dataset:
+        # Small limits, so that there are exchanges.
+        orders = place.read_parquet(files)
+        sums = orders.repartition(3, "k").group_by("k").agg(total="sum(v)", n="count(*)")
+        return orders.join(sums, on="k").group_by("n").agg(most="max(total)", rows="count(*)")
+
+    assert rows(top(ws).collect()) == rows(top(folder).collect())
+    reused = ws.shuffle(files, keys="k", partitions=4).report
+    assert (reused.ran, reused.reused) == (0, FILES)
+
+    shipped = pickle.dumps(ws._folders())
+    everything = b"".join(bucket.read(name) or b"" for name in keys(bucket))
+    assert SECRET.encode() not in shipped + everything
+
+
+def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
+    spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    files = write_files(tmp_path / "in", FILES)
+    victim = subprocess.Popen(
+        [sys.executable, "-c", APPLICATION, url, str(files)],
+        env=armed("shuffle.task.start", "sleep=0.5"),
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while len(indexes(bucket)) < 2:
+        assert victim.poll() is None, "the application ended before it could be killed"
+        time.sleep(0.05)
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.wait()
+    finished = len(indexes(bucket))
+    assert finished < FILES
+
+    done = mr.open(url, spark).shuffle(files, keys="k", partitions=4)
+
+    # Python workers outlive the application by a moment, and may finish what they had begun.
+    taken_over = [c for c in done.manifest.chosen if c.attempt.task.query_id != done.query_id]
+    assert len(taken_over) == done.report.reused >= finished
+    assert done.report.ran + done.report.reused == FILES
+    assert values(done) == all_values(FILES)
+
+
+def test_what_is_lost_between_two_stages_is_made_again(
+    spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
+) -> None:
+    files = write_files(tmp_path / "in", 2)
+    ws = mr.open(url, spark)
+    counts = ws.read_parquet(files).repartition(3, "k").group_by("k").agg(n="count(*)")
+    first = rows(counts.collect())
+    for name in sorted(keys(bucket)):
+        if name.endswith("/data.ipc"):
+            bucket.remove_file(name)
+            break
+
+    assert rows(counts.collect()) == first
