@@ -129,7 +129,7 @@ class Running:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}:{quick_start(runs.out)}"},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'quick_start'}"},
             )
 
     def has_begun(self) -> bool:
@@ -164,18 +164,6 @@ class Running:
     def _check(self) -> None:
         for path in self._runs.out.glob(f"*/{WRONG}"):
             raise AssertionError(path.read_text())
-
-
-def quick_start(folder: Path) -> Path:
-    """A folder for Python's path with which Spark's Python processes begin in a third of the time.
-
-    Else they take PySpark from a zip file, and compile it.
-    """
-    place = folder / "path"
-    place.mkdir(exist_ok=True)
-    said = "import sys\nsys.path[:] = [p for p in sys.path if not p.endswith('pyspark.zip')]\n"
-    (place / "sitecustomize.py").write_text(said)
-    return place
 
 
 def some_options(chance: random.Random) -> Options:
