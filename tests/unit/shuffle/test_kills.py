@@ -42,9 +42,7 @@ def late() -> int:
 
 
 def test_every_point_of_store_writer_and_clean_up_is_covered() -> None:
-    inside = {
-        p for p in POINTS if p.split(".")[0] == "store" or p.split(".")[1] in ("write", "cleanup")
-    }
+    inside = {p for p in POINTS if p.startswith(("store.", "shuffle.write.", "shuffle.cleanup."))}
 
     assert inside == {*WRITING, *CLEANING}
     assert len(inside) >= 8
