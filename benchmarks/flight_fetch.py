@@ -216,6 +216,7 @@ def main() -> None:
         folder, address, store = folders.here(config)
         assert folder is not None
         assert address is not None
+        assert isinstance(store, LocalStore)
         try:
             cases = [
                 Case(name="1 x 64 MiB", index=write(store, 0, 1, 64 * MIB), passes=4),

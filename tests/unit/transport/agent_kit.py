@@ -92,6 +92,7 @@ def own_folder(path: Path, config: Config) -> tuple[FolderId, str, LocalStore]:
     folder, address, store = folders_at(path).here(config)
     assert folder is not None
     assert address is not None
+    assert isinstance(store, LocalStore)
     return folder, address, store
 
 

@@ -28,7 +28,7 @@ def serve(ws: Workspace) -> Owner:
         ws.path, workspace_id=ws.id, token=ws.token, kind=kinds.EMBEDDED, config=QUICK
     )
     owner = Owner.open(place)
-    endpoint.keep_for(ws.store, owner.said.address)
+    endpoint.keep_for(endpoint.store_of(ws.path), owner.said.address)
     return owner
 
 
@@ -59,9 +59,9 @@ def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
 def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
     ws = mr.open(tmp_path, config=IMPATIENT)
     serve(ws).close()
-    endpoint.keep_for(ws.store, None)
+    endpoint.keep_for(endpoint.store_of(ws.path), None)
 
-    assert endpoint.kept_for(ws.store) is None
+    assert endpoint.kept_for(endpoint.store_of(ws.path)) is None
     assert ws.journals.list() == ()
     assert isinstance(ws.journals._caller.link(), LocalLink)
     ws.close()
