@@ -17,7 +17,6 @@ Example:
 
 from __future__ import annotations
 
-from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -78,8 +77,11 @@ if not TYPE_CHECKING:  # Else any name would be right for a type checker.
             globals()[name] = found
             return found
         if not name.startswith("_"):
-            with suppress(ModuleNotFoundError):
+            try:
                 return import_module(f"millrace.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"millrace.{name}":
+                    raise  # It is there, and something that it needs is not.
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
 
 
