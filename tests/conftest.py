@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import settings
+from tests.laws import examples
 
-settings.register_profile("millrace", deadline=None)
+settings.register_profile("millrace", deadline=None, max_examples=examples(100))
 settings.load_profile("millrace")

@@ -152,7 +152,8 @@ def test_serve_takes_no_wrong_token_and_nobody_who_does_not_trust_its_certificat
     mill = tmp_path / "mill"
     with serving(mill, tls) as serve:
         assert f"at grpc+tls://127.0.0.4:{serve.port} " in serve.said
-        with mr.open(mill, config=QUICK) as ws, pytest.raises(OwnerUnreachable):
+        hasty = QUICK.with_options(owner_start_ms_max=1_000)
+        with mr.open(mill, config=hasty) as ws, pytest.raises(OwnerUnreachable):
             ws.journals.list()
         monkeypatch.setenv("MILLRACE_TLS_CA", tls["MILLRACE_TLS_CA"])
         with mr.open(mill) as ws:
@@ -282,6 +283,7 @@ def check_shipped(found: dict[str, Any], python: Path, *, path: str, native: boo
     assert (found["job"], found["out"]) == ("finished", [*range(0, 40, 2)])
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_executors_get_the_package_as_a_zip_and_hash_without_compiled_kernels(
     tmp_path: Path,

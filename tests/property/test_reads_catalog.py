@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.reads.test_catalog import catalog
 
 from millrace.reads.progress import Hints
@@ -17,7 +18,7 @@ BINDINGS = st.lists(
 Bindings = list[tuple[int, list[int]]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(BINDINGS, st.data())
 def test_a_catalog_answers_as_loops_do(bindings: Bindings, data: st.DataObject) -> None:
     found = catalog(*bindings)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.reads.test_checkpoint import checkpoint
 
 from millrace.reads.checkpoint import (
@@ -47,7 +48,7 @@ def rows(given: Checkpoint) -> Rows:
     return given.number, given.reads.rows(), given.shown.rows(), given.rolled_back.rows()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(DELTAS)
 def test_merging_is_laying_the_later_over_the_earlier(deltas: list[Checkpoint]) -> None:
     reads: dict[int, tuple[int, ...]] = {}
@@ -66,7 +67,7 @@ def test_merging_is_laying_the_later_over_the_earlier(deltas: list[Checkpoint]) 
     assert len({row[:3] for row in gone}) == len(gone)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(DELTAS, st.data())
 def test_merging_is_order_free_repeat_free_and_associative(
     deltas: list[Checkpoint], data: st.DataObject
@@ -81,7 +82,7 @@ def test_merging_is_order_free_repeat_free_and_associative(
     assert rows(merge(merge(*deltas))) == whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(SHOWN, st.lists(PAIR, max_size=8))
 def test_pairs_are_found_as_in_a_dict(
     given_shown: dict[tuple[int, int], tuple[int, int]], wanted: list[tuple[int, int]]
@@ -100,7 +101,7 @@ def test_pairs_are_found_as_in_a_dict(
     assert shown_to(shown, tags, producers).tolist() == clocks
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(DELTAS)
 def test_reads_resume_where_nothing_is_missed_and_bytes_keep_all(deltas: list[Checkpoint]) -> None:
     whole = merge(*deltas)
@@ -124,7 +125,7 @@ def rising(steps: list[dict[tuple[int, int], int]]) -> list[Checkpoint]:
     return wholes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.dictionaries(PAIR, st.integers(0, 4), max_size=5), min_size=1, max_size=5),
     st.data(),
@@ -148,7 +149,7 @@ def test_windows_of_successive_checkpoints_part_the_clocks(
     assert sorted(seen) == sorted(expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(DELTAS)
 def test_ranges_are_left_out_only_when_no_later_window_can_hold_their_rows(
     deltas: list[Checkpoint],

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.property.reads_session_kit import Pair, PlainFrontier, Reading, Seen
 from tests.property.reads_world_kit import World, make_world
 
@@ -204,14 +205,14 @@ def run(seed: int, rows: int, steps: int) -> None:
     assert set(shown) == shown_in_the_end(story.world)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_each_committed_row_is_shown_once_and_transactions_whole(seed: int) -> None:
     run(seed, rows=40, steps=120)
 
 
 @pytest.mark.slow
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(2_000), deadline=None)
 @given(st.integers(0, 2**32))
 def test_each_committed_row_is_shown_once_in_longer_stories(seed: int) -> None:
     run(seed, rows=80, steps=300)

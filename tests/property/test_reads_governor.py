@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from millrace.reads.governor import Governor
 
@@ -187,20 +188,20 @@ def in_time(seed: int) -> None:
         assert [p for _, (tag, p) in out if tag == each.tag] == list(range(len(each.clocks)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, 2**32))
 def test_rows_that_are_there_go_in_the_order_of_a_merge_whatever_the_cuts(seed: int) -> None:
     whole_order(seed)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, 2**32))
 def test_delayed_rows_go_in_time_and_block_nobody(seed: int) -> None:
     in_time(seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=examples(2_000), deadline=None)
 @given(st.integers(0, 2**32))
 def test_order_and_delays_over_many_seeds(seed: int) -> None:
     whole_order(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from millrace.reads.numbering import UNKNOWN, Numbering, PairNumbering
 
@@ -13,7 +14,7 @@ CALLS = st.lists(st.tuples(st.booleans(), st.lists(VALUE, max_size=12)), max_siz
 PAIRS = st.lists(st.lists(st.tuples(VALUE, VALUE), max_size=12), max_size=12)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CALLS)
 def test_a_numbering_is_a_dict(calls: list[tuple[bool, list[int]]]) -> None:
     numbering, model = Numbering(), dict[int, int]()
@@ -28,7 +29,7 @@ def test_a_numbering_is_a_dict(calls: list[tuple[bool, list[int]]]) -> None:
         assert numbering.values.tolist() == list(model)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(PAIRS)
 def test_a_numbering_of_pairs_is_a_dict_of_pairs(calls: list[list[tuple[int, int]]]) -> None:
     numbering, model = PairNumbering(), dict[tuple[int, int], int]()
@@ -42,7 +43,7 @@ def test_a_numbering_of_pairs_is_a_dict_of_pairs(calls: list[list[tuple[int, int
         assert len(numbering) == len(model)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(VALUE, VALUE, st.integers(1, 60)), min_size=1, max_size=12))
 def test_pairs_that_stand_together_are_numbered_alike(runs: list[tuple[int, int, int]]) -> None:
     pairs = [(first, producer) for first, producer, length in runs for _ in range(length)]

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.reads.queue.queue_kit import (
     TEXT,
     WIDE,
@@ -211,7 +212,7 @@ class World:
 
 
 @pytest.mark.parametrize("limit", [10**9, 12_000])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(OPERATIONS, st.integers(0, 10**9), st.booleans())
 def test_a_queue_gives_what_a_list_would(
     limit: int,

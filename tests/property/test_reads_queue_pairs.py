@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from millrace.reads.checkpoint import RolledBack
 from millrace.reads.queue.pairs import NOWHERE, OffsetRanges, PairIndex, running_max_within
@@ -14,7 +15,7 @@ ANY = st.integers(-(2**63), 2**63 - 1)
 PAIR = st.one_of(st.tuples(SMALL, SMALL), st.tuples(ANY, ANY))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(PAIR, unique=True, max_size=200), st.lists(PAIR, max_size=30))
 def test_pairs_are_found_where_they_stand(
     pairs: list[tuple[int, int]], wanted: list[tuple[int, int]]
@@ -38,7 +39,7 @@ RANGE = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(RANGE, max_size=12),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 50)), max_size=40),
@@ -59,7 +60,7 @@ def test_rows_lie_in_ranges_as_each_says(
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=6), max_size=6))
 def test_a_running_maximum_begins_anew_with_each_group(groups: list[list[int]]) -> None:
     group = np.array([n for n, values in enumerate(groups) for _ in values], np.int64)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.reads.test_sequence import COMMITTING, KEPT, Row, commits, stamped
 
 from millrace.errors import BrokenTransaction
@@ -146,7 +147,7 @@ def compare(history: list[Step], cuts: list[int], starts: dict[Pair, int]) -> No
             return
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(HISTORY, CUTS, STARTS)
 def test_rows_of_many_tags_are_sequenced_as_the_table_says(
     history: list[Step], cuts: list[int], starts: dict[Pair, int]
@@ -155,7 +156,7 @@ def test_rows_of_many_tags_are_sequenced_as_the_table_says(
 
 
 @pytest.mark.slow
-@settings(max_examples=3_000, deadline=None)
+@settings(max_examples=examples(3_000), deadline=None)
 @given(HISTORY, CUTS, STARTS)
 def test_many_histories_are_sequenced_as_the_table_says(
     history: list[Step], cuts: list[int], starts: dict[Pair, int]

@@ -8,7 +8,7 @@ from tests.sim.planted import MISTAKES, Mistake
 from tests.sim.simulate import failure_of, first_failure, shrunk
 from tests.sim.world import run
 
-SEEDS = 1_000
+SEEDS = 400
 AT_ONCE = 100
 
 

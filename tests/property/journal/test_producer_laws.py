@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.journal.journal_kit import SCHEMA, column
 from tests.unit.journal.producers_kit import NAMES, judge
 
@@ -171,7 +172,7 @@ def deaths(what: str) -> list[list[tuple[str, str, tuple[int, bool] | None]]]:
 @example(deaths("rollback")[4])
 @example(deaths("commit")[2])
 @example(deaths("reopen")[3])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_every_prepared_transaction_is_whole_and_every_other_is_gone(
     steps: list[tuple[str, str, tuple[int, bool] | None]],

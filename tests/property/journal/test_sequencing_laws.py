@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.journal.test_sequencing import Row, rows, shown
 
 from millrace.journal.clocks import Clock
@@ -53,7 +54,7 @@ def fold(history: list[Row]) -> tuple[list[Outcome], dict[ProducerId, Sequence],
     return outcomes, states, sorted(place for place in visible if place < stable)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(HISTORY, CUTS)
 def test_batches_are_sequenced_as_rows_are(history: list[Row], cuts: list[int]) -> None:
     outcomes, states, _ = fold(history)
@@ -72,7 +73,7 @@ def test_batches_are_sequenced_as_rows_are(history: list[Row], cuts: list[int]) 
     assert now == states
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(HISTORY, CUTS)
 def test_a_reader_gets_each_committed_row_once_in_order(
     history: list[Row], cuts: list[int]

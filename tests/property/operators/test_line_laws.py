@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.operators.line_kit import rows
 
 Row = tuple[int | None, int | None]
@@ -90,7 +91,7 @@ def frame(rows_: list[Row], key: Callable[[int], object], row: str) -> pd.DataFr
     ).sort_values("t", kind="stable")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     ours=ROWS,
     theirs=ROWS,
@@ -140,7 +141,7 @@ def test_an_as_of_join_finds_what_pandas_finds(
     assert sorted((row["l"], row["r"]) for row in found) == [(one, pairs.get(one)) for one in kept]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     ours=ROWS,
     theirs=ROWS,

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.pipeline.work.worker_kit import QUICK, hop, map_step
 
 from millrace.pipeline.calling.caller import Caller
@@ -35,7 +36,7 @@ class Nothing:
     st.sampled_from(["expensive", "cheap"]),
     st.integers(0, 2),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_only_the_rows_that_raise_are_left_out(
     count: int,
     poison: set[int],

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.pipeline.definition.written_kit import VIDEOS, Written, same
 
 from millrace.config import Config
@@ -178,7 +179,9 @@ def _no_files() -> Any:  # noqa: ANN401 - a generator
         yield
 
 
-LAW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAW = settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @LAW

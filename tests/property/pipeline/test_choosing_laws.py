@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.pipeline.work.worker_kit import NUMBERS, hop, map_step
 
 from millrace.pipeline.core.choosing import Limits, Place, Steps, rank
@@ -48,7 +49,7 @@ def situations(draw: st.DrawFn) -> tuple[list[Hop], dict[Unit, int]]:
 
 
 @given(situations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_something_is_chosen_whenever_rows_wait_and_nobody_works(
     situation: tuple[list[Hop], dict[Unit, int]],
 ) -> None:
@@ -62,7 +63,7 @@ def test_something_is_chosen_whenever_rows_wait_and_nobody_works(
 
 
 @given(situations(), st.integers(1, 3), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rows_flow_until_none_are_left(
     situation: tuple[list[Hop], dict[Unit, int]], slots: int, random: object
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.pipeline.definition.written_kit import VIDEOS, a_job, a_source, same
 
 from millrace.errors import UserError
@@ -22,7 +23,7 @@ from millrace.pipeline.definition.job import Job
 from millrace.pipeline.definition.steps import Step
 
 KINDS = ("map", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
-LAW = settings(max_examples=60, deadline=None)
+LAW = settings(max_examples=examples(60), deadline=None)
 ENDS = ("parquet", "journal", "function")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.pipeline.work.worker_kit import (
     JOB,
     QUICK,
@@ -144,7 +145,7 @@ def job(plan: Plan, paid: Paid) -> list[Hop]:
 
 
 @given(PLANS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_row_comes_out_once_whatever_dies(plan: Plan) -> None:
     whole, paid = MemoryBroker(), Paid(plan.raising)
     fill(whole, range(plan.rows), partitions=plan.partitions)

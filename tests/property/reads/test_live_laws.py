@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.reads.live.ring_kit import LIMITS, Story
 
 from millrace.journal.clocks import Clock
@@ -77,7 +78,7 @@ def check_so_far(story: Story) -> None:
             assert len(waiting) == known.rows <= story.limits.channel_rows_max
 
 
-@settings(LAWS, max_examples=400)
+@settings(LAWS, max_examples=examples(400))
 @given(STEPS)
 @example([("append", 0, 6), ("join", 0, 0), ("want", 0, 0), ("join", 1, 0), ("finish", 0, 0)])
 def test_every_reader_sees_exactly_its_rows_in_order(
@@ -103,7 +104,7 @@ def test_every_reader_sees_exactly_its_rows_in_order(
             assert mine.got == story.expected(who, story.end)
 
 
-@settings(LAWS, max_examples=200)
+@settings(LAWS, max_examples=examples(200))
 @given(STEPS)
 def test_once_all_are_at_the_end_one_read_is_enough_for_all(
     steps: list[tuple[str, int, int]],
@@ -276,7 +277,7 @@ def as_value(text: str, kind: pa.DataType) -> pa.Array | None:
         return None
 
 
-@settings(LAWS, max_examples=120)
+@settings(LAWS, max_examples=examples(120))
 @given(journals(), st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), st.data())
 def test_no_journal_is_skipped_that_holds_a_row_asked_for(
     made: tuple[JournalInfo, pa.RecordBatch], keys: list[str], data: st.DataObject
@@ -296,7 +297,7 @@ def test_no_journal_is_skipped_that_holds_a_row_asked_for(
     assert point.mask(unsigned(hash32(kept, sorted(keys)))).all()
 
 
-@settings(LAWS, max_examples=80)
+@settings(LAWS, max_examples=examples(80))
 @given(journals(), st.sampled_from(COLUMNS))
 def test_what_labels_fix_is_what_rows_hash_to(
     made: tuple[JournalInfo, pa.RecordBatch], key: str

@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.shuffle.shuffle_kit import (
     HOUR_MS,
     begin,
@@ -151,7 +152,7 @@ def check_manifests(store: LocalStore, alive: list[int]) -> None:
             assert rows == [1, 2, 3]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.integers(min_value=0),
     st.integers(1, 2),
@@ -202,7 +203,7 @@ def test_no_interleaving_leaves_a_run_without_its_rows(
         check_manifests(plain, alive)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(st.integers(min_value=0), st.integers(2, 4))
 def test_runs_begun_in_any_interleaving_with_dropping_have_numbers_of_their_own(
     seed: int, count: int

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, folder, payload_files, read, write
 
 from millrace.errors import Corrupt, DataLost, FormatError
@@ -49,7 +50,7 @@ def owner_of(index: MapTaskIndex, name: str, position: int) -> int:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(FORMS, COMPRESSION, st.integers(0, 2), st.integers(min_value=0), st.integers(1, 255))
 def test_any_changed_byte_of_any_file_fails_its_partition_and_no_other(
     form: str, compression: str, file: int, position: int, change: int
@@ -155,7 +156,7 @@ def refused_or_read(decode: Callable[[], object]) -> None:
         assert str(error).startswith("here ")  # noqa: PT017
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data(), JSON)
 def test_an_index_with_any_value_in_any_field_is_read_or_refused(
     data: st.DataObject, value: object

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.laws import examples
 
 from millrace.shuffle.schema import conform, conform_in_pieces, difference, plain_schema, plain_type
 
@@ -77,7 +78,7 @@ def is_plain(kind: pa.DataType) -> bool:
     return not any(word in str(kind).replace("map<string, ", "") for word in words)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.data(), st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
 def test_plain_values_are_the_values(
     data: st.DataObject, rows: int, begin: int, length: int
