@@ -31,6 +31,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow  # The test command interrupts a join, which has shuffles.
 def test_an_interrupted_shuffle_is_cancelled_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(FILES):

@@ -71,9 +71,9 @@ def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
 @pytest.mark.parametrize(
     ("point", "finished"),
     [
-        ("shuffle.driver.after_rely", 0),
+        pytest.param("shuffle.driver.after_rely", 0, marks=pytest.mark.slow),
         ("shuffle.driver.after_tasks", FILES),
-        ("shuffle.driver.before_manifest", FILES),
+        pytest.param("shuffle.driver.before_manifest", FILES, marks=pytest.mark.slow),
         ("shuffle.driver.after_manifest", FILES),
     ],
 )

@@ -54,6 +54,7 @@ def opened(ws: Workspace, members: int) -> ReadSession:
     return session
 
 
+@pytest.mark.slow  # tests/standalone kills a host with members in the test command.
 def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_exact(
     connected: Connected, tmp_path: Path
 ) -> None:

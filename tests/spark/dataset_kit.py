@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import millrace as mr
 
@@ -19,6 +20,8 @@ CUT_UP = mr.Config().with_options(
 )
 BROADCAST = CUT_UP.with_options(broadcast_bytes_max=1 << 30)
 CONFIGS = {"one task": mr.Config(), "cut up": CUT_UP, "broadcast": BROADCAST}
+WITHOUT_JOINS = ["one task", "cut up", pytest.param("broadcast", marks=pytest.mark.slow)]
+"""For tests of what broadcasts change little."""
 
 
 def rows_of(table: pa.Table) -> list[tuple[object, ...]]:

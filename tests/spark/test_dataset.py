@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession, functions
-from tests.spark.dataset_kit import CONFIGS, CUT_UP, random_table, rows_of, write
+from tests.spark.dataset_kit import CONFIGS, CUT_UP, WITHOUT_JOINS, random_table, rows_of, write
 
 import millrace as mr
 from millrace.cli.main import cli
@@ -50,7 +50,7 @@ def test_every_join_gives_sparks_answer(
     assert rows_of(found) == rows_of(expected)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITHOUT_JOINS)
 def test_group_by_gives_sparks_answer(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
 ) -> None:
@@ -76,7 +76,7 @@ def test_group_by_gives_sparks_answer(
         assert rows_of(found) == rows_of(expected.toArrow()), keys
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITHOUT_JOINS)
 def test_filters_and_calculated_columns_before_and_after_an_exchange(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
 ) -> None:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.laws import examples
 
 from millrace.keys import RangePartitioner, hash32, native, partition_ids, sample_bounds
 
 pytestmark = pytest.mark.spark
 
-ROWS = 1_000_000
+ROWS = examples(1_000_000)
 PARTITIONS = (1, 2, 7, 8, 200)
 NULL_SHARE = 0.1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession, functions
-from tests.spark.dataset_kit import CONFIGS, CUT_UP, random_table, rows_of, write
+from tests.spark.dataset_kit import CONFIGS, CUT_UP, WITHOUT_JOINS, random_table, rows_of, write
 
 import millrace as mr
 
@@ -27,7 +27,7 @@ def texts(table: pa.Table) -> list[list[str]]:
     return [[repr(value) for value in row.values()] for row in table.to_pylist()]
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITHOUT_JOINS)
 def test_sorts_have_sparks_order(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_small_result_is_sorted_in_one_place_without_another_round(
     assert [(row["s"], row["n"]) for row in found.to_pylist()] == wanted
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITHOUT_JOINS)
 def test_limits_and_unions(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
 ) -> None:
@@ -138,7 +138,7 @@ def test_joins_without_keys(
     assert rows_of(found) == rows_of(wanted)
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", WITHOUT_JOINS)
 def test_rows_are_the_same_wherever_they_are_put_or_kept(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str], config: str
 ) -> None:
