@@ -138,6 +138,7 @@ def test_a_job_goes_on_by_itself_when_serve_is_killed_and_started_again(place: P
     check_job(place, report, kills=2)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_where_a_killed_client_left_it(place: Place) -> None:
     options = {"rows": ROWS, "pause_s": 0.05, "run_lease_ms": 5_000}
     with place.app("job", **options) as client:

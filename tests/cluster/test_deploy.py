@@ -80,6 +80,7 @@ def _end_agents(tmp_path: Path) -> Iterator[None]:
     end_agents(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_agents_owner_and_tasks_talk_over_tls_at_the_addresses_that_are_set(
     tmp_path: Path, tls: dict[str, str], monkeypatch: pytest.MonkeyPatch

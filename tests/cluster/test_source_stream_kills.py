@@ -166,6 +166,7 @@ class Application:
             raise
 
 
+@pytest.mark.slow  # The test command kills a query that reads and writes: test_source_write_kills.
 def test_killed_while_it_runs_each_batch_keeps_its_rows_and_each_row_comes_once(
     tmp_path: Path,
 ) -> None:
