@@ -12,10 +12,8 @@ missing, and never looks empty: the index goes first.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
-import shutil
 import tempfile
 import time
 from collections import deque
@@ -31,14 +29,14 @@ from millrace.faults import fault
 from millrace.shuffle import layout
 from millrace.shuffle.object_address import Address, parse
 from millrace.shuffle.object_calls import Calls, Found
+from millrace.shuffle.scratch import scratch_folder
 from millrace.shuffle.store import Answer, Asked, storage_errors
 
 CLAIM: Final = ".claim"
 PROBE: Final = "probe"
 REMOVED: Final = b"removed"
 _FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
-_LOCK: Final = "lock"
-_OWN_TRIES_MAX: Final = 100
+_PAYLOAD: Final = "payload-"
 
 
 class ObjectStore:
@@ -153,16 +151,8 @@ class ObjectStore:
     def payload_folder(self, relative: str) -> Iterator[str]:
         """A folder on this host's disk, gone at the end; what killed tasks left goes too."""
         del relative
-        parent = _own_folder()
-        with storage_errors(f"making a folder in {parent}"):
-            os.makedirs(parent, exist_ok=True)
-            _sweep(parent)
-            folder, lock = _make_own(parent)
-        try:
+        with scratch_folder(_own_folder(), _PAYLOAD) as folder:
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
 
     def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
         """Put files of a `payload_folder` into the bucket, each whole."""
@@ -309,35 +299,15 @@ def _is_removed(found: Iterable[Found]) -> bool:
 
 
 def _own_folder() -> str:
-    """Where this user's tasks put things on this host's disk."""
+    """Where this user's tasks put things on this host's disk; nobody else may have made it."""
     parent = os.environ.get(_FOLDER_VARIABLE) or tempfile.gettempdir()
-    return os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
-
-
-def _make_own(parent: str) -> tuple[str, int]:
-    """A new folder and the lock that shows that its owner lives."""
-    for _ in range(_OWN_TRIES_MAX):
-        folder = tempfile.mkdtemp(dir=parent)
-        path = os.path.join(folder, _LOCK)
-        # Another task may take an unlocked folder for a dead one's, up to the last line.
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-            with contextlib.suppress(OSError):  # A disk without locks.
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if os.path.exists(path):
-                return folder, lock
-            os.close(lock)
-    raise StorageError(f"no folder of one's own in {parent} in {_OWN_TRIES_MAX} tries")
-
-
-def _sweep(parent: str) -> None:
-    """Remove the folders of killed tasks: nobody holds their locks. Without locks they stay."""
-    for name in os.listdir(parent):
-        folder = os.path.join(parent, name)
-        with contextlib.suppress(OSError):
-            lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+    folder = os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
+    with storage_errors(f"making folder {folder}"):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.lstat(folder).st_uid
+    if owner != os.getuid():
+        raise StorageError(
+            f"folder {folder} belongs to another user\n  found: user {owner}\n"
+            f"  to fix: remove it, or name another place in {_FOLDER_VARIABLE}"
+        )
+    return folder

@@ -8,9 +8,7 @@ waits as long as the first lives, since Spark would end the first when the copy 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import socket
 import tempfile
 import time
@@ -27,6 +25,7 @@ from millrace.errors import MemberLost
 from millrace.faults import fault
 from millrace.operators.json_keys import JsonKeys
 from millrace.reads.task import Task
+from millrace.shuffle.scratch import scratch_folder
 from millrace.spark.folders import FOLDER_VARIABLE
 from millrace.spark.reads_register import Register, Registered
 from millrace.spark.versions import check_versions
@@ -42,8 +41,6 @@ Batches = Iterator[pa.RecordBatch]
 RESULT_SCHEMA: Final = "member long, host string"
 _RESULT: Final = pa.schema([("member", pa.int64()), ("host", pa.string())])
 _PREFIX: Final = "millrace-member-"
-_MAKING: Final = "millrace-new-"
-_LOCK: Final = "lock"
 _POLL_S: Final = 1.0
 
 
@@ -155,35 +152,5 @@ def _lives(address: str, seat: Seat) -> bool:
 def own_folder() -> Iterator[str]:
     """A folder of this host for a queue's files; those of members that were killed are swept."""
     parent = os.environ.get(FOLDER_VARIABLE) or tempfile.gettempdir()
-    os.makedirs(parent, exist_ok=True)
-    _sweep(parent)
-    made = tempfile.mkdtemp(prefix=_MAKING, dir=parent)
-    lock = os.open(os.path.join(made, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    folder = os.path.join(parent, _PREFIX + os.path.basename(made).removeprefix(_MAKING))
-    os.rename(made, folder)  # Only now can it be taken for a dead one's, and it is locked.
-    try:
+    with scratch_folder(parent, _PREFIX) as folder:
         yield folder
-    finally:
-        os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(parent: str) -> None:
-    """Remove folders whose member is dead: nobody holds their lock any more."""
-    for name in os.listdir(parent):
-        path = os.path.join(parent, name)
-        if not name.startswith(_PREFIX):
-            continue
-        try:
-            lock = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # Somebody else's, or just being made.
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            continue
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(lock)

@@ -233,7 +233,9 @@ def _shuffle(found: Mapping[str, str], use: Use) -> int | str | None:
             f"shuffle {text} cannot be written: numbers are given out by the workspace\n"
             "  to fix: give a name, as in option('shuffle', 'orders-by-customer')"
         )
-    if use != "read" and (len(keyed) < 2 or not _names(found["keyBy"]) or "stage" in found):  # noqa: PLR2004 - both
+    if use != "read" and (
+        keyed != ["keyBy", "partitions"] or not _names(found["keyBy"]) or "stage" in found
+    ):
         raise UserError(
             f"shuffle {text!r} cannot be written by key\n"
             "  to fix: give keyBy and partitions, and no stage"
