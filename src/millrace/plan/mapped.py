@@ -12,7 +12,8 @@ import pyarrow as pa
 from millrace.errors import UserError
 from millrace.plan.nodes import Leaf, Node, OverOne, Repartition
 from millrace.plan.placement import InPlace, Placement, ToOne
-from millrace.shuffle.functions import Unrecognisable, function_identity
+from millrace.identity.functions import function_identity
+from millrace.identity.unrecognisable import Unrecognisable
 from millrace.shuffle.schema import check_names, plain_schema
 
 Function = Callable[[pa.RecordBatch], Any]

@@ -22,7 +22,8 @@ from millrace.pipeline.core.model import Calling
 from millrace.pipeline.definition.context import Context
 from millrace.pipeline.definition.returns import given_schema, hinted_schema
 from millrace.plan.mapped import name_of
-from millrace.shuffle.functions import Unrecognisable, function_identity
+from millrace.identity.functions import function_identity
+from millrace.identity.unrecognisable import Unrecognisable
 from millrace.shuffle.schema import conform, plain_schema
 
 Rows = Literal["row", "batch"]

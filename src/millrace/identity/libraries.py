@@ -1,0 +1,149 @@
+"""Whose code a module is: a library's, told by its version, or the user's.
+
+Invariant: a module is a library's only if its file lies where the standard library or an installed
+distribution lies. A name alone never makes it one.
+
+A distribution is told by its version, by the checksums of its files as they were installed, and by
+the same of all it requires. So a wheel that was built again under its old version is another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.metadata
+import os
+import platform
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Final
+
+from millrace.version import __version__
+
+_REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NO_FILE: Final = ("built-in", "frozen")
+
+
+def library_of(module: str) -> str | None:
+    """What tells the library that a module belongs to from any other; None for a user's module."""
+    top = module.partition(".")[0]
+    if top == "__main__":
+        return None  # Also where it is a library's: a shell, or what runs a notebook or the tests.
+    if top == "millrace":
+        return f"millrace {__version__}"
+    spec = spec_of(module)
+    if spec is None:
+        return None
+    if spec.origin in _NO_FILE:
+        return _python()
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    if not places:
+        return None
+    if all(_is_below(place, _installed_folders()) for place in places):
+        return _distributions_text(top)
+    return _python() if all(_is_below(place, _standard_folders()) for place in places) else None
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """Where a module comes from, without running any code; None if it cannot be told."""
+    loaded = sys.modules.get(module)
+    spec = getattr(loaded, "__spec__", None)
+    if isinstance(spec, ModuleSpec):
+        return spec
+    file = getattr(loaded, "__file__", None)
+    if loaded is not None:
+        if not file:
+            return None
+        return importlib.machinery.ModuleSpec(
+            module, getattr(loaded, "__loader__", None), origin=file
+        )
+    return _unloaded_spec(module)
+
+
+def _unloaded_spec(module: str) -> ModuleSpec | None:
+    if module in sys.builtin_module_names:
+        return importlib.machinery.BuiltinImporter.find_spec(module)
+    above, _, _ = module.rpartition(".")
+    path: Sequence[str] | None = None
+    if above:
+        parent = spec_of(above)
+        path = parent.submodule_search_locations if parent is not None else None
+        if path is None:
+            return None
+    try:
+        return PathFinder.find_spec(module, path)
+    except (ImportError, ValueError, OSError):
+        return None
+
+
+def _python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+@cache
+def _installed_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    folders |= {entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))}
+    return tuple(sorted(folders))
+
+
+@cache
+def _standard_folders() -> tuple[str, ...]:
+    return tuple(sorted({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}))
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(os.path.abspath(path).startswith(folder + os.sep) for folder in folders)
+
+
+def _distributions_text(top: str) -> str | None:
+    """The distributions that a top-level name comes from, and all they require."""
+    own = _packages().get(top)
+    if not own:
+        return None  # Nobody installed it: somebody put it there, so its text counts.
+    wanted, reached = sorted(map(_plain, own)), set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name not in reached:
+            reached.add(name)
+            wanted += [required for required in _required(name) if required in _names()]
+    return " ".join(_distribution_text(name) for name in sorted(reached))
+
+
+@cache
+def _packages() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+@cache
+def _names() -> frozenset[str]:
+    names = (found.metadata["Name"] for found in importlib.metadata.distributions())
+    return frozenset(_plain(name) for name in names if name)
+
+
+@cache
+def _required(name: str) -> tuple[str, ...]:
+    lines = importlib.metadata.distribution(name).requires or ()
+    names = (_REQUIREMENT.match(line) for line in lines)
+    return tuple(sorted({_plain(found.group()) for found in names if found}))
+
+
+@cache
+def _distribution_text(name: str) -> str:
+    found = importlib.metadata.distribution(name)
+    digest = hashlib.blake2b(digest_size=8)
+    for line in sorted((found.read_text("RECORD") or "").splitlines()):
+        path, _, checksum = line.partition(",")
+        if checksum.strip(",") and not path.startswith("..") and ".dist-info/" not in path:
+            digest.update(line.encode() + b"\n")
+    return f"{name}=={found.version}/{digest.hexdigest()}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
