@@ -13,6 +13,7 @@ FUNCTION_LINES_MAX = 50
 LAYERS = [
     {"version", "errors"},
     {"ids", "config", "faults", "text"},
+    {"identity"},
     {"keys"},
     {"shuffle"},
     {"journal"},
@@ -49,6 +50,8 @@ PURE = {
     "keys/ranges.py",
     "keys/clock.py",
     "keys/weight.py",
+    "identity/code.py",
+    "identity/reflection.py",
     "shuffle/layout.py",
     "shuffle/index.py",
     "shuffle/manifest.py",

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.dataset import Dataset
+from millrace.errors import UserError
 from millrace.spark import stage_plan
 from millrace.spark.map_task import MapStage
 from millrace.spark.versions import versions
@@ -133,6 +134,47 @@ def test_changed_files_are_read_again_and_no_others(
     assert second != first
     assert ran[0] == scans
     assert ran[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.ansi.enabled", "false"),
+        ("spark.sql.caseSensitive", "true"),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
+    ],
+)
+def test_a_setting_under_which_spark_answers_otherwise_is_refused(
+    spark: SparkSession, ws: mr.Workspace, folder: Path, name: str, value: str
+) -> None:
+    totals(ws, folder).collect()
+    spark.conf.set(name, value)
+    try:
+        with pytest.raises(UserError, match=f"the session has {name} = {value}") as refused:
+            totals(ws, folder).collect()
+    finally:
+        spark.conf.unset(name)
+
+    assert "found:" in str(refused.value)
+    assert "to fix:" in str(refused.value)
+    assert totals(ws, folder).collect().num_rows == 10
+
+
+def test_rows_named_by_a_version_are_asked_again_under_other_settings(
+    spark: SparkSession, ws: mr.Workspace
+) -> None:
+    frame = spark.sql("SELECT id, try_cast(id AS string) AS s FROM range(3)")
+    ws.from_spark(frame, version="three").count()
+    again = ws.from_spark(frame, version="three").run()
+    spark.conf.set("spark.sql.legacy.sizeOfNull", "false")
+    try:
+        other = ws.from_spark(frame, version="three").run()
+    finally:
+        spark.conf.unset("spark.sql.legacy.sizeOfNull")
+
+    assert again[0].reused == again[0].map_tasks
+    assert other[0].reused == 0
 
 
 def test_another_session_time_zone_is_other_work(spark: SparkSession, tmp_path: Path) -> None:

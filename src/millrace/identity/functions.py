@@ -11,12 +11,12 @@ reason, and the work is done again.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import importlib.util
 import logging
+import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -50,6 +50,7 @@ from millrace.identity.values import PLAIN, is_unordered, parts_of
 DEPTH_MAX: Final = 50
 VALUES_MAX: Final = 1_000_000
 
+_NAMED: Final = (type, FunctionType, BuiltinFunctionType)
 _DESCRIPTORS: Final = (
     GetSetDescriptorType,
     MemberDescriptorType,
@@ -65,10 +66,17 @@ _SINGLE_DISPATCH: Final = functools.singledispatch(lambda value: value).__code__
 def function_identity(function: object) -> str:
     """A digest of the function and all it reaches; raises `Unrecognisable` where there is none."""
     walk = _Walk()
-    walk.visit(function, "the function", 0)
-    walk.close()
-    header = [f"{sys.implementation.name} {sys.version} {sys.flags.optimize}"]
-    return digest_of([*header, *walk.lines, *text_lines(walk.covered, walk.text_names())])
+    try:
+        walk.visit(function, "the function", 0)
+        walk.close()
+        lines = [*walk.lines, *text_lines(walk.covered, walk.text_names())]
+    except Unrecognisable:
+        raise
+    except Exception as error:
+        # Classes and modules may run code of their own when they are looked at.
+        raise Unrecognisable(f"looking at it raised {error!r}") from error
+    header = [f"{sys.implementation.name} {platform.python_version()} {sys.flags.optimize}"]
+    return digest_of([*header, *lines])
 
 
 class _Walk:
@@ -82,10 +90,14 @@ class _Walk:
         self._kept: list[object] = []
         self._names: set[str] = set()
         self._texts: set[str] = set()
+        """Texts in code; `_held_texts` are those among values."""
+        self._held_texts: list[str] = []
         self._builtins: set[str] = set()
         self._modules: dict[str, ModuleType] = {}
         """User's modules at hand as objects: any name in the code may be looked up in them."""
         self._libraries: dict[str, str | None] = {}
+        self._globals: dict[str, dict[str, Any]] = {}
+        """Globals of the functions that are reached."""
 
     def text_names(self) -> set[str]:
         """Names that the code uses, and texts in it that could be names."""
@@ -99,6 +111,8 @@ class _Walk:
             raise Unrecognisable(f"{what} holds more than {VALUES_MAX} values")
         if type(value) in PLAIN:
             self.lines.append(constant_text(value))
+            if isinstance(value, str):
+                self._held_texts.append(value)
             return
         if id(value) in self._seen:
             self.lines.append(f"again {self._seen[id(value)]}")
@@ -110,24 +124,30 @@ class _Walk:
     def close(self) -> None:
         """Add what the names in all code reach in the modules at hand, until nothing is new."""
         done: set[tuple[str, str]] = set()
-        while True:
-            reached = [
-                (module, name)
-                for module in sorted(self._modules)
-                for name in sorted(
-                    {*self._names, "__getattr__"} & vars(self._modules[module]).keys()
-                )
-                if (module, name) not in done
-            ]
-            if not reached:
-                break
+        while reached := sorted({*self._members(), *self._read_from_frames()} - done):
             for module, name in reached:
                 done.add((module, name))
                 self.lines.append(f"member {module}.{name}")
-                value = vars(self._modules[module])[name]
-                self._visit_named(value, f"{module}.{name}")
+                self._visit_named(self._space_of(module)[name], f"{module}.{name}")
         self._check_lookups()
         self.lines += [f"library {name} {text}" for name, text in sorted(self._libraries.items())]
+
+    def _members(self) -> Iterator[tuple[str, str]]:
+        """Members of the modules at hand that some code may name."""
+        for module, space in self._modules.items():
+            names = {*self._names, "__getattr__"} & vars(space).keys()
+            yield from ((module, name) for name in names)
+
+    def _read_from_frames(self) -> Iterator[tuple[str, str]]:
+        """Globals that a text may name to a library that reads variables of its caller."""
+        if not reflection.READ_FRAMES & {name.partition(".")[0] for name in self._libraries}:
+            return
+        words = reflection.words_of([*self._texts, *self._held_texts])
+        for label, space in self._globals.items():
+            yield from ((label, name) for name in words & space.keys())
+
+    def _space_of(self, label: str) -> dict[str, Any]:
+        return self._globals[label] if label in self._globals else vars(self._modules[label])
 
     def _check_lookups(self) -> None:
         used = self._builtins | (self._names & {"__dict__"}) | (self._texts & {"__dict__"})
@@ -143,28 +163,28 @@ class _Walk:
         if reflective is not None:
             raise Unrecognisable(f"it looks names up at run time ({reflective})")
 
-    def _visit_object(self, value: object, what: str, depth: int) -> None:
-        match value:
-            case ModuleType():
-                raise Unrecognisable(f"{what} is a module, of which any part may be used")
-            case _ if self._is_library(value):
-                self.lines.append(f"named {_name_of(value)}")
-            case FunctionType():
-                self._visit_function(value, depth)
-            case MethodType():
-                self._visit_all([value.__func__, value.__self__], what, depth)
-            case BuiltinFunctionType() | MethodWrapperType():
-                self.lines.append(f"builtin {value.__qualname__}")
-                self.visit(value.__self__, f"the object of {what}", depth)
-            case type():
-                self._visit_class(value, depth)
-            case logging.Logger() if type(value) is logging.Logger:
-                self.lines.append(f"logger {value.name}")
-            case _ if isinstance(value, _DESCRIPTORS):
-                self.lines.append(f"descriptor {type(value).__name__} {value.__qualname__}")
-                self.visit(value.__objclass__, what, depth)
-            case _:
-                self._visit_state(value, what, depth)
+    def _visit_object(self, value: Any, what: str, depth: int) -> None:  # noqa: ANN401 - any value
+        kind = type(value)  # Asked of the object itself, `isinstance` would run a user's code.
+        if issubclass(kind, ModuleType):
+            raise Unrecognisable(f"{what} is a module, of which any part may be used")
+        if issubclass(kind, _NAMED) and self._is_library(value):
+            self.lines.append(f"named {_name_of(value)}")
+        elif kind is FunctionType:
+            self._visit_function(value, depth)
+        elif kind is MethodType:
+            self._visit_all([value.__func__, value.__self__], what, depth)
+        elif kind in (BuiltinFunctionType, MethodWrapperType):
+            self.lines.append(f"builtin {value.__qualname__}")
+            self.visit(value.__self__, f"the object of {what}", depth)
+        elif issubclass(kind, type):
+            self._visit_class(value, depth)
+        elif kind is logging.Logger:
+            self.lines.append(f"logger {value.name}")
+        elif kind in _DESCRIPTORS:
+            self.lines.append(f"descriptor {kind.__name__} {value.__qualname__}")
+            self.visit(value.__objclass__, what, depth)
+        else:
+            self._visit_state(value, what, depth)
 
     def _visit_state(self, value: object, what: str, depth: int) -> None:
         constant = self._library_constant(value)
@@ -208,7 +228,7 @@ class _Walk:
             self.lines.append(f"member {member_name}")
             if member_name == "_abc_impl":
                 self._visit_registered(klass, what, depth)
-            elif isinstance(member, _DESCRIPTORS) and member.__objclass__ is klass:
+            elif type(member) in _DESCRIPTORS and member.__objclass__ is klass:
                 self.lines.append(f"own {type(member).__name__}")
             else:
                 self.visit(member, what, depth)
@@ -233,10 +253,7 @@ class _Walk:
             registry = dict(function.registry)  # type: ignore[attr-defined]
             self._visit_unordered(registry.items(), f"a kind of {name}", depth)
             return
-        space = function.__globals__
-        module = sys.modules.get(str(space.get("__name__")))
-        if module is not None and vars(module) is space:
-            self._cover(module.__name__)
+        self._note_globals(function.__globals__)
         held = [function.__defaults__, function.__kwdefaults__, function.__dict__]
         self._visit_all([*held, function.__annotations__], f"a default of {name}", depth)
         for cell_name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -245,6 +262,14 @@ class _Walk:
             self._visit_import(statement, function)
         for used in globals_of(code):
             self._visit_global(used, function, depth)
+
+    def _note_globals(self, space: dict[str, Any]) -> None:
+        if any(known is space for known in self._globals.values()):
+            return
+        self._globals[f"globals {len(self._globals)}"] = space
+        module = sys.modules.get(str(space.get("__name__")))
+        if module is not None and vars(module) is space:
+            self._cover(module.__name__)
 
     def _visit_cell(self, cell: CellType, what: str, depth: int) -> None:
         try:
@@ -259,20 +284,22 @@ class _Walk:
         if name in function.__globals__:
             what = f"{name!r}, which {function.__qualname__} uses,"
             self._visit_named(function.__globals__[name], what, depth)
-        elif hasattr(builtins, name):
+        elif name in (known := function.__builtins__):  # type: ignore[attr-defined]
             if name in reflection.ALWAYS:
                 raise Unrecognisable(f"{function.__qualname__} looks names up at run time ({name})")
             self._builtins.add(name)
             what = f"the builtin {name!r}, which {function.__qualname__} uses,"
-            self._visit_named(getattr(builtins, name), what, depth)
+            self._visit_named(known[name], what, depth)
         else:
             self.lines.append("unbound")
 
     def _visit_named(self, value: object, what: str, depth: int = 0) -> None:
         """Add what stands behind a name: a module by the names that code uses of it."""
-        if not isinstance(value, ModuleType):
+        if not issubclass(type(value), ModuleType):
             self.visit(value, what, depth)
-        elif (library := _library_of_module(value)) is not None:
+            return
+        assert isinstance(value, ModuleType), "its type was just looked at"
+        if (library := _library_of_module(value)) is not None:
             self.lines.append(f"module {value.__name__}")
             self._libraries[value.__name__] = library
         else:
@@ -298,27 +325,27 @@ class _Walk:
     def _reach(self, name: str, module: ModuleType) -> None:
         if self._modules.setdefault(name, module) is not module:
             raise Unrecognisable(f"it uses two modules of the name {name}")
+        if type(module) is not ModuleType:
+            self.visit(type(module), f"the class of module {name}", 0)
         self._cover(name)
 
     def _cover(self, module: str) -> None:
         if library_of(module) is None:
             self.covered.add(module)
 
-    def _is_library(self, value: object) -> bool:
+    def _is_library(self, value: type | FunctionType | BuiltinFunctionType) -> bool:
         """Whether code is found in a library's module under its own name: the library's as it is.
 
         What a library makes at run time, or what has only taken its name (`functools.wraps`), is
         not: it may hold the user's functions and values.
         """
-        module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-        if not isinstance(module, str) or not isinstance(name, str):
+        module, name = value.__module__, value.__qualname__
+        if library_of(str(module)) is None:
             return False
         found: object = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
-        if found is not value or not isinstance(value, type | FunctionType | BuiltinFunctionType):
-            return False
-        return self._is_of_library(module, name)
+        return found is value and self._is_of_library(module, name)
 
     def _is_of_library(self, module: str, name: str) -> bool:
         library = library_of(module)

@@ -45,24 +45,20 @@ def library_of(module: str) -> str | None:
     if not places:
         return None
     if all(_is_below(place, _installed_folders()) for place in places):
-        return _distributions_text(top)
+        return _installed(top)
     return _python() if all(_is_below(place, _standard_folders()) for place in places) else None
 
 
 def spec_of(module: str) -> ModuleSpec | None:
     """Where a module comes from, without running any code; None if it cannot be told."""
     loaded = sys.modules.get(module)
-    spec = getattr(loaded, "__spec__", None)
+    if loaded is None:
+        return _unloaded_spec(module)
+    space = vars(loaded)  # Not `getattr`: a module's own `__getattr__` would run.
+    spec, file = space.get("__spec__"), space.get("__file__")
     if isinstance(spec, ModuleSpec):
         return spec
-    file = getattr(loaded, "__file__", None)
-    if loaded is not None:
-        if not file:
-            return None
-        return importlib.machinery.ModuleSpec(
-            module, getattr(loaded, "__loader__", None), origin=file
-        )
-    return _unloaded_spec(module)
+    return ModuleSpec(module, space.get("__loader__"), origin=file) if file else None
 
 
 def _unloaded_spec(module: str) -> ModuleSpec | None:
@@ -102,6 +98,16 @@ def _is_below(path: str, folders: tuple[str, ...]) -> bool:
     return any(os.path.abspath(path).startswith(folder + os.sep) for folder in folders)
 
 
+def _installed(top: str) -> str | None:
+    """A library as it was installed; also as it was loaded, if it was replaced since."""
+    text = _distributions_text(top)
+    loaded = vars(sys.modules[top]).get("__version__") if top in sys.modules else None
+    if text is None or not isinstance(loaded, str) or f"=={loaded}/" in text:
+        return text
+    return f"{text} loaded {loaded}"
+
+
+@cache
 def _distributions_text(top: str) -> str | None:
     """The distributions that a top-level name comes from, and all they require."""
     own = _packages().get(top)

@@ -52,6 +52,7 @@ LIBRARIES: Final[Mapping[str, frozenset[str]]] = {
     "pickle": _LOADS,
     "pkgutil": _ALL,
     "profile": _ALL,
+    "pyarrow": frozenset({"call_function", "function_registry", "get_function"}),
     "pydoc": _ALL,
     "runpy": _ALL,
     "shelve": _ALL,
@@ -71,6 +72,10 @@ LIBRARIES: Final[Mapping[str, frozenset[str]]] = {
 }  # fmt: skip
 """Libraries that turn text or bytes into code and objects: all of one, or these names of it."""
 
+READ_FRAMES: Final = frozenset({"duckdb", "numexpr", "pandas", "polars"})
+"""Libraries that take variables of their caller by a name in a text, as DuckDB does for tables."""
+
+_WORD: Final = re.compile(r"[^\W\d]\w*")
 _FIELD: Final = re.compile(r"\{[^{}]*[.\[][^{}]*\}")
 _FORMATS: Final = frozenset({"format", "format_map"})
 
@@ -90,3 +95,8 @@ def reflective_on_modules(names: Iterable[str], texts: Iterable[str]) -> str | N
     if _FORMATS & used and any(_FIELD.search(text) for text in texts):
         return "format"
     return min(ON_MODULES & used, default=None)
+
+
+def words_of(texts: Iterable[str]) -> set[str]:
+    """Every word in texts that could be a variable's name."""
+    return {word for text in texts for word in _WORD.findall(text)}

@@ -219,11 +219,12 @@ def _check_loaded(module: ModuleType, source: str, origin: str) -> None:
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
     space = vars(module)
     for value in list(space.values()):
-        inside = list(vars(value).values()) if isinstance(value, type) else [value]
+        inside = list(vars(value).values()) if issubclass(type(value), type) else [value]
         for member in inside:
-            function = getattr(member, "__func__", member)
+            wrapped = type(member) in (staticmethod, classmethod)
+            function = member.__func__ if wrapped else member
             if (
-                isinstance(function, FunctionType)
+                type(function) is FunctionType
                 and function.__globals__ is space
                 and not function.__code__.co_filename.startswith("<")
             ):

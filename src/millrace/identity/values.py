@@ -1,4 +1,4 @@
-"""Values whose whole state can be told. Pure.
+"""Values whose whole state can be told.
 
 Invariant: a value gets parts only if these are all of its state. The layout of its type is added
 up: what a class written in Python holds lies in its `__dict__`, its slots and the value of a
@@ -12,6 +12,7 @@ import datetime as dt
 import decimal
 import fractions
 import functools
+import operator
 import pathlib
 import re
 import sys
@@ -39,6 +40,7 @@ _REDUCED: Final = (
     pathlib.PosixPath,
     uuid.UUID,
     zoneinfo.ZoneInfo,
+    operator.itemgetter,
     range,
     slice,
     bytearray,

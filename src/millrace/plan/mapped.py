@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.plan.nodes import Leaf, Node, OverOne, Repartition
-from millrace.plan.placement import InPlace, Placement, ToOne
 from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
+from millrace.plan.nodes import Leaf, Node, OverOne, Repartition
+from millrace.plan.placement import InPlace, Placement, ToOne
 from millrace.shuffle.schema import check_names, plain_schema
 
 Function = Callable[[pa.RecordBatch], Any]

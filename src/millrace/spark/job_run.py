@@ -37,6 +37,7 @@ from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import Watch
 from millrace.spark.job_workers import Crew, has_profiles, posts_of
 from millrace.spark.session import slots
+from millrace.spark.settings import check_settings, time_zone
 from millrace.spark.shipping import check_job_shippable
 from millrace.spark.versions import versions
 from millrace.transport.journals.endpoint import JournalAddress
@@ -95,6 +96,7 @@ class _Run:
         self._hops = job.hops
         check_job_shippable(self._hops)
         self._spark = workspace.spark
+        check_settings(self._spark)
         self._stop = threading.Event()
         self._crew: Crew | None = None
         self._lease: RunLease | None = None
@@ -149,7 +151,7 @@ class _Run:
             check=check,
         )
         try:
-            begun = begin(self._job, self._hops, taking, self._on_change)
+            begun = begin(self._job, self._hops, taking, self._on_change, time_zone(self._spark))
         except _Stopped:
             _note_end(history, lease, "interrupted")
             return
@@ -221,7 +223,7 @@ class _Run:
             hops=tuple(shippable(hop) for hop in self._hops),
             config=self._config,
             run=watch.lease.run,
-            time_zone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
+            time_zone=time_zone(self._spark),
             workspace=self._workspace.path,
             events_from=watch.begun.events_from,
             until_end=watch.begun.ends if self._until == "caught_up" else None,

@@ -43,7 +43,7 @@ class Begun:
     """Where what workers tell of it begins in the job's record."""
 
 
-def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) -> Begun:
+def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange, zone: str) -> Begun:
     """Settle what changed, record that the run begins, take sources in, make journals."""
     history, broker, lease = taking.history, taking.broker, taking.lease
     for hop in hops:
@@ -51,7 +51,7 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange) ->
     was_reset = finish_reset(history, lease)
     sources = [node for node in job.nodes if isinstance(node, Source)]
     readers = [SourceReader(taking, source) for source in sources]
-    described = job.description()
+    described = job.description(zone)
     outline = outline_of(job.name, hops, [source.name for source in sources])
     again = _settle(history, readers, described, outline, lease, on_change)
     begin_again(broker, hops, set_back(history.events).fresh)

@@ -30,6 +30,7 @@ from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.spark.foresight import foresee_stages
 from millrace.spark.map_task import Reuse
 from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
+from millrace.spark.settings import check_settings, time_zone
 from millrace.spark.shipping import check_shippable
 from millrace.spark.shuffle_job import begin_run
 from millrace.spark.side_by_side import Job, Stop, run_all
@@ -76,11 +77,6 @@ class Known:
     place: Place
 
 
-def time_zone(spark: SparkSession) -> str:
-    """The session's time zone, which decides what times mean."""
-    return spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
-
-
 def asked_for(stages: Sequence[Stage]) -> frozenset[int]:
     """Stages whose partitions are the user's own choice."""
     return frozenset(stage.number for stage in stages if stage.why == ASKED_FOR)
@@ -100,6 +96,7 @@ class QueryRun:
                 inputs.note_use(place.store, (shape.file.path for shape in leaf.source.shapes))
                 check_current(leaf.source)
         check_shippable(plan)
+        check_settings(spark)
         self._spark, self._place, self._reuse = spark, place, reuse
         self._zone = time_zone(spark)
         self._frames = Frames(place, plan, reuse)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.identity.functions import function_identity
+from millrace.identity.unrecognisable import Unrecognisable
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import CustomPartitioner, Partitioner
 from millrace.scan.source import Source
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
-from millrace.identity.functions import function_identity
-from millrace.identity.unrecognisable import Unrecognisable
 from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.store import Store
 from millrace.spark import map_task

@@ -33,6 +33,7 @@ from millrace.shuffle.writer import begin_next_attempt, write_map_output
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result, Reuse
 from millrace.spark.recovery import Lost
+from millrace.spark.settings import settings_of
 from millrace.spark.shuffle_job import STAGE, begin_run
 from millrace.spark.stage_job import Place, decide
 from millrace.spark.tasks import collect
@@ -211,7 +212,9 @@ def _check_versions(scans: Sequence[FrameScan]) -> None:
 
 def _fingerprint(scan: FrameScan) -> str:
     columns = [[field.name, str(field.type)] for field in scan.whole]
-    text = json.dumps([scan.version, columns, versions()], sort_keys=True)
+    assert isinstance(scan.frame, DataFrame), "checked when the source was made"
+    settings = settings_of(scan.frame.sparkSession)
+    text = json.dumps([scan.version, columns, versions(), settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

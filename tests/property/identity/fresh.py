@@ -78,7 +78,7 @@ def main() -> None:
             text = told.read()
         os.waitpid(child, 0)
         # An endless loop is ended by its alarm, and then nothing was told but the identity.
-        lines = text.splitlines()
+        lines = text.splitlines() or ['{"identity": "endless", "recognised": false}']
         outcome = json.loads(lines[0])
         outcome["result"] = json.loads(lines[1]) if len(lines) > 1 else "endless"
         sys.stdout.write(json.dumps(outcome) + "\n")
@@ -115,6 +115,8 @@ def _outcome(folder: str) -> tuple[str, bool, object]:
         identity, recognised = function_identity(function), True
     except Unrecognisable as unrecognisable:
         identity, recognised = str(unrecognisable), False
+    except BaseException as error:  # noqa: BLE001 - told, and never expected
+        return f"crashed: {error!r}", False, f"crashed: {error!r}"
 
     def result() -> str:
         return repr([_called(function, number) for number in INPUTS])

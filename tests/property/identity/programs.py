@@ -81,8 +81,10 @@ def another_constant(tree: ast.Module, chance: random.Random) -> str | None:
             node.value = not before
         case int() | float():
             node.value = before + chance.choice([-1, 1, 2])
+        case str():
+            node.value = before + "z"
         case _:
-            node.value = f"{before}z"
+            return None
     return f"{before!r} to {node.value!r}"
 
 
@@ -222,7 +224,9 @@ def written_over(tree: ast.Module, chance: random.Random) -> str | None:
     if not named:
         return None
     name = chance.choice(named).name
-    text = chance.choice([f"{name} = lambda *args: 5", f"{name}.added = 5", f"{name}.__doc__ = 'd'"])
+    text = chance.choice(
+        [f"{name} = lambda *args: 5", f"{name}.added = 5", f"{name}.__doc__ = 'd'"]
+    )
     tree.body += ast.parse(text).body
     return text
 

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.laws import examples
-from tests.property.identity.features import FEATURES, Feature
+from tests.property.identity import module_features, object_features
+from tests.property.identity.features import Feature
 from tests.property.identity.fresh import Outcome, Runner, runner
 from tests.property.identity.programs import edited, mutated, program_of, write
+
+FEATURES = [*module_features.FEATURES, *object_features.FEATURES]
 
 
 @pytest.fixture(scope="module", name="fresh")
@@ -49,9 +52,9 @@ def test_an_edit_that_changes_results_changes_the_identity(
 def test_random_changes_to_programs_of_many_modules_are_never_missed(
     fresh: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    counts = explore(range(examples(120)), 4, fresh, tmp_path)
+    counts = explore(range(examples(300)), 4, fresh, tmp_path)
     with capsys.disabled():
-        print("\n" + told(counts))
+        print("\n" + told(counts))  # noqa: T201 - how many reruns were needless is wanted
     assert counts["changed"] > counts["equal"] / 10, "hardly any change changed a result"
 
 
@@ -61,7 +64,7 @@ def test_thousands_of_random_changes_are_never_missed(
 ) -> None:
     counts = explore(range(10_000, 11_000), 6, fresh, tmp_path)
     with capsys.disabled():
-        print("\n" + told(counts))
+        print("\n" + told(counts))  # noqa: T201 - how many reruns were needless is wanted
     assert counts["mutations"] > 5_000
 
 
@@ -76,12 +79,14 @@ def explore(seeds: range, changes: int, fresh: Runner, folder: Path) -> Counter[
         write(program, home / "old")
         old = fresh.run(home / "old")
         assert "broken" not in old.result, f"seed {seed}: {old.result}"
+        assert "looking at it" not in old.identity, f"seed {seed}: {old.identity}"
         for number in range(changes):
             made = mutated(program, chance)
             if made is None:
                 continue
             write(made[0], home / str(number))
             new = fresh.run(home / str(number))
+            assert "crashed" not in new.identity, f"seed {seed}: {new.identity} after {made[1]}"
             counts["mutations"] += 1
             counts["recognised"] += old.recognised
             if old.result == new.result:

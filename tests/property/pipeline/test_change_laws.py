@@ -131,7 +131,7 @@ class World:
             check=lambda: None,
         )
         try:
-            begin(job, job.hops, taking, on_change)
+            begin(job, job.hops, taking, on_change, "UTC")
         finally:
             self.broker.release(lease)
         for event in history.events[seen:]:

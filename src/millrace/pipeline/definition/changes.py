@@ -13,12 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.pipeline.core.model import OnChange
-from millrace.pipeline.definition.descriptions import Described, Description, SetBack
+from millrace.pipeline.definition.descriptions import TIME_ZONE, Described, Description, SetBack
 from millrace.text import counted
 
 SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
@@ -84,6 +84,7 @@ def compare(
     """
     if not before:
         return Changes(job=after.job)
+    before, after = _with_zones(before, after)
     last = {part.name: part for part in before[-1].parts}
     new = {part.name: part for part in after.parts}
     ran, lines = _that_ran(before, since.fresh)
@@ -171,6 +172,33 @@ def _that_ran(
         ran |= {part.name: part for part in kept}
         lines |= {part.name: found[part.name] for part in kept}
     return ran, lines
+
+
+def _with_zones(
+    before: Sequence[Description], after: Description
+) -> tuple[list[Description], Description]:
+    """The same with time zones everywhere: one that was not recorded or asked for is equal."""
+    earlier = [_with_zone(description, _zone_of(after)) for description in before]
+    return earlier, _with_zone(after, _zone_of(earlier[-1]))
+
+
+def _zone_of(description: Description) -> str | None:
+    zones = (part.told_by.get(TIME_ZONE) for part in description.parts)
+    return next((zone for zone in zones if zone is not None), None)
+
+
+def _with_zone(description: Description, zone: str | None) -> Description:
+    if zone is None or _zone_of(description) is not None:
+        return description
+    parts = (
+        replace(part, told_by={**part.told_by, TIME_ZONE: zone}) if _has_expression(part) else part
+        for part in description.parts
+    )
+    return Description(description.job, tuple(parts))
+
+
+def _has_expression(part: Described) -> bool:
+    return "condition" in part.told_by or "expressions" in part.told_by
 
 
 def _lineages(description: Description, known: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,9 @@ from millrace.pipeline.definition import given
 RECORDED: Final = "described"
 """Where the event of a start holds a job's description."""
 
+TIME_ZONE: Final = "time zone"
+"""The word for the session's time zone, where an expression may depend on it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
@@ -71,10 +74,13 @@ class Description:
         )
 
 
-def describe(job: str, nodes: Sequence[model.Anything], hops: Sequence[Hop]) -> Description:
-    """A job as it is recorded."""
+def describe(
+    job: str, nodes: Sequence[model.Anything], hops: Sequence[Hop], zone: str | None
+) -> Description:
+    """A job as it is recorded; `zone` is the session's time zone, None where no Spark was asked."""
     by_name = {hop.name: hop for hop in hops}
-    return Description(job, tuple(_described(node, by_name.get(node.name)) for node in nodes))
+    parts = tuple(_described(node, by_name.get(node.name), zone) for node in nodes)
+    return Description(job, parts)
 
 
 def descriptions(happened: Iterable[Event]) -> list[Description]:
@@ -115,8 +121,10 @@ def set_back(happened: Iterable[Event]) -> SetBack:
     return SetBack(frozenset(stale), frozenset(fresh))
 
 
-def _described(node: model.Anything, hop: Hop | None) -> Described:
+def _described(node: model.Anything, hop: Hop | None, zone: str | None) -> Described:
     told_by = {"columns": _columns(node.schema), **_told_by(node)}
+    if zone is not None and isinstance(node, model.Filter | model.Select):
+        told_by[TIME_ZONE] = zone
     source = isinstance(node, model.Source | model.JournalSource)
     names = [given.name for given in node.inputs]
     return Described(

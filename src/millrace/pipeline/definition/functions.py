@@ -17,13 +17,13 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch, UserError
+from millrace.identity.functions import function_identity
+from millrace.identity.unrecognisable import Unrecognisable
 from millrace.operators.mapped import first_difference
 from millrace.pipeline.core.model import Calling
 from millrace.pipeline.definition.context import Context
 from millrace.pipeline.definition.returns import given_schema, hinted_schema
 from millrace.plan.mapped import name_of
-from millrace.identity.functions import function_identity
-from millrace.identity.unrecognisable import Unrecognisable
 from millrace.shuffle.schema import conform, plain_schema
 
 Rows = Literal["row", "batch"]

@@ -97,9 +97,9 @@ class Job:
         """The pieces of work it consists of."""
         return hops_of(self.name, self.nodes, partitions=self.partitions)
 
-    def description(self) -> Description:
+    def description(self, zone: str | None = None) -> Description:
         """The job as it is recorded when a run starts: what decides its results."""
-        return describe(self.name, self.nodes, self.hops)
+        return describe(self.name, self.nodes, self.hops, zone)
 
     def source(
         self,

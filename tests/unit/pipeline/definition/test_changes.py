@@ -43,6 +43,7 @@ def written(
     pay: bool = False,
     bad: bool = True,
     expensive: bool = True,
+    zone: str | None = None,
     **options: Any,  # noqa: ANN401 - of `map`
 ) -> Description:
     """A source, an expensive step, and two sinks."""
@@ -56,7 +57,7 @@ def written(
         call.filter("score <= 0.5", name="low").sink_parquet("/bad", name="bad")
     if pay:
         call.sink("pay", same)
-    return job.description()
+    return job.description(zone)
 
 
 def changes(**new: Any) -> Changes:  # noqa: ANN401 - of `written`
@@ -68,6 +69,23 @@ def test_a_job_that_is_the_same_has_not_changed() -> None:
     assert not changes()
     assert decide(changes(), "fail", rows=ROWS) == ()
     assert compare([], written()) == Changes(job="captions")
+
+
+def test_another_time_zone_is_noticed_where_an_expression_may_depend_on_it() -> None:
+    paris = written(zone="Europe/Paris")
+    differs = compare([written(zone="UTC")], paris)
+
+    assert [(change.name, set(change.what)) for change in differs.changed] == [
+        ("high", {"time zone"}),
+        ("low", {"time zone"}),
+    ]
+    assert differs.affected == ("good", "bad")
+    assert not compare([paris], paris)
+
+
+def test_a_time_zone_that_was_not_recorded_or_asked_for_is_no_change() -> None:
+    assert not compare([written()], written(zone="Europe/Paris"))
+    assert not compare([written(zone="Europe/Paris")], written())
 
 
 @pytest.mark.parametrize(
