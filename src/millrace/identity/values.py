@@ -25,6 +25,7 @@ from typing import Any, Final
 
 PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented))
 ARRAY_BYTES_MAX: Final = 256 * 1024 * 1024
+_HINTS: Final = ("typing", "types", "collections.abc")
 _POINTER_BYTES: Final = 8
 _TupleField: Final = collections._tuplegetter  # type: ignore[attr-defined]  # noqa: SLF001
 _REDUCED: Final = (
@@ -79,7 +80,7 @@ def parts_of(value: object) -> list[Any] | None:
 
 def is_unordered(value: object) -> bool:
     """Whether the order of a value's elements depends on the process."""
-    return isinstance(value, set | frozenset)
+    return issubclass(type(value), (set, frozenset))
 
 
 def _special_parts(value: Any) -> list[Any] | None:  # noqa: ANN401 - any value
@@ -96,10 +97,11 @@ def _special_parts(value: Any) -> list[Any] | None:  # noqa: ANN401 - any value
         return [value.__func__, vars(value)]
     if kind is functools.cached_property:
         return [value.func, value.attrname]
-    if isinstance(value, functools._lru_cache_wrapper):  # noqa: SLF001 - it has no other name
+    if kind is functools._lru_cache_wrapper:  # noqa: SLF001 - it has no other name
         return [value.__wrapped__, value.cache_parameters()]
-    hints = _hint_parts(value)
-    return hints if hints is not None else _library_parts(value)
+    if kind.__module__ in _HINTS:
+        return _hint_parts(value)
+    return _library_parts(value)
 
 
 def _hint_parts(value: object) -> list[Any] | None:

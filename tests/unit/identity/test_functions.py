@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from millrace.identity import functions
 from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
 
@@ -234,3 +236,90 @@ def test_what_a_library_makes_around_a_users_function_is_told_by_that() -> None:
 def test_library_functions_are_taken_as_they_are() -> None:
     for function in (np.sum, pc.add, textwrap.dedent, textwrap.TextWrapper.fill, len):
         assert function_identity(function) == function_identity(function)
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_values_are_followed_to_a_limit_and_refused_beyond() -> None:
+    text = "def f(x): return V"
+    deepest = functions.DEPTH_MAX - 2
+
+    assert function_identity(made(text, V=nested(deepest)))
+    with pytest.raises(Unrecognisable, match="nested too deeply"):
+        function_identity(made(text, V=nested(deepest + 1)))
+
+
+def test_a_value_of_too_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def f(x): return V"
+    assert function_identity(made(text, V=list(range(900))))
+    monkeypatch.setattr(functions, "VALUES_MAX", 800)
+
+    with pytest.raises(Unrecognisable, match="holds more than 800 values"):
+        function_identity(made(text, V=list(range(900))))
+
+
+def test_a_table_that_a_text_names_to_duckdb_counts() -> None:
+    text = """
+        import duckdb
+        def f(x): return duckdb.sql("SELECT sum(v) FROM LOOKUP").fetchone()
+    """
+
+    one, two = (made(text, LOOKUP={"v": [number]}) for number in (1, 2))
+
+    assert function_identity(one) != function_identity(two)
+    other = made(text.replace("LOOKUP", "ELSEWHERE"), LOOKUP=threading.Lock())
+    assert function_identity(other), "what no text names does not count"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import pyarrow.compute as pc\ndef f(x): return pc.call_function('a', [x])", "pyarrow"),
+        ("import sys\ndef f(x): return sys._getframe(0)", "sys._getframe"),
+        ("def g(): pass\ndef f(x): return g.__globals__", "__globals__"),
+        ("import types\ndef f(x): return types.FunctionType(x, {})", "types.FunctionType"),
+        ("def f(x): return globals()", "globals"),
+    ],
+)
+def test_code_that_looks_names_up_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(Unrecognisable, match=f"looks names up at run time.*{reason}"):
+        function_identity(made(text))
+
+
+def test_attributes_by_a_computed_name_are_fine_where_no_module_is_at_hand() -> None:
+    text = "class A:\n    k = {}\ndef f(x): return getattr(A, 'k' * x)"
+
+    assert function_identity(made(text.format(1))) != function_identity(made(text.format(2)))
+
+
+def test_a_builtin_method_is_told_by_its_object() -> None:
+    one, two = (made("f = {1: N}.get", N=number) for number in (1, 2))
+
+    assert function_identity(one) != function_identity(two)
+
+
+def test_an_object_of_a_library_written_in_c_is_refused() -> None:
+    unstable: list[object] = [threading.Lock(), iter([1]), memoryview(b"a")]
+    for value in [*unstable, contextvars.ContextVar("v")]:
+        with pytest.raises(Unrecognisable, match="no stable form"):
+            function_identity(made("def f(x): return V", V=value))
+
+
+def test_looking_at_a_function_runs_no_code_of_the_user() -> None:
+    text = """
+        class Loud:
+            def __getattr__(self, name): raise SystemError(name)
+            @property
+            def __class__(self): raise SystemError("class")
+            def __eq__(self, other): raise SystemError("eq")
+            def __repr__(self): raise SystemError("repr")
+            def __len__(self): raise SystemError("len")
+        loud = Loud()
+        def f(x): return loud
+    """
+    assert function_identity(made(text)) == function_identity(made(text))
