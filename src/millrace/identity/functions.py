@@ -217,7 +217,7 @@ class _Walk:
 
     def _visit_class(self, klass: type, depth: int) -> None:
         name = klass.__qualname__
-        self.lines.append(f"class {_name_of(klass)} {klass.__flags__ & 1 << 20}")
+        self.lines.append(f"class {_name_of(klass)} {klass.__name__}")
         self._cover(klass.__module__)
         self._names.update(name.split("."))
         self._visit_all([type(klass), *klass.__bases__], f"a base of {name}", depth)
@@ -242,7 +242,8 @@ class _Walk:
 
     def _visit_function(self, function: FunctionType, depth: int) -> None:
         name, code = function.__qualname__, function.__code__
-        self.lines += code_lines(code)
+        called = (function.__name__, name, function.__module__, function.__doc__)
+        self.lines += [f"function {called!a}", *code_lines(code)]
         names, texts = names_of(code), strings_of(code)
         self._names |= {*names, *name.split(".")}
         self._texts |= texts

@@ -190,7 +190,7 @@ def _reduced(value: object, base: type) -> list[Any]:
     for klass in type(value).__mro__[: type(value).__mro__.index(base)]:
         if _PICKLING & vars(klass).keys():
             raise NoParts  # Its author says what is pickled, and may leave something out.
-    reduced = value.__reduce_ex__(2)
+    reduced = value.__reduce_ex__(4)
     if isinstance(reduced, str):
         return [reduced]
     return [list(part) if isinstance(part, Iterator) else part for part in reduced[1:]]

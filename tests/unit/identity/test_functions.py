@@ -21,6 +21,7 @@ from millrace.identity import functions
 from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
 
+MOMENT = "import datetime\n"
 STATEFUL = """
 class A:
     def __init__(self, k): self.k = k
@@ -74,6 +75,25 @@ def test_the_same_text_gives_the_same_identity() -> None:
             "class B:\n    K = 2\nclass A(B): pass\ndef f(x): return A.K",
         ),
         (STATEFUL + "f = A(1)", STATEFUL + "f = A(2)"),
+        *(
+            (
+                f"def f(x): return f.{name}\nf.{name} = 'a'",
+                f"def f(x): return f.{name}\nf.{name} = 'b'",
+            )
+            for name in ("__name__", "__qualname__", "__module__", "__doc__")
+        ),
+        *(
+            (
+                f"{MOMENT}V = datetime.{before}\ndef f(x): return V",
+                f"{MOMENT}V = datetime.{after}\ndef f(x): return V",
+            )
+            for before, after in (
+                ("date(2020, 1, 1)", "date(2020, 1, 2)"),
+                ("datetime(2020, 1, 1, fold=0)", "datetime(2020, 1, 1, fold=1)"),
+                ("timedelta(1)", "timedelta(2)"),
+                ("datetime(2020, 1, 1)", "datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)"),
+            )
+        ),
     ],
 )
 def test_a_change_that_could_change_the_result_changes_the_identity(
