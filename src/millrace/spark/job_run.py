@@ -223,6 +223,7 @@ class _Run:
             run=watch.lease.run,
             time_zone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
             workspace=self._workspace.path,
+            job_id=watch.begun.job_id,
             events_from=watch.begun.events_from,
             until_end=watch.begun.ends if self._until == "caught_up" else None,
             only=None,

@@ -205,7 +205,9 @@ def watched(broker: MemoryBroker, config: Config) -> tuple[Played, Watch]:
     played = Played.started(broker)
     lease = RunLease(broker, JOB, config, threading.Event())
     counting = Counting(broker, played.outline)
-    begun = Begun(outline=played.outline, before=counting.count(), ends={}, events_from=0)
+    begun = Begun(
+        outline=played.outline, before=counting.count(), ends={}, job_id="one", events_from=0
+    )
     return played, Watch(config, counting, played.history, lease, begun, ())
 
 

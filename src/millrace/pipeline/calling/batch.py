@@ -17,8 +17,9 @@ from millrace.errors import SchemaMismatch
 from millrace.pipeline.calling.caller import NO_CONTEXT, Called, Caller, Hooks, Row
 from millrace.pipeline.calling.failing import Failure, Stopped, failure_of
 from millrace.pipeline.calling.hands import CallTimedOut
+from millrace.pipeline.core.keys import row_keys
 from millrace.pipeline.core.rows import Rows, nothing
-from millrace.pipeline.core.rule import halves, row_key
+from millrace.pipeline.core.rule import halves
 from millrace.pipeline.definition.context import Context
 
 
@@ -80,12 +81,10 @@ class Batch:
         """What the function may ask about a call, if it does."""
         if not self.caller.step.calling.takes_context:
             return NO_CONTEXT
-        job, step = self.caller.hop.job, self.caller.step.name
-        offsets = self.rows.offsets[begin:end].tolist()
         return Context(
-            job=job,
-            step=step,
-            keys=tuple(row_key(job, step, self.journal_id, offset) for offset in offsets),
+            job=self.caller.hop.job,
+            step=self.caller.step.name,
+            keys=row_keys(self.caller.asker, self.journal_id, self.rows, begin, end),
             attempt=attempt,
             in_doubt=self.in_doubt,
         )

@@ -18,6 +18,7 @@ from millrace.pipeline.calling.failing import Failure, MakingFailed, failure_of
 from millrace.pipeline.calling.hands import Hands, stuck_calls
 from millrace.pipeline.calling.instances import Instance, instance_of
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.keys import asker_of
 from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.core.rows import Rows
 from millrace.pipeline.definition.context import Context
@@ -69,7 +70,14 @@ class Caller:
     """Calls one step's function; for one thread."""
 
     def __init__(
-        self, hop: Hop, step: Map | FunctionSink, made: Instance, config: Config, workspace: str
+        self,
+        hop: Hop,
+        step: Map | FunctionSink,
+        made: Instance,
+        config: Config,
+        *,
+        workspace: str,
+        job_id: str,
     ) -> None:
         self.hop, self.step, self.config, self.instance = hop, step, config, made
         self.options = step.options
@@ -79,15 +87,18 @@ class Caller:
         self._hands = Hands() if is_timed else None
         self.is_careful = hop.expensive is step
         self.passing = Passing(hop, step, workspace)
+        self.asker = asker_of(job_id, hop.job, step.name, step.calling.identity)
 
     @classmethod
-    def of(cls, hop: Hop, step: Map | FunctionSink, config: Config, workspace: str) -> Caller:
+    def of(
+        cls, hop: Hop, step: Map | FunctionSink, config: Config, *, workspace: str, job_id: str
+    ) -> Caller:
         """Make what is called, if need be; `MakingFailed` if that raises."""
         try:
             instance = instance_of(hop, step)
         except Exception as error:
             raise MakingFailed(step.name, failure_of(0, error, 1)) from error
-        return cls(hop, step, instance, config, workspace)
+        return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
 
     def close(self) -> None:
         """End what was only for these calls."""

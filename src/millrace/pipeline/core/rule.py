@@ -88,11 +88,6 @@ def kept_partition(journal: str, partitions: int) -> int:
     return place % partitions
 
 
-def row_key(job: str, step: str, journal_id: int, offset: int) -> str:
-    """The key of a row, which never changes."""
-    return f"{job}/{step}/{journal_id}/{offset}"
-
-
 def halves(count: int) -> Sequence[tuple[int, int]]:
     """How a batch that raised is cut to find the rows that do."""
     middle = count // 2

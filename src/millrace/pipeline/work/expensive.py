@@ -121,7 +121,8 @@ class ExpensiveTurn:
         self.totals = self.totals.plus(in_doubt=calls, skipped=count, dead_letters=count)
         self.held.tally.add(self.held.tally.skipped, self.step, count)
         letters = [
-            self.held.letter(self.step, rows.slice(n, n + 1), _IN_DOUBT) for n in range(count)
+            self.held.letter(self.caller.step, rows, replace(_IN_DOUBT, place=place))
+            for place in range(count)
         ]
         return Change(next=doubted.next, letters={self.step: letters} if letters else {})
 
@@ -212,8 +213,7 @@ class ExpensiveTurn:
         if self.caller.options.on_error != "dead_letter" or not called.left_out:
             return
         change.letters[self.step] = [
-            self.held.letter(self.step, batch.rows.slice(f.place, f.place + 1), f)
-            for f in called.left_out
+            self.held.letter(self.caller.step, batch.rows, f) for f in called.left_out
         ]
         self.totals = self.totals.plus(dead_letters=len(called.left_out))
         self.held.tally.add(self.held.tally.dead_letters, self.step, len(called.left_out))

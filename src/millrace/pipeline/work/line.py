@@ -39,7 +39,14 @@ class Line:
     """Filters, columns and functions of a hop. For one thread."""
 
     def __init__(
-        self, hop: Hop, config: Config, *, time_zone: str, workspace: str, scratch: str
+        self,
+        hop: Hop,
+        config: Config,
+        *,
+        time_zone: str,
+        workspace: str,
+        scratch: str,
+        job_id: str,
     ) -> None:
         """Makes what is called; whatever that raises comes out as it is."""
         self.parts: list[Query | Caller] = []
@@ -53,7 +60,9 @@ class Line:
                     waiting = []
                     if hop.expensive is step:
                         break
-                    self.parts.append(Caller.of(hop, step, config, workspace))
+                    self.parts.append(
+                        Caller.of(hop, step, config, workspace=workspace, job_id=job_id)
+                    )
                     schema = step.schema
                 case KeyBy() | Union():
                     pass  # Rows go on as they are; where to is decided when they are published.
@@ -122,7 +131,7 @@ class Line:
         _count(tally, step, called)
         if called.left_out and part.options.on_error == "dead_letter":
             through.letters.setdefault(step, []).extend(
-                held.letter(step, rows.slice(f.place, f.place + 1), f) for f in called.left_out
+                held.letter(part.step, rows, f) for f in called.left_out
             )
             tally.add(tally.dead_letters, step, len(called.left_out))
         if called.failed is not None:

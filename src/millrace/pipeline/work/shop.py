@@ -13,6 +13,7 @@ from millrace.pipeline.calling.caller import Caller
 from millrace.pipeline.calling.failing import Failure, MakingFailed
 from millrace.pipeline.calling.instances import has_model
 from millrace.pipeline.core import calls, hops
+from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.core.rule import Hold
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.sinks import open_sink
@@ -48,6 +49,10 @@ class Surroundings(Protocol):
     @property
     def scratch(self) -> str:
         """A folder of this host's."""
+
+    @property
+    def job_id(self) -> str:
+        """What tells the job from any other in the world."""
 
 
 class Shop:
@@ -116,6 +121,7 @@ class Shop:
                 time_zone=settings.time_zone,
                 workspace=settings.workspace,
                 scratch=settings.scratch,
+                job_id=settings.job_id,
             )
             if has_model(hop):
                 stack.callback(line.close)
@@ -159,7 +165,7 @@ class Shop:
         if has_budget(step.options):
             journal = hops.budget_journal(held.hop.job, held.hop.name)
             publisher.budget = Budget(self._broker, journal, step.options)
-        caller = Caller.of(held.hop, step, config, self._settings.workspace)
+        caller = self._caller(held, step)
         stack.callback(caller.close)
         rows_max = step.options.batch_rows or config.job_expensive_rows
         ahead = ReadAhead(
@@ -188,6 +194,12 @@ class Shop:
             doubt=left.doubt,
         )
         return turn.run()
+
+    def _caller(self, held: Held, step: Map | FunctionSink) -> Caller:
+        settings = self._settings
+        return Caller.of(
+            held.hop, step, held.config, workspace=settings.workspace, job_id=settings.job_id
+        )
 
     def _left(self, held: Held, publisher: Publisher) -> Left:
         """How the unit was left; a journal that is new gets its record now."""

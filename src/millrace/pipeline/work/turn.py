@@ -14,9 +14,10 @@ from millrace.journal.values import JournalInfo, Lease
 from millrace.pipeline.calling.failing import Failure, Stopped
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.keys import asker_of, row_keys
 from millrace.pipeline.core.letters import Letter
+from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.core.rows import Rows
-from millrace.pipeline.core.rule import row_key
 from millrace.pipeline.work.keeping import Keeper
 
 _LOOK_S: Final = 0.02
@@ -88,6 +89,7 @@ class Held:
     journal: JournalInfo
     lease: Lease
     run: int
+    job_id: str
     keeper: Keeper
     stopping: StopFlag
     tally: Tally
@@ -144,18 +146,20 @@ class Held:
                 return
             self.stopping.wait(min(left, _RUN_LOOK_S))
 
-    def letter(self, step: str, row: Rows, failure: Failure) -> Letter:
-        """A dead letter for the one row given."""
-        offset = int(row.offsets[0])
+    def letter(self, step: Map | FunctionSink, rows: Rows, failure: Failure) -> Letter:
+        """A dead letter for the row that the failure names, of those that were called for."""
+        asker = asker_of(self.job_id, self.hop.job, step.name, step.calling.identity)
+        place = failure.place
+        (key,) = row_keys(asker, self.journal.id, rows, place, place + 1)
         return Letter(
             at_us=now_us(),
             run=self.run,
             journal=self.journal.name,
-            offset=offset,
-            key=row_key(self.hop.job, step, self.journal.id, offset),
+            offset=int(rows.offsets[place]),
+            key=key,
             error=failure.error,
             traceback=failure.traceback,
-            row=row.batch,
+            row=rows.batch.slice(place, 1),
         )
 
     def event(self, happened: Happened, step: str, **detail: Any) -> Event:  # noqa: ANN401 - JSON
@@ -174,7 +178,6 @@ class Held:
             Happened.FAILED,
             step,
             offset=offset,
-            key=row_key(self.hop.job, step, self.journal.id, offset),
             error=failure.error,
             traceback=failure.traceback,
             attempts=failure.attempts,

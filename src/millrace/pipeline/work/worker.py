@@ -49,6 +49,8 @@ class Settings:
     time_zone: str
     workspace: str
     scratch: str
+    job_id: str
+    """What tells the job from any other in the world; made by its first run."""
     events_from: int = 0
     """Nothing of the run lies before this offset in the job's record."""
     until_end: Mapping[str, int] | None = None
@@ -322,6 +324,7 @@ class Worker:
             journal=self._units[unit],
             lease=lease,
             run=self._settings.run_epoch,
+            job_id=self._settings.job_id,
             keeper=keeper,
             stopping=self._stopping,
             tally=self._tally,

@@ -93,7 +93,6 @@ def test_a_row_that_raises_fails_the_step_and_all_before_it_is_published(
     assert event.detail["error"] == "ValueError: poison 13"
     assert "in _check" in event.detail["traceback"]
     assert "/millrace/pipeline/" not in event.detail["traceback"]
-    assert event.detail["key"].startswith("j/f/")
 
 
 def test_after_a_failure_the_next_run_goes_on_at_the_row_that_failed(tmp_path: Path) -> None:

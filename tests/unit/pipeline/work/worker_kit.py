@@ -188,6 +188,7 @@ class Bench:
     broker: Broker = field(default_factory=MemoryBroker)
     epoch: int = 0
     until_end: Mapping[str, int] | None = None
+    job_id: str = "one"
     judge: Broker | None = None
     """Who is asked how far the job is; the broker that workers have by default."""
 
@@ -206,6 +207,7 @@ class Bench:
             time_zone="UTC",
             workspace=str(self.folder),
             scratch=str(self.folder / "scratch"),
+            job_id=self.job_id,
             until_end=self.until_end,
         )
 
