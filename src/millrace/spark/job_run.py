@@ -30,7 +30,7 @@ from millrace.pipeline.upkeep.status import step_reports
 from millrace.spark.ingest import Taking
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed
-from millrace.spark.job_lease import RunLease
+from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_place import HasJournals
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
@@ -69,6 +69,7 @@ def run_job(
         LeaseHeld: somebody else runs it.
         OwnerUnreachable: the journals were lost on the way.
     """
+    refuse_running(workspace.journals, job.name)
     run = _Run(workspace, job, until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)

@@ -25,11 +25,11 @@ from millrace.pipeline.report.counting import Counted, Counting, journals_of
 from millrace.pipeline.report.history import History
 from millrace.pipeline.report.outline import Outline, outline_of
 from millrace.pipeline.sinks import check_sink
+from millrace.pipeline.upkeep.holders import who_am_i
 from millrace.pipeline.upkeep.layout import begin_again, check_whole, ensure_journals
 from millrace.pipeline.upkeep.resetting import finish_reset, reset_parts
 from millrace.pipeline.upkeep.status import baseline
 from millrace.spark.ingest import SourceReader, Taking, refusal
-from millrace.spark.job_lease import who_am_i
 
 _JOB_ID_BYTES: Final = 16
 
