@@ -230,7 +230,8 @@ class _Run:
             only=None,
             versions=versions(),
         )
-        return Crew(self._spark, work, posts_of(self._hops, units, most), self._config)
+        posts = posts_of(self._hops, units, most)
+        return Crew(self._spark, work, posts, self._config, deaths=lambda: watch.deaths)
 
     def _end(self, watch: Watch, ending: _Ending) -> None:
         """Put the report together, record that the run ended, and write the page."""

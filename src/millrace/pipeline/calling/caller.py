@@ -6,7 +6,7 @@ How rows become calls, and what is done about errors, is in `batch` and `batch_a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -28,6 +28,19 @@ from millrace.pipeline.large.passing import Passing
 Row = dict[str, Any]
 T = TypeVar("T")
 NO_CONTEXT: Final = Context(job="", step="", keys=())
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of a batch before it is called for, by the places of its rows."""
+
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Calls that ended their process. Those for a whole batch are at place 0."""
+    settled: Mapping[int, list[Row] | Failure] = field(default_factory=dict)
+    """What a process made of rows before it ended: these are not called for again."""
+
+
+NO_PAST: Final = Past()
 
 
 class Hooks(Protocol):
@@ -96,7 +109,7 @@ class Caller:
         """Make what is called, if need be; `MakingFailed` if that raises."""
         try:
             instance = instance_of(hop, step)
-        except Exception as error:
+        except BaseException as error:  # Also sys.exit.
             raise MakingFailed(step.name, failure_of(0, error, 1)) from error
         return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
 

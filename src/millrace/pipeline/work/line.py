@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.pipeline.calling.caller import Called, Caller
+from millrace.pipeline.calling.caller import Called, Caller, Past
 from millrace.pipeline.calling.failing import Failure, QueryFailed
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.calling.kinds import call_for
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.letters import Letter
@@ -93,19 +94,22 @@ class Line:
         """
         return rows if self.front is None else self.front.run(rows)
 
+    @property
+    def callers(self) -> list[Caller]:
+        """Its functions, in order."""
+        return [part for part in self.parts if isinstance(part, Caller)]
+
     def batch_rows(self, config: Config) -> int:
         """Rows to take at a time, as the functions want them; many where there are none."""
-        callers = [part for part in self.parts if isinstance(part, Caller)]
-        wanted = [each.options.batch_rows or config.job_batch_rows for each in callers]
+        wanted = [each.options.batch_rows or config.job_batch_rows for each in self.callers]
         return min(wanted, default=config.journal_read_rows_max)
 
     def batch_bytes(self, config: Config) -> int:
         """The same in bytes."""
-        callers = [part for part in self.parts if isinstance(part, Caller)]
-        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in callers]
+        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in self.callers]
         return min(wanted, default=config.job_read_ahead_bytes)
 
-    def run(self, rows: Rows, held: Held) -> Through:
+    def run(self, rows: Rows, held: Held, flight: Flight) -> Through:
         """Take rows through all steps behind the first filters and columns."""
         through = Through(out=None)
         for part in self.parts:
@@ -118,7 +122,10 @@ class Line:
                     through.failed = (failed.step, failed.offset, failed.failure)
                     return through
                 continue
-            called = call_for(part, rows, held.journal.id, _Waiting(held))
+            step, retries = part.step, part.options.retries
+            flight.next_batch(step.name, rows.offsets)
+            past = Past(held.deaths.past(step.name, rows, step.calling.rows, retries))
+            called = call_for(part, rows, held.journal.id, _Waiting(held), flight=flight, past=past)
             self._note(through, part, called, rows, held)
             if called.done < len(rows):
                 return through

@@ -14,7 +14,6 @@ from millrace.pipeline.calling.failing import Failure, MakingFailed
 from millrace.pipeline.calling.instances import has_model
 from millrace.pipeline.core import calls, hops
 from millrace.pipeline.core.model import FunctionSink, Map
-from millrace.pipeline.core.rule import Hold
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.sinks import open_sink
 from millrace.pipeline.upkeep.layout import has_budget
@@ -23,6 +22,7 @@ from millrace.pipeline.work.budget import Budget
 from millrace.pipeline.work.cheap import CheapTurn
 from millrace.pipeline.work.doubt import Left, look
 from millrace.pipeline.work.expensive import ExpensiveTurn
+from millrace.pipeline.work.flights import Flights
 from millrace.pipeline.work.line import Line
 from millrace.pipeline.work.publishing import Change, Publisher
 from millrace.pipeline.work.ranges import Ranges
@@ -146,7 +146,8 @@ class Shop:
             through=line.first,
         )
         stack.callback(ahead.close)
-        return CheapTurn(held, line, ahead, publisher, sink).run()
+        flights = Flights(self._settings.workspace, held)
+        return CheapTurn(held, line, ahead, publisher, sink, flights).run()
 
     def _expensive(
         self,
@@ -159,7 +160,7 @@ class Shop:
         step, config = held.hop.expensive, held.config
         assert step is not None
         left = self._left(held, publisher)
-        if isinstance(left.doubt, Hold) and is_told():
+        if left.unsettled is not None and step.options.on_doubt == "hold" and is_told():
             return Ended.HELD
         publisher.calls_end = left.end
         if has_budget(step.options):
@@ -184,14 +185,16 @@ class Shop:
             publisher.at,
             rows_max=rows_max,
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
+            deaths=held.deaths,
         )
         turn = ExpensiveTurn(
             held=held,
             caller=caller,
             ranges=ranges,
             publisher=publisher,
+            flights=Flights(self._settings.workspace, held),
             totals=left.totals,
-            doubt=left.doubt,
+            unsettled=left.unsettled,
         )
         return turn.run()
 
@@ -203,15 +206,14 @@ class Shop:
 
     def _left(self, held: Held, publisher: Publisher) -> Left:
         """How the unit was left; a journal that is new gets its record now."""
-        choice = held.hop.options.on_doubt
         committed = None if publisher.is_new else publisher.at
 
         def ask() -> Left:
             name = publisher.calls_journal
             try:
-                return look(self._broker, name, committed, choice)
+                return look(self._broker, name, committed)
             except JournalUnknown:
                 self._broker.create(name, calls.SCHEMA)
-                return look(self._broker, name, committed, choice)
+                return look(self._broker, name, committed)
 
         return patiently(ask, held.config)

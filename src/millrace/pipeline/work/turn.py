@@ -12,6 +12,7 @@ from millrace.config import Config
 from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo, Lease
 from millrace.pipeline.calling.failing import Failure, Stopped
+from millrace.pipeline.core.deaths import Death, Deaths
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.keys import asker_of, row_keys
@@ -99,6 +100,8 @@ class Held:
     """Rows from this offset on are left for later."""
     has_room: Callable[[], bool] = lambda: True
     """Whether the steps behind this one can take more; asked now and then."""
+    deaths: Deaths = field(default_factory=Deaths)
+    """Calls that ended their process, as far as this run knows."""
     stays: Callable[[], bool] = lambda: False
     """Whether the turn may go on when its time is over."""
     looked: float = 0.0
@@ -171,6 +174,11 @@ class Held:
             step=step,
             detail={"journal": self.journal.name, **detail},
         )
+
+    def died(self, death: Death) -> Event:
+        """A call ended its process; known to this turn from now on."""
+        self.deaths.add(death)
+        return self.event(Happened.DIED, **death.detail())
 
     def failed(self, step: str, offset: int, failure: Failure) -> Event:
         """The step gives up at this row."""

@@ -28,6 +28,7 @@ from millrace.pipeline.core.model import (
     Select,
     Union,
 )
+from millrace.pipeline.report.history import STOPPING
 from millrace.pipeline.upkeep.layout import ensure_journals
 from millrace.pipeline.work.worker import Outcome, Settings, Worker
 
@@ -217,7 +218,7 @@ class Bench:
     def is_done(self) -> bool:
         """Whether nothing is left to do, or an event says that it cannot go on."""
         broker = self.judge or self.broker
-        if any(event.run == self.epoch for event in happened(broker)):
+        if any(e.run == self.epoch and e.happened in STOPPING for e in happened(broker)):
             return True
         wanted = [
             (each.group, info.name)
