@@ -17,7 +17,7 @@ import os
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, MutableSequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class Flight:
         """Whether results are kept, and not only marks."""
         self._memory: mmap.mmap | None = None
         self._base = self._end = 0
-        self.marks: MutableSequence[int] = array("q", bytes(_WORD * _FIELDS * slots))
+        self.marks: array[int] | memoryview[int] = array("q", bytes(_WORD * _FIELDS * slots))
         """For a call of slot n: begin plus one at 3 n, end and attempt behind it."""
 
     @classmethod
@@ -98,7 +98,7 @@ class Flight:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             size = _WORD * (1 + _FIELDS * slots)
             # Written, not only made longer: a full disk is an error here and no signal later.
-            os.pwrite(file, slots.to_bytes(_WORD, "little") + bytes(size - _WORD), 0)
+            self._fill(slots.to_bytes(_WORD, "little") + bytes(size - _WORD), 0)
             self._memory = mmap.mmap(file, size)
             self.marks = memoryview(self._memory).cast("q")[1:]
             self._base = self._end = size
@@ -185,13 +185,17 @@ class Flight:
                 os.unlink(path)
 
     def _write(self, kind: bytes, *parts: bytes) -> None:
-        assert self._file is not None
         payload = kind + b"".join(parts)
         frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+        self._fill(frame, self._end)
+        self._end += len(frame)
+
+    def _fill(self, data: bytes, at: int) -> None:
+        """Write all of it: a disk that becomes full takes a part, and then none."""
+        assert self._file is not None
         done = 0
-        while done < len(frame):
-            done += os.pwrite(self._file, frame[done:], self._end + done)
-        self._end += done
+        while done < len(data):
+            done += os.pwrite(self._file, data[done:], at + done)
 
     @contextlib.contextmanager
     def _kept_whole(self) -> Iterator[None]:
