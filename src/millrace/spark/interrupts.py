@@ -57,8 +57,9 @@ class Interrupts:
         if len(self.seen) == 1:
             self._on_first()
             # Written by another thread: this one may be in the middle of writing.
-            threading.Thread(target=_say, args=(self._say,), daemon=True).start()
+            threading.Thread(target=say, args=(self._say,), daemon=True).start()
 
 
-def _say(text: str) -> None:
-    Console(stderr=True).print(text, highlight=False)
+def say(text: str) -> None:
+    """Tell the user something on the way."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

@@ -5,10 +5,6 @@ Invariant: who lost the right knows it within the time that the lease lasts, and
 
 from __future__ import annotations
 
-import getpass
-import os
-import secrets
-import socket
 import threading
 import time
 from typing import Final
@@ -18,14 +14,27 @@ from millrace.errors import LeaseHeld, LeaseLost, MillraceError
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
 from millrace.pipeline.core import hops
+from millrace.pipeline.upkeep import holders
+from millrace.pipeline.upkeep.holders import Life
 from millrace.pipeline.upkeep.status import running
+from millrace.spark.interrupts import say
 
 _POLL_S: Final = 0.1
 
 
-def who_am_i() -> str:
-    """This process, for people."""
-    return f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+def refuse_running(broker: Broker, job: str) -> None:
+    """Raise at once if a process that is known to live runs a job."""
+    held = running(broker, job)
+    if held is not None and holders.life_of(held.holder) is Life.ALIVE:
+        raise _held(job, held)
+
+
+def _held(job: str, held: Lease | None) -> LeaseHeld:
+    return LeaseHeld(
+        f"job {job!r} is being run already\n"
+        f"  run by: {held.holder if held else 'somebody'}\n"
+        "  to fix: wait for its end, or stop it there"
+    )
 
 
 class RunLease:
@@ -37,6 +46,7 @@ class RunLease:
         self.lost: MillraceError | None = None
         """Why the right to run is gone."""
         self.lease = self._take(stop)
+        holders.keep(self.lease.holder)
         self._thread = threading.Thread(target=self._keep, name="millrace-run-lease", daemon=True)
         self._thread.start()
 
@@ -58,12 +68,12 @@ class RunLease:
     def let_go(self) -> None:
         """Renew it no more: it runs out by itself."""
         self._ended.set()
+        holders.let_go(self.lease.holder)
 
     def _take(self, stop: threading.Event) -> Lease:
-        """Take the lease; that of a process that was killed runs out, and is waited for."""
+        """Take the lease. One whose holder may be dead is waited for, and that is said at once."""
         name, ms = hops.run_lease(self._job), self._config.job_run_lease_ms
-        # Unlike any other's: the same holder asking again would take the lease from itself.
-        holder = f"{who_am_i()}, {secrets.token_hex(4)}"
+        holder = holders.new_holder()
         until = time.monotonic() + 2 * ms / 1000
         seen: int | None = None
         while True:
@@ -71,13 +81,13 @@ class RunLease:
                 return self._broker.acquire(name, holder, lease_ms=ms)
             except LeaseHeld as error:
                 held = running(self._broker, self._job)
-                is_alive = held is not None and seen not in (None, held.expires_at_ms)
+                life = Life.UNKNOWN if held is None else holders.life_of(held.holder)
+                has_renewed = held is not None and seen not in (None, held.expires_at_ms)
+                is_alive = life is Life.ALIVE or has_renewed
                 if is_alive or stop.is_set() or time.monotonic() > until:
-                    raise LeaseHeld(
-                        f"job {self._job!r} is being run already\n"
-                        f"  run by: {held.holder if held else 'somebody'}\n"
-                        "  to fix: wait for its end, or stop it there"
-                    ) from error
+                    raise _held(self._job, held) from error
+                if held is not None and seen is None:
+                    say(_waiting(self._job, held, life, ms))
                 seen = None if held is None else held.expires_at_ms
                 stop.wait(_POLL_S)
 
@@ -100,3 +110,13 @@ class RunLease:
                 if time.monotonic() - renewed > ms / 1000:
                     self.lost = error
                     return
+
+
+def _waiting(job: str, held: Lease, life: Life, ms: int) -> str:
+    """What is said before the lease of a process that may be dead is waited for."""
+    why = "that process is gone" if life is Life.DEAD else "that process may be gone"
+    return (
+        f"job {job!r} is held by {held.holder}; {why}\n"
+        f"  waiting until its lease runs out or is renewed, at most {2 * ms / 1000:g} s "
+        "(twice job_run_lease_ms)"
+    )

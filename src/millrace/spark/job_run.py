@@ -30,7 +30,7 @@ from millrace.pipeline.upkeep.status import step_reports
 from millrace.spark.ingest import Taking
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed
-from millrace.spark.job_lease import RunLease
+from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_place import HasJournals
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
@@ -70,6 +70,7 @@ def run_job(
         LeaseHeld: somebody else runs it.
         OwnerUnreachable: the journals were lost on the way.
     """
+    refuse_running(workspace.journals, job.name)
     run = _Run(workspace, job, until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
@@ -225,12 +226,14 @@ class _Run:
             run=watch.lease.run,
             time_zone=time_zone(self._spark),
             workspace=self._workspace.path,
+            job_id=watch.begun.job_id,
             events_from=watch.begun.events_from,
             until_end=watch.begun.ends if self._until == "caught_up" else None,
             only=None,
             versions=versions(),
         )
-        return Crew(self._spark, work, posts_of(self._hops, units, most), self._config)
+        posts = posts_of(self._hops, units, most)
+        return Crew(self._spark, work, posts, self._config, deaths=lambda: watch.deaths)
 
     def _end(self, watch: Watch, ending: _Ending) -> None:
         """Put the report together, record that the run ended, and write the page."""

@@ -6,9 +6,11 @@ the job is not what it was and the user has yet to say what becomes of that.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.faults import fault
@@ -23,11 +25,13 @@ from millrace.pipeline.report.counting import Counted, Counting, journals_of
 from millrace.pipeline.report.history import History
 from millrace.pipeline.report.outline import Outline, outline_of
 from millrace.pipeline.sinks import check_sink
+from millrace.pipeline.upkeep.holders import who_am_i
 from millrace.pipeline.upkeep.layout import begin_again, check_whole, ensure_journals
 from millrace.pipeline.upkeep.resetting import finish_reset, reset_parts
 from millrace.pipeline.upkeep.status import baseline
 from millrace.spark.ingest import SourceReader, Taking, refusal
-from millrace.spark.job_lease import who_am_i
+
+_JOB_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,8 @@ class Begun:
     """What was done by then."""
     ends: dict[str, int]
     """Where the journals of the user's that it reads ended by then."""
+    job_id: str
+    """What tells the job from any other in the world."""
     events_from: int
     """Where what workers tell of it begins in the job's record."""
 
@@ -60,7 +66,10 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange, zo
             check_sink(hop, broker)  # What it needs went with what was set back.
     check_whole(broker, hops)
     before = _count(history, outline)
-    history.add(_started(history, outline, described, before, lease), lease=lease)
+    job_id = history.job_id() or secrets.token_hex(_JOB_ID_BYTES)
+    started = _started(history, outline, described, before, lease)
+    started.detail["job_id"] = job_id
+    history.add(started, lease=lease)
     history.look()
     events_from = history.offset
     fault("job.run.after_started")
@@ -70,7 +79,7 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange, zo
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
     ends = _ends(history, outline)
-    return Begun(outline=outline, before=before, ends=ends, events_from=events_from)
+    return Begun(outline=outline, before=before, ends=ends, job_id=job_id, events_from=events_from)
 
 
 def _settle(

@@ -42,6 +42,8 @@ class Work:
     run: int
     time_zone: str
     workspace: str
+    job_id: str
+    """What tells the job from any other in the world."""
     events_from: int
     """Where what is told of this run begins in the job's record."""
     until_end: Mapping[str, int] | None
@@ -90,6 +92,7 @@ def _run(work: Work) -> Outcome:
             time_zone=work.time_zone,
             workspace=work.workspace,
             scratch=scratch,
+            job_id=work.job_id,
             events_from=work.events_from,
             until_end=work.until_end,
             only=None if work.only is None else frozenset(work.only),

@@ -36,6 +36,8 @@ class Watch:
     samples: list[Sample] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
     """Steps whose budget is used up."""
+    deaths: int = 0
+    """Calls that ended their worker, as far as workers after it have recorded them."""
     pause_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
     _housekept: float = field(default_factory=time.monotonic)
@@ -55,6 +57,7 @@ class Watch:
         fresh = self.history.events[self._events_seen :]
         self._events_seen = len(self.history.events)
         for event in fresh:
+            self.deaths += event.run == self.lease.run and event.happened is Happened.DIED
             if event.run != self.lease.run or event.happened not in STOPPING:
                 continue
             if event.happened is not Happened.SPENT:

@@ -11,7 +11,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,9 +58,16 @@ class Crew:
     """All workers of a run."""
 
     def __init__(
-        self, spark: SparkSession, work: Work, posts: Sequence[Post], config: Config
+        self,
+        spark: SparkSession,
+        work: Work,
+        posts: Sequence[Post],
+        config: Config,
+        *,
+        deaths: Callable[[], int],
     ) -> None:
-        self._config, self._hops = config, work.hops
+        """`deaths` counts the calls that are known to have ended a worker: no fault of Spark's."""
+        self._config, self._hops, self._deaths = config, work.hops, deaths
         self._ending = threading.Event()
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
@@ -117,7 +124,7 @@ class Crew:
     ) -> None:
         # A classic session of its own can be interrupted without ending anybody else's work.
         own = spark if is_connect(spark) else spark.newSession()
-        failures = 0
+        failures = deaths = 0
         while not self._ending.is_set():
             function = job_task.worker_task(work)
             numbers = own.range(0, size, 1, size)
@@ -127,7 +134,8 @@ class Crew:
             except _Cancelled:
                 return
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is counted
-                failures += 1
+                known, deaths = deaths, self._deaths()
+                failures = 1 if deaths > known else failures + 1
                 self._failed(error, failures)
             else:
                 failures = 0

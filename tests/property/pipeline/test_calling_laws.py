@@ -69,7 +69,7 @@ def test_only_the_rows_that_raise_are_left_out(
         on_error="skip",
     )
     batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
-    caller = Caller.of(hop(step), step, QUICK, "/nowhere")
+    caller = Caller.of(hop(step), step, QUICK, workspace="/nowhere", job_id="one")
     found = call_for(caller, Rows(batch, np.arange(count)), 1, Nothing())
     bad = sorted(value for value in poison if value < count)
 

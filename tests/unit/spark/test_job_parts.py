@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -26,7 +28,7 @@ from millrace.pipeline.report.counting import Counting
 from millrace.spark.ingest_task import Dealer, Print, decode_file, encode_file, print_of
 from millrace.spark.interrupts import Interrupts
 from millrace.spark.job_failure import step_failed
-from millrace.spark.job_lease import RunLease
+from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import Begun
 from millrace.spark.job_task import shippable
 from millrace.spark.job_watch import Watch
@@ -169,6 +171,68 @@ def test_a_lease_that_nobody_renews_is_waited_for() -> None:
     taken.release()
 
 
+class Impatient(threading.Event):
+    """Nobody is to wait for it."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise AssertionError(f"waited for {timeout} s")
+
+
+def held_by(process: subprocess.Popen[bytes]) -> str:
+    host = socket.gethostname()
+    return f"ann on {host} (process {process.pid}) since 2026-01-02 03:04:05 UTC, 12ab"
+
+
+def test_a_second_process_hears_at_once_who_runs_the_job_and_since_when() -> None:
+    broker, stop = MemoryBroker(), Impatient()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        broker.acquire(hops.run_lease("j"), held_by(process), lease_ms=3_600_000)
+
+        with pytest.raises(LeaseHeld) as held:
+            RunLease(broker, "j", CONFIG, stop)
+        with pytest.raises(LeaseHeld, match="being run already"):
+            refuse_running(broker, "j")
+        process.kill()
+
+    assert f"ann on {socket.gethostname()} (process {process.pid})" in str(held.value)
+    assert "since 2026-01-02 03:04:05 UTC" in str(held.value)
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_the_lease_of_a_dead_process_is_waited_for_and_that_is_said(
+    capfd: pytest.CaptureFixture[str], *, is_waited_for: bool
+) -> None:
+    broker = MemoryBroker()
+    process = subprocess.Popen(["sleep", "60"])
+    process.kill()
+    if is_waited_for:
+        process.wait()
+    else:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # It stays a zombie.
+    broker.acquire(hops.run_lease("j"), held_by(process), lease_ms=300)
+
+    refuse_running(broker, "j")
+    taken = RunLease(broker, "j", CONFIG, threading.Event())
+
+    assert taken.run == 2
+    taken.release()
+    process.wait()
+    said = capfd.readouterr().err
+    assert f"job 'j' is held by {held_by(process)}; that process is gone" in said
+    limit_s = 2 * CONFIG.job_run_lease_ms / 1000
+    assert f"at most {limit_s:g} s (twice job_run_lease_ms)" in said
+
+
+def test_a_process_that_gave_its_run_up_is_no_obstacle_to_itself() -> None:
+    broker = MemoryBroker()
+    RunLease(broker, "j", CONFIG, threading.Event()).let_go()
+
+    taken = RunLease(broker, "j", CONFIG, threading.Event())
+
+    assert taken.run == 2
+    taken.release()
+
+
 def wait_for_loss(lease: RunLease) -> None:
     until = time.monotonic() + 20
     while lease.lost is None:
@@ -205,7 +269,9 @@ def watched(broker: MemoryBroker, config: Config) -> tuple[Played, Watch]:
     played = Played.started(broker)
     lease = RunLease(broker, JOB, config, threading.Event())
     counting = Counting(broker, played.outline)
-    begun = Begun(outline=played.outline, before=counting.count(), ends={}, events_from=0)
+    begun = Begun(
+        outline=played.outline, before=counting.count(), ends={}, job_id="one", events_from=0
+    )
     return played, Watch(config, counting, played.history, lease, begun, ())
 
 

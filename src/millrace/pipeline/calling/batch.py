@@ -1,24 +1,28 @@
 """One batch of rows while a step's function is called for it.
 
 Invariant: rows are settled from the first on without a gap. A row is settled when its results are
-there or when its step says that it is left out; nothing that the function raises is lost, and
-what ends a process is never held back.
+there or when its step says that it is left out. Nothing that the function raises is lost, also
+what would end the process, such as sys.exit: it is a failed call. A call that does end the process
+is marked in the flight, for the next process to see.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch
-from millrace.pipeline.calling.caller import NO_CONTEXT, Called, Caller, Hooks, Row
-from millrace.pipeline.calling.failing import Failure, Stopped, failure_of
+from millrace.pipeline.calling.caller import NO_CONTEXT, Called, Caller, Hooks, Past, Row
+from millrace.pipeline.calling.failing import Failure, Stopped, ended_process, failure_of
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.calling.hands import CallTimedOut
+from millrace.pipeline.core.keys import row_keys
 from millrace.pipeline.core.rows import Rows, nothing
-from millrace.pipeline.core.rule import halves, row_key
+from millrace.pipeline.core.rule import halves
 from millrace.pipeline.definition.context import Context
 
 
@@ -26,13 +30,22 @@ class Batch:
     """One batch while it is called for."""
 
     def __init__(
-        self, caller: Caller, rows: Rows, journal_id: int, hooks: Hooks, *, in_doubt: bool
+        self,
+        caller: Caller,
+        rows: Rows,
+        journal_id: int,
+        hooks: Hooks,
+        *,
+        flight: Flight,
+        past: Past,
+        in_doubt: bool,
     ) -> None:
         self.caller, self.rows, self.hooks = caller, rows, hooks
         self.journal_id, self.in_doubt = journal_id, in_doubt
+        self.flight, self.past = flight, past
         self.made: list[Row] = []
         self.places: list[int] = []
-        self.raised: Exception | None = None
+        self.raised: BaseException | None = None
         self.called = Called(done=0, out=nothing(caller.schema or rows.batch.schema))
 
     # One row at a time.
@@ -58,15 +71,33 @@ class Batch:
 
     def one_row(self, place: int, row: Row) -> Failure | None:
         """Call for a row until it succeeds or is given up."""
+        known = self.past.settled.get(place)
+        if isinstance(known, Failure):
+            return known
+        if known is not None:
+            self._take(place, known)
+            return None
         if self.raised is None:
             self.hooks.sleep(self.hooks.delay_s(place))
 
         def attempt(number: int) -> None:
-            found = self.caller.call_row(row, self.context(place, place + 1, number))
-            self.made += found
-            self.places += [place] * len(found)
+            self.flight.begin(0, place, place + 1, number)
+            made = self.caller.call_row(row, self.context(place, place + 1, number))
+            self._take(place, made)
+            self.keep(place, made)
+            self.flight.end(0)
 
         return self._attempts(place, attempt)
+
+    def _take(self, place: int, made: list[Row]) -> None:
+        self.made += made
+        self.places += [place] * len(made)
+
+    def keep(self, place: int, made: list[Row]) -> None:
+        """Put the results of a paid call where they outlive this process."""
+        if self.flight.keeps:
+            rows = self.caller.to_batch(made) if made else None
+            self.flight.settled(place, place + 1, rows)
 
     def settle(self, failure: Failure) -> bool:
         """Deal with a row that was given up; whether to go on behind it."""
@@ -74,18 +105,17 @@ class Batch:
             self.called.failed = failure
             return False
         self.called.left_out.append(failure)
+        self.flight.left_out(failure)
         return True
 
     def context(self, begin: int, end: int, attempt: int) -> Context:
         """What the function may ask about a call, if it does."""
         if not self.caller.step.calling.takes_context:
             return NO_CONTEXT
-        job, step = self.caller.hop.job, self.caller.step.name
-        offsets = self.rows.offsets[begin:end].tolist()
         return Context(
-            job=job,
-            step=step,
-            keys=tuple(row_key(job, step, self.journal_id, offset) for offset in offsets),
+            job=self.caller.hop.job,
+            step=self.caller.step.name,
+            keys=row_keys(self.caller.asker, self.journal_id, self.rows, begin, end),
             attempt=attempt,
             in_doubt=self.in_doubt,
         )
@@ -95,6 +125,8 @@ class Batch:
         caller = self.caller
         return not (
             caller.is_careful
+            or self.past.attempts
+            or self.past.settled
             or caller.step.calling.takes_context
             or caller.options.timeout_s is not None
         )
@@ -102,15 +134,18 @@ class Batch:
     def _quickly(self, dicts: Sequence[Row], at: int = 0) -> int:
         """Call for rows until one raises; the place of that one, or behind the last."""
         call, made, places = self.caller.function.call_row, self.made, self.places
-        begun, first = time.perf_counter(), at
+        begun, first, marks = time.perf_counter(), at, self.flight.marks
+        self.flight.begin(0, at, 0, 1)
         try:
             while at < len(dicts):
+                marks[0] = at + 1
                 several = call(dicts[at], NO_CONTEXT)
                 made += several
                 places += [at] * len(several)
                 at += 1
-        except Exception as error:  # noqa: BLE001 - dealt with as the row's first attempt
+        except BaseException as error:  # noqa: BLE001 - dealt with as the row's first attempt
             self.raised = error
+        marks[0] = 0
         self.called.seconds += time.perf_counter() - begun
         self.called.calls += at - first
         self.called.done = at
@@ -118,14 +153,17 @@ class Batch:
 
     def _attempts(self, place: int, attempt: Callable[[int], None]) -> Failure | None:
         """Call until it succeeds, or as often as the step says."""
-        number = 1
+        number = 1 + self.past.attempts.get(place, 0)
+        if number > self.caller.options.retries + 1:
+            return ended_process(place, number - 1)
         while True:
             begun = time.perf_counter()
             try:
                 self.called.calls += 1
                 self._raise_first()
                 attempt(number)
-            except Exception as error:  # noqa: BLE001 - goes into the record, and to the user
+            except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
+                self.flight.end(0)
                 failure = failure_of(place, error, number)
                 self.called.errors += 1
                 is_final = isinstance(error, SchemaMismatch) or (
@@ -137,6 +175,7 @@ class Batch:
                 self.called.seconds += time.perf_counter() - begun
             if is_final or number > self.caller.options.retries:
                 return failure
+            self.flight.raised(place)
             self.hooks.sleep(self.caller.backoff_s(number))
             self.hooks.sleep(self.hooks.again(place))
             number += 1
@@ -150,17 +189,25 @@ class Batch:
     # A whole batch at a time.
     def as_whole(self) -> Called:
         """Call for the batch; if it raises and its rows may be left out, find those that do."""
+        if self.past.attempts.get(0, 0) > self.caller.options.retries:
+            return self._give_up()
         count = len(self.rows)
         out: list[pa.RecordBatch] = []
 
         def attempt(number: int, begin: int = 0, end: int = count) -> None:
             given = self.rows.batch.slice(begin, end - begin)
-            out.append(self.caller.call_batch(given, self.context(begin, end, number)))
+            # A half is called for once: no attempt is left behind it.
+            last = number if end - begin == count else self.caller.options.retries + 1
+            self.flight.begin(0, begin, end, last)
+            made = self.caller.call_batch(given, self.context(begin, end, number))
+            out.append(made)
+            self.flight.settled(begin, end, made if self.caller.schema is not None else None)
+            self.flight.end(0)
 
         def halve(begin: int, end: int, failure: Failure) -> None:
             """Settle the rows from `begin` to `end`, which raised together."""
             if end - begin == 1:
-                self.called.left_out.append(failure)
+                self.settle(failure)
                 self.called.done = end
                 return
             for low, high in halves(end - begin):
@@ -189,6 +236,15 @@ class Batch:
             self.called.out = self._batches(out)
         return self.called
 
+    def _give_up(self) -> Called:
+        """Calls for this batch ended their process too often, and it was halved before."""
+        failure = ended_process(0, self.past.attempts[0])
+        for place in range(len(self.rows)):
+            if not self.settle(replace(failure, place=place)):
+                break
+            self.called.done = place + 1
+        return self.called
+
     def _once(
         self, begin: int, end: int, attempt: Callable[[int, int, int], None]
     ) -> Failure | None:
@@ -196,7 +252,8 @@ class Batch:
         try:
             self.called.calls += 1
             attempt(1, begin, end)
-        except Exception as error:  # noqa: BLE001 - goes into the record, and to the user
+        except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
+            self.flight.end(0)
             self.called.errors += 1
             return failure_of(begin, error, self.caller.options.retries + 1)
         finally:

@@ -6,7 +6,7 @@ How rows become calls, and what is done about errors, is in `batch` and `batch_a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from millrace.pipeline.calling.failing import Failure, MakingFailed, failure_of
 from millrace.pipeline.calling.hands import Hands, stuck_calls
 from millrace.pipeline.calling.instances import Instance, instance_of
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.keys import asker_of
 from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.core.rows import Rows
 from millrace.pipeline.definition.context import Context
@@ -27,6 +28,19 @@ from millrace.pipeline.large.passing import Passing
 Row = dict[str, Any]
 T = TypeVar("T")
 NO_CONTEXT: Final = Context(job="", step="", keys=())
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is known of a batch before it is called for, by the places of its rows."""
+
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Calls that ended their process. Those for a whole batch are at place 0."""
+    settled: Mapping[int, list[Row] | Failure] = field(default_factory=dict)
+    """What a process made of rows before it ended: these are not called for again."""
+
+
+NO_PAST: Final = Past()
 
 
 class Hooks(Protocol):
@@ -69,7 +83,14 @@ class Caller:
     """Calls one step's function; for one thread."""
 
     def __init__(
-        self, hop: Hop, step: Map | FunctionSink, made: Instance, config: Config, workspace: str
+        self,
+        hop: Hop,
+        step: Map | FunctionSink,
+        made: Instance,
+        config: Config,
+        *,
+        workspace: str,
+        job_id: str,
     ) -> None:
         self.hop, self.step, self.config, self.instance = hop, step, config, made
         self.options = step.options
@@ -79,15 +100,18 @@ class Caller:
         self._hands = Hands() if is_timed else None
         self.is_careful = hop.expensive is step
         self.passing = Passing(hop, step, workspace)
+        self.asker = asker_of(job_id, hop.job, step.name, step.calling.identity)
 
     @classmethod
-    def of(cls, hop: Hop, step: Map | FunctionSink, config: Config, workspace: str) -> Caller:
+    def of(
+        cls, hop: Hop, step: Map | FunctionSink, config: Config, *, workspace: str, job_id: str
+    ) -> Caller:
         """Make what is called, if need be; `MakingFailed` if that raises."""
         try:
             instance = instance_of(hop, step)
-        except Exception as error:
+        except BaseException as error:  # Also sys.exit.
             raise MakingFailed(step.name, failure_of(0, error, 1)) from error
-        return cls(hop, step, instance, config, workspace)
+        return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
 
     def close(self) -> None:
         """End what was only for these calls."""

@@ -40,7 +40,19 @@ class MakingFailed(Exception):
         self.step, self.failure = step, failure
 
 
-def failure_of(place: int, error: Exception, attempts: int) -> Failure:
+def ended_process(place: int, attempts: int) -> Failure:
+    """What is told of calls that ended their process."""
+    times = "once" if attempts == 1 else f"{attempts} times"
+    return Failure(
+        place=place,
+        error=f"the process of the worker ended in the call for this row, {times}: it called "
+        "os._exit, crashed, had no memory left or was killed",
+        traceback="",
+        attempts=attempts,
+    )
+
+
+def failure_of(place: int, error: BaseException, attempts: int) -> Failure:
     """What is told of an error: its text, and its traceback from the user's code on."""
     own = error.__traceback__
     while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):

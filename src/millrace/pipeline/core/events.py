@@ -25,6 +25,8 @@ class Happened(StrEnum):
     """A step has used its budget up."""
     STUCK = "stuck"
     """Calls of a step ran into their time limit and never returned: a worker ended for good."""
+    DIED = "died"
+    """A call ended its worker's process; the text says for which rows, and how often."""
     RESET = "reset"
     """A step, and what depends on it, was set back to its beginning."""
     TRUNCATED = "truncated"

@@ -83,6 +83,14 @@ class Hop:
         return (*steps, self.sink.calling) if isinstance(self.sink, FunctionSink) else tuple(steps)
 
     @property
+    def called(self) -> frozenset[str]:
+        """The steps that call a function of the user's."""
+        steps = {step.name for step in self.steps if isinstance(step, Map)}
+        return frozenset(
+            steps | ({self.sink.name} if isinstance(self.sink, FunctionSink) else set())
+        )
+
+    @property
     def group(self) -> str:
         """The group whose committed offsets say what it has done."""
         return step_root(self.job, self.name)

@@ -9,12 +9,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-
-from millrace.pipeline.core.calls import CallRecord, in_doubt
-from millrace.pipeline.core.model import OnDoubt
 
 _NUMBER: Final = re.compile(r"(?:^|/)(\d+)$")
 
@@ -38,59 +34,11 @@ def what_became(*, expected: int | None, wanted: int, found: int | None) -> Answ
     return Answer.AGAIN if found == expected else Answer.OVERTAKEN
 
 
-@dataclass(frozen=True, slots=True)
-class Clear:
-    """No call is in doubt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The calls for these rows are made again."""
-
-    next: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveOut:
-    """The rows are left out, and counted."""
-
-    next: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """The user has to say what to do."""
-
-    record: CallRecord
-
-
-Doubt = Clear | Again | LeaveOut | Hold
-
-
-def doubt(last: CallRecord | None, committed: int | None, choice: OnDoubt) -> Doubt:
-    """What to do about the calls that a worker before this one may have made."""
-    record = in_doubt(last, committed)
-    if record is None:
-        return Clear()
-    match choice:
-        case "retry":
-            return Again(record.next)
-        case "skip":
-            return LeaveOut(record.next)
-        case "hold":
-            return Hold(record)
-
-
 def kept_partition(journal: str, partitions: int) -> int:
     """Where the rows of an input journal go when no key says: always to the same partition."""
     number = _NUMBER.search(journal)
     place = int(number[1]) if number else zlib.crc32(journal.encode())
     return place % partitions
-
-
-def row_key(job: str, step: str, journal_id: int, offset: int) -> str:
-    """The key of a row, which never changes."""
-    return f"{job}/{step}/{journal_id}/{offset}"
 
 
 def halves(count: int) -> Sequence[tuple[int, int]]:

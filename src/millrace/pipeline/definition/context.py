@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millrace.pipeline.core.keys import batch_key
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
@@ -20,7 +22,11 @@ class Context:
     job: str
     step: str
     keys: tuple[str, ...]
-    """A key for each row, the same whenever the row is called for, also after a crash."""
+    """A key for each row: 40 hexadecimal digits, the same whenever the row is called for.
+
+    Also after a crash and in a later run. Another row, job, workspace, step or function gives
+    another key.
+    """
     attempt: int = 1
     """1 for the first call; more when calls before it raised."""
     in_doubt: bool = False
@@ -28,10 +34,12 @@ class Context:
 
     @property
     def key(self) -> str:
-        """The key of the only row; of a batch the keys of its first and last row.
+        """The key of the only row; of a batch one key made of those of all its rows.
 
         Example:
-            >>> mr.Context(job="captions", step="caption", keys=("c4", "c5", "c6")).key
-            'c4..c6'
+            >>> mr.Context(job="captions", step="caption", keys=("c4",)).key
+            'c4'
+            >>> len(mr.Context(job="captions", step="caption", keys=("c4", "c5", "c6")).key)
+            40
         """
-        return self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}..{self.keys[-1]}"
+        return batch_key(self.keys)

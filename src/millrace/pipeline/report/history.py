@@ -71,6 +71,11 @@ class History:
         """The beginning of the last run."""
         return self._last(Happened.STARTED)
 
+    def job_id(self) -> str | None:
+        """What tells the job from any other in the world: made once, with its record."""
+        started = (e for e in self.events if e.happened is Happened.STARTED)
+        return next((e.detail["job_id"] for e in started if "job_id" in e.detail), None)
+
     def outline(self) -> Outline | None:
         """What the job looked like in its last run."""
         last = self.last_started()

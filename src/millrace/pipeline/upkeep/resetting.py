@@ -7,10 +7,6 @@ it does anything else. Doing it again does no harm.
 
 from __future__ import annotations
 
-import getpass
-import os
-import secrets
-import socket
 import time
 from collections.abc import Sequence
 
@@ -29,6 +25,7 @@ from millrace.pipeline.report.counting import journals_of, units_of
 from millrace.pipeline.report.history import History
 from millrace.pipeline.report.outline import Outline, Part, group_of, output_of
 from millrace.pipeline.sinks import clear_sink
+from millrace.pipeline.upkeep.holders import new_holder
 
 
 def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> tuple[str, ...]:
@@ -183,10 +180,8 @@ def _refuse_appended(broker: Broker, outline: Outline, gone: Sequence[Part]) -> 
 
 def _hold(broker: Broker, job: str) -> Lease:
     """The right to change the job, which nobody has who runs it."""
-    who = f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
-    holder = f"reset by {who}, {secrets.token_hex(4)}"
     try:
-        return broker.acquire(hops.run_lease(job), holder)
+        return broker.acquire(hops.run_lease(job), new_holder("reset by "))
     except LeaseHeld as error:
         name = hops.run_lease(job)
         held = next((one.holder for one in broker.leases(name) if one.name == name), "somebody")

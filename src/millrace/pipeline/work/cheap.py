@@ -5,6 +5,7 @@ Invariant: one publish is in flight at a time, and offsets are committed in orde
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.pipeline.calling.failing import QueryFailed
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.letters import Letter
 from millrace.pipeline.core.model import ParquetSink
@@ -20,8 +22,10 @@ from millrace.pipeline.core.rows import Rows
 from millrace.pipeline.large.values import loaded_bytes
 from millrace.pipeline.sinks.contract import SinkWriter
 from millrace.pipeline.work.ahead import Piece, ReadAhead
+from millrace.pipeline.work.flights import Flights
 from millrace.pipeline.work.line import Line, Through
 from millrace.pipeline.work.publishing import Change, Publisher, abandoned_on_error
+from millrace.pipeline.work.recovery import death_of
 from millrace.pipeline.work.turn import Ended, Held
 
 
@@ -46,9 +50,11 @@ class CheapTurn:
         ahead: ReadAhead,
         publisher: Publisher,
         sink: SinkWriter | None,
+        flights: Flights,
     ) -> None:
         self.held, self.line, self.ahead = held, line, ahead
-        self.publisher, self.sink = publisher, sink
+        self.publisher, self.sink, self.flights = publisher, sink, flights
+        self.flight = Flight(0)
         self.is_parquet = isinstance(held.hop.sink, ParquetSink)
         self._gathered = _Gathered(publisher.at, time.monotonic())
         self._flying: Future[None] | None = None
@@ -58,11 +64,34 @@ class CheapTurn:
     def run(self) -> Ended:
         """Work until the turn is over or something ends it."""
         try:
+            if self.line.callers:
+                self._recover()
+                slots = max(caller.options.concurrency for caller in self.line.callers)
+                self.flight = self.flights.open(slots=slots)
             ended = self._pieces()
             self._land()
         finally:
             self._threads.shutdown(wait=True)
+            self.flight.remove()
         return ended
+
+    def _recover(self) -> None:
+        """Record the calls in which the last worker of this run on the unit ended, if it did."""
+        flown = self.flights.take()
+        callers = {caller.step.name: caller for caller in self.line.callers}
+        if flown is None:
+            return
+        caller = callers.get(flown.step)
+        if caller is not None and flown.header["run"] == self.held.run:
+            # Of several calls, one did it. All are made once more by themselves, which will tell.
+            most = caller.options.retries if len(flown.marks) > 1 else sys.maxsize
+            found = [
+                death_of(caller, flown.offsets, mark, min(mark.attempt, most))
+                for mark in flown.marks
+            ]
+            events = [self.held.died(death) for death in found]
+            self.publisher.publish(Change(next=self.publisher.at, events=events), "settle")
+        self.flights.forget()
 
     def _pieces(self) -> Ended:
         while self.held.goes_on():
@@ -78,9 +107,14 @@ class CheapTurn:
             for rows, next_ in self._cut(piece):
                 if not self.held.goes_on():
                     break
+                is_suspect = len(rows) and self.held.deaths.is_suspect(int(rows.offsets[0]))
+                if is_suspect:
+                    self._publish_now()  # What was done before is not done again for its sake.
                 ended = self._take(rows, next_)
                 if ended is not None:
                     return ended
+                if is_suspect:
+                    self._publish_now()
             if self.ahead.is_dry():
                 self._hand_over_if_due()
         self._hand_over()
@@ -88,7 +122,7 @@ class CheapTurn:
 
     def _take(self, rows: Rows, next_: int) -> Ended | None:
         """Take some rows through the steps; why the turn ends, if it does."""
-        through = self.line.run(rows, self.held)
+        through = self.line.run(rows, self.held, self.flight)
         if through.failed is not None:
             return self._fail(through, rows)
         if through.out is None:
@@ -120,7 +154,7 @@ class CheapTurn:
         step, offset, failure = through.failed
         before = rows.before(offset)
         if len(before):
-            again = self.line.run(before, self.held)
+            again = self.line.run(before, self.held, self.flight)
             if again.out is not None:
                 self._gather(again, offset)
         self._hand_over([self.held.failed(step, offset, failure)])
@@ -153,6 +187,10 @@ class CheapTurn:
         if self.is_parquet:
             self._land()  # Two files at once would take twice the memory.
 
+    def _publish_now(self) -> None:
+        self._hand_over()
+        self._land()
+
     def _publish(self, gathered: _Gathered, first: int, events: list[Event]) -> None:
         change = Change(next=gathered.next, letters=gathered.letters, events=events)
         if self.sink is None:
@@ -181,8 +219,13 @@ class CheapTurn:
         each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
         step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
         step = max(1, step)
-        for begin in range(0, len(rows), step):
-            end = min(begin + step, len(rows))
-            yield rows.slice(begin, end), piece.next if end == len(rows) else int(rows.offsets[end])
+        for first, last in self.held.deaths.parts(rows):
+            is_suspect = self.held.deaths.is_suspect(int(rows.offsets[first]))
+            # Rows that were called for together are again.
+            size = last - first if is_suspect else step
+            for begin in range(first, last, size):
+                end = min(begin + size, last)
+                is_last = end == len(rows)
+                yield rows.slice(begin, end), piece.next if is_last else int(rows.offsets[end])
         if not len(rows):
             yield rows, piece.next

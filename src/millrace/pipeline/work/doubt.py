@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.journal.contract import Broker
-from millrace.pipeline.core import calls, rule
-from millrace.pipeline.core.calls import Totals
-from millrace.pipeline.core.model import OnDoubt
-from millrace.pipeline.core.rule import Doubt
+from millrace.pipeline.core import calls
+from millrace.pipeline.core.calls import CallRecord, Totals, in_doubt
 from millrace.pipeline.work.tail import last_row
 
 
@@ -21,14 +19,15 @@ class Left:
     totals: Totals
     end: int
     """Of the record of calls."""
-    doubt: Doubt
+    unsettled: CallRecord | None
+    """The record of calls of which no result was published, if there are such."""
 
 
-def look(broker: Broker, journal: str, committed: int | None, choice: OnDoubt) -> Left:
+def look(broker: Broker, journal: str, committed: int | None) -> Left:
     """Read the last record of calls and judge it by the committed offset."""
     row, end = last_row(broker, journal)
     if row is None:
-        return Left(totals=Totals(), end=end, doubt=rule.Clear())
+        return Left(totals=Totals(), end=end, unsettled=None)
     kept = {name: row[name] for name in calls.SCHEMA.names}
     (last,) = calls.from_rows(pa.Table.from_pylist([kept], calls.SCHEMA))
-    return Left(totals=last.totals, end=end, doubt=rule.doubt(last, committed, choice))
+    return Left(totals=last.totals, end=end, unsettled=in_doubt(last, committed))

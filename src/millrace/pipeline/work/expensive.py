@@ -1,31 +1,29 @@
 """A turn on a unit whose calls are recorded before they are made.
 
 Invariant: no call is made before its intent is durable, and an intent is written only together with
-the results of the batch before it. So at most one batch of a worker is ever in doubt.
+the results of the batch before it. So at most one batch of a worker is ever without results when it
+dies. Of that batch its flight tells which calls were under way: only these are in doubt.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from millrace.faults import fault
-from millrace.pipeline.calling.caller import Called, Caller
+from millrace.pipeline.calling.caller import Called, Caller, Past, Row
 from millrace.pipeline.calling.failing import Failure, Stopped
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.calling.kinds import call_for
 from millrace.pipeline.core.calls import CallRecord, Kind, Totals
 from millrace.pipeline.core.events import Happened
-from millrace.pipeline.core.rule import Again, Clear, Doubt, Hold, LeaveOut
+from millrace.pipeline.core.rows import Rows
 from millrace.pipeline.work import budget as budgets
 from millrace.pipeline.work.budget import Taken
+from millrace.pipeline.work.flights import Flights
 from millrace.pipeline.work.publishing import BudgetMoved, Change, Publisher
 from millrace.pipeline.work.ranges import Range, Ranges
+from millrace.pipeline.work.recovery import Result, recover, rows_of
 from millrace.pipeline.work.turn import Ended, Held, now_us
-
-_IN_DOUBT = Failure(
-    place=0,
-    error="in doubt: a worker that died may have made this call",
-    traceback="",
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,9 +34,17 @@ class ExpensiveTurn:
     caller: Caller
     ranges: Ranges
     publisher: Publisher
+    flights: Flights
     totals: Totals
     """Of the unit, as of the last record."""
-    doubt: Doubt
+    unsettled: CallRecord | None
+    """The calls that a worker before this one was about to make when it died."""
+    known: dict[int, Result] = field(default_factory=dict)
+    """What came of calls of that worker, by the offsets of their rows."""
+    doubted: frozenset[int] = frozenset()
+    """Rows for which it may have made a call of which nothing is known."""
+    flight: Flight | None = None
+    """Of the batch in hand."""
     ended: Ended = Ended.OVER
     recorded: Totals | None = None
     taken: Taken | None = None
@@ -48,49 +54,49 @@ class ExpensiveTurn:
     def run(self) -> Ended:
         """Work until the turn is over or something ends it."""
         self.recorded = self.totals
-        change = Change(next=self.publisher.at)
-        given: Range | None = None
-        match self.doubt:
-            case Hold(record=record):
-                return self._hold(record)
-            case LeaveOut(next=offset):
-                change = self._leave_out(self.ranges.up_to(offset))
-            case Again(next=offset):
-                given = self.ranges.up_to(offset)
-            case Clear():
-                pass
-        self._batches(change, given)
+        try:
+            if self.unsettled is None or self._recover(self.unsettled):
+                self._batches(Change(next=self.publisher.at))
+        finally:
+            # What is published is removed before: the next worker may need the rest.
+            if self.flight is not None:
+                self.flight.close()
         return self.ended
 
-    def _batches(self, change: Change, given: Range | None) -> None:
-        """Call batch by batch; `given` is one whose calls are in doubt."""
-        is_again = given is not None
+    def _batches(self, change: Change) -> None:
+        """Call batch by batch."""
         while True:
-            batch = self._next(change, given)
-            given = None
+            batch = self._next(change)
             if batch is None:
                 break
             if not len(batch.rows):
                 change.next = batch.next
                 self._note_failed_query(change)
                 break
-            chosen = self._begin(change, batch, is_again=is_again)
+            if not self._calls_of(batch.rows):
+                self._settle(change)
+                change = self._call(batch)
+                continue
+            chosen = self._begin(change, batch)
             if chosen is None:
                 change.events.append(self.held.event(Happened.SPENT, self.step))
                 self.ended = Ended.SPENT
                 break
-            change = self._call(chosen, in_doubt=is_again)
-            is_again = False
+            change = self._call(chosen)
             if chosen is not batch:
                 break  # The budget allowed a part of it: the rest is read again.
+        if self.known:
+            # Something ended the turn before the rows in front of these were settled.
+            self.totals = self.totals.plus(in_doubt=len(self.known))
+            change.records = [replace(record, totals=self.totals) for record in change.records]
         self._settle(change)
 
-    def _next(self, change: Change, given: Range | None) -> Range | None:
+    def _next(self, change: Change) -> Range | None:
         """The next batch, if the turn goes on; what it raises does not lose results that wait."""
         try:
-            if self.ended is not Ended.OVER or not self.held.goes_on():
+            if self.ended is not Ended.OVER or not self._goes_on():
                 return None
-            return given if given is not None else self.ranges.next(self.held.goes_on)
+            return self.ranges.next(self._goes_on)
         except BaseException:
             self._settle(change)
             raise
@@ -106,60 +112,121 @@ class ExpensiveTurn:
         """The step that is called."""
         return self.caller.step.name
 
-    def _hold(self, record: CallRecord) -> Ended:
-        event = self.held.event(
-            Happened.HELD, self.step, first=record.first, next=record.next, calls=record.calls
-        )
-        self.publisher.publish(Change(next=self.publisher.at, events=[event]), "hold")
-        return Ended.HELD
+    def _goes_on(self) -> bool:
+        # Results of a dead worker that wait for a row before theirs would be lost with the turn.
+        return not self.held.is_ending() if self.known else self.held.goes_on()
 
-    def _leave_out(self, doubted: Range) -> Change:
-        """Move on without the rows in doubt; they become dead letters."""
-        rows = doubted.rows
-        count = len(rows)
-        calls = self._calls_of(count)
-        self.totals = self.totals.plus(in_doubt=calls, skipped=count, dead_letters=count)
-        self.held.tally.add(self.held.tally.skipped, self.step, count)
-        letters = [
-            self.held.letter(self.step, rows.slice(n, n + 1), _IN_DOUBT) for n in range(count)
-        ]
-        return Change(next=doubted.next, letters={self.step: letters} if letters else {})
+    # What a dead worker left.
+    def _recover(self, record: CallRecord) -> bool:
+        """Publish what is known of its calls; whether to go on with those that are in doubt."""
+        batch = self.ranges.up_to(record.next)
+        flown = self.flights.take(record)
+        found = recover(self.held, self.caller, batch, record.calls, flown)
+        self.totals = self.totals.plus(**found.counts)
+        change = found.change
+        unmade, budget = -found.counts.get("calls", 0), self.publisher.budget
+        if unmade and budget is not None:
+            budget.refresh()
+            if budget.last is not None:
+                change.taken.append(budgets.give_back(budget.last, unmade, now_us()))
+        if found.held is not None:
+            self._hold(record, change, found.held)
+            return False
+        settled = self._record(Kind.SETTLED, change.next, change.next, 0, self.totals)
+        change.records.append(settled)
+        self.recorded = self.totals
+        self._settle(change)
+        self.flights.forget()
+        self.known, self.doubted = found.known, found.doubted
+        self.ranges.put_back(batch.rows.slice(found.done, len(batch.rows)))
+        return True
+
+    def _hold(self, record: CallRecord, change: Change, rows: Rows) -> None:
+        """Publish what is known, and leave calls in doubt to the user."""
+        calls, first, next_ = self._calls_of(rows), change.next, int(rows.offsets[-1]) + 1
+        if self.totals != self.recorded or (first, next_) != (record.first, record.next):
+            narrower = self._record(Kind.INTENT, first, next_, calls, self.totals)
+            change.records.append(narrower)
+        event = self.held.event(Happened.HELD, self.step, first=first, next=next_, calls=calls)
+        change.events.append(event)
+        self.recorded = self.totals
+        self._settle(change, "hold")
+        self.flights.forget()
+        self.ended = Ended.HELD
 
     # Before the calls.
-    def _begin(self, change: Change, batch: Range, *, is_again: bool) -> Range | None:
+    def _begin(self, change: Change, batch: Range) -> Range | None:
         """Publish what was done, with the intent of the next batch; None if no call may be made."""
         while True:
             chosen, taken = batch, None
             if self.publisher.budget is not None:
-                taken = self._take(len(batch.rows))
+                taken = self._take(batch.rows)
                 if taken is None:
                     return None
                 if self.caller.step.calling.rows == "row":
                     chosen = batch.cut(taken.calls)
-            calls = self._calls_of(len(chosen.rows))
-            doubted = self._calls_of(len(batch.rows)) if is_again else 0
-            totals = self.totals.plus(calls=calls, in_doubt=doubted)
+            calls = self._calls_of(chosen.rows)
+            totals = self.totals.plus(calls=calls)
             record = self._record(Kind.INTENT, change.next, chosen.next, calls, totals)
             wanted = replace(change, records=[record], taken=_listed(taken))
+            flight = self._flight(change.next, chosen.rows)
             try:
                 self.publisher.publish(wanted, "intent" if not change.outputs else "publish")
             except BudgetMoved:
                 assert self.publisher.budget is not None
                 self.publisher.budget.refresh()
+                flight.remove()
                 continue
+            except BaseException:
+                flight.close()  # Nobody knows whether the intent was written.
+                raise
+            self._forget_flight()
             self.totals = self.recorded = totals
-            self.taken, self.retries = taken, 0
+            self.taken, self.retries, self.flight = taken, 0, flight
             return chosen
 
-    def _take(self, rows: int) -> Taken | None:
+    def _flight(self, first: int, rows: Rows) -> Flight:
+        """Where the calls of a batch are marked; made before the intent that it belongs to."""
+        flight = self.flights.open(first, slots=self.caller.options.concurrency)
+        flight.next_batch(self.step, rows.offsets)
+        for offset, result in self.known.items():
+            flight.known(offset, result)
+        return flight
+
+    def _forget_flight(self) -> None:
+        """What the last batch came to is published."""
+        if self.flight is not None:
+            self.flight.remove()
+            self.flight = None
+
+    def _take(self, rows: Rows) -> Taken | None:
         budget = self.publisher.budget
         assert budget is not None
         if not budget.is_known:
             budget.refresh()
         return budgets.take(budget.last, budget.options, self._calls_of(rows), now_us())
 
-    def _calls_of(self, rows: int) -> int:
-        return rows if self.caller.step.calling.rows == "row" else 1
+    def _calls_of(self, rows: Rows) -> int:
+        """How many calls rows need: none for those that are known, or out of attempts."""
+        past, retries = self._past(rows), self.caller.options.retries
+        spent = sum(attempts > retries for attempts in past.attempts.values())
+        if self.caller.step.calling.rows == "batch":
+            return 1 - spent
+        return len(rows) - len(past.settled) - spent
+
+    def _past(self, rows: Rows) -> Past:
+        """What is known of rows before they are called for."""
+        step, options = self.caller.step, self.caller.options
+        attempts = self.held.deaths.past(step.name, rows, step.calling.rows, options.retries)
+        settled: dict[int, list[Row] | Failure] = {}
+        if self.known:
+            for place, offset in enumerate(rows.offsets.tolist()):
+                result = self.known.get(offset)
+                if isinstance(result, Failure):
+                    settled[place] = replace(result, place=place)
+                elif result is not None:
+                    settled[place] = rows_of(result, self.caller)
+        return Past(attempts, settled)
 
     def _record(self, kind: Kind, first: int, next_: int, calls: int, totals: Totals) -> CallRecord:
         return CallRecord(
@@ -173,12 +240,22 @@ class ExpensiveTurn:
         )
 
     # The calls.
-    def _call(self, batch: Range, *, in_doubt: bool) -> Change:
+    def _call(self, batch: Range) -> Change:
         hooks = _Recording(self, batch)
+        planned = self._calls_of(batch.rows)
         fault("worker.call.before")
-        journal_id = self.held.journal.id
-        called = call_for(self.caller, batch.rows, journal_id, hooks, in_doubt=in_doubt)
+        called = call_for(
+            self.caller,
+            batch.rows,
+            self.held.journal.id,
+            hooks,
+            in_doubt=not self.doubted.isdisjoint(batch.rows.offsets.tolist()),
+            flight=self.flight,
+            past=self._past(batch.rows),
+        )
         fault("worker.call.after")
+        for offset in batch.rows.offsets[: called.done].tolist():
+            self.known.pop(offset, None)
         self._count(called)
         is_whole = called.done == len(batch.rows)
         next_ = batch.next if is_whole else int(batch.rows.offsets[called.done])
@@ -194,7 +271,7 @@ class ExpensiveTurn:
             change.events.append(self.held.event(Happened.SPENT, self.step))
             self.ended = Ended.SPENT
         if not is_whole:
-            self._unmade(change, called, batch)
+            self._unmade(change, called, batch, planned)
         return change
 
     def _count(self, called: Called) -> None:
@@ -212,15 +289,13 @@ class ExpensiveTurn:
         if self.caller.options.on_error != "dead_letter" or not called.left_out:
             return
         change.letters[self.step] = [
-            self.held.letter(self.step, batch.rows.slice(f.place, f.place + 1), f)
-            for f in called.left_out
+            self.held.letter(self.caller.step, batch.rows, f) for f in called.left_out
         ]
         self.totals = self.totals.plus(dead_letters=len(called.left_out))
         self.held.tally.add(self.held.tally.dead_letters, self.step, len(called.left_out))
 
-    def _unmade(self, change: Change, called: Called, batch: Range) -> None:
+    def _unmade(self, change: Change, called: Called, batch: Range, planned: int) -> None:
         """Nothing of the intent is in doubt: say so, and give back calls that were not made."""
-        planned = self._calls_of(len(batch.rows))
         unmade = max(0, planned - (called.calls - self.retries))
         self.totals = self.totals.plus(calls=-unmade, in_doubt=called.wasted)
         budget = self.publisher.budget
@@ -231,14 +306,14 @@ class ExpensiveTurn:
         if self.ended is Ended.OVER:
             self.held.is_over = True
 
-    def _settle(self, change: Change) -> None:
-        """Publish the last of the turn; totals that no intent will carry get a record."""
+    def _settle(self, change: Change, point: str = "settle") -> None:
+        """Publish what was done; totals that no intent will carry get a record."""
         if self.totals != self.recorded and not change.records:
             record = self._record(Kind.SETTLED, change.next, change.next, 0, self.totals)
             change.records.append(record)
         while True:
             try:
-                self.publisher.publish(change, "settle")
+                self.publisher.publish(change, point)
             except BudgetMoved:
                 budget = self.publisher.budget
                 assert budget is not None
@@ -247,6 +322,7 @@ class ExpensiveTurn:
                 back = -change.taken[-1].calls
                 change.taken = [budgets.give_back(budget.last, back, now_us())]
             else:
+                self._forget_flight()
                 return
 
     def record_retry(self, batch: Range) -> float:
@@ -261,7 +337,7 @@ class ExpensiveTurn:
                 wait_us = taken.wait_us(0, now_us(), budget.options.rate)
             totals = self.totals.plus(calls=1)
             # A retry leaves as much in doubt as its intent did.
-            doubted = self._calls_of(len(batch.rows))
+            doubted = self._calls_of(batch.rows)
             record = self._record(Kind.RETRY, self.publisher.at, batch.next, doubted, totals)
             change = Change(next=self.publisher.at, records=[record], taken=_listed(taken))
             try:

@@ -35,6 +35,11 @@ class Keeper:
         with self._lock:
             self._held.pop(lease.name, None)
 
+    def leases(self) -> list[Lease]:
+        """Those that are kept now."""
+        with self._lock:
+            return [lease for lease, _ in self._held.values()]
+
     def has_lost(self, lease: Lease) -> bool:
         """Whether somebody else may have the lease by now."""
         with self._lock:
@@ -60,9 +65,7 @@ class Keeper:
         every_s = min(self._config.job_lease_ms, self._config.job_run_lease_ms) / 5000
         while not self._ended.wait(every_s):
             self.look()
-            with self._lock:
-                held = [lease for lease, _ in self._held.values()]
-            for lease in held:
+            for lease in self.leases():
                 self._renew(lease)
 
     def _renew(self, lease: Lease) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.pipeline.calling.caller import Called, Caller
+from millrace.pipeline.calling.caller import Called, Caller, Past
 from millrace.pipeline.calling.failing import Failure, QueryFailed
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.calling.kinds import call_for
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.letters import Letter
@@ -39,7 +40,14 @@ class Line:
     """Filters, columns and functions of a hop. For one thread."""
 
     def __init__(
-        self, hop: Hop, config: Config, *, time_zone: str, workspace: str, scratch: str
+        self,
+        hop: Hop,
+        config: Config,
+        *,
+        time_zone: str,
+        workspace: str,
+        scratch: str,
+        job_id: str,
     ) -> None:
         """Makes what is called; whatever that raises comes out as it is."""
         self.parts: list[Query | Caller] = []
@@ -53,7 +61,9 @@ class Line:
                     waiting = []
                     if hop.expensive is step:
                         break
-                    self.parts.append(Caller.of(hop, step, config, workspace))
+                    self.parts.append(
+                        Caller.of(hop, step, config, workspace=workspace, job_id=job_id)
+                    )
                     schema = step.schema
                 case KeyBy() | Union():
                     pass  # Rows go on as they are; where to is decided when they are published.
@@ -84,19 +94,22 @@ class Line:
         """
         return rows if self.front is None else self.front.run(rows)
 
+    @property
+    def callers(self) -> list[Caller]:
+        """Its functions, in order."""
+        return [part for part in self.parts if isinstance(part, Caller)]
+
     def batch_rows(self, config: Config) -> int:
         """Rows to take at a time, as the functions want them; many where there are none."""
-        callers = [part for part in self.parts if isinstance(part, Caller)]
-        wanted = [each.options.batch_rows or config.job_batch_rows for each in callers]
+        wanted = [each.options.batch_rows or config.job_batch_rows for each in self.callers]
         return min(wanted, default=config.journal_read_rows_max)
 
     def batch_bytes(self, config: Config) -> int:
         """The same in bytes."""
-        callers = [part for part in self.parts if isinstance(part, Caller)]
-        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in callers]
+        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in self.callers]
         return min(wanted, default=config.job_read_ahead_bytes)
 
-    def run(self, rows: Rows, held: Held) -> Through:
+    def run(self, rows: Rows, held: Held, flight: Flight) -> Through:
         """Take rows through all steps behind the first filters and columns."""
         through = Through(out=None)
         for part in self.parts:
@@ -109,7 +122,10 @@ class Line:
                     through.failed = (failed.step, failed.offset, failed.failure)
                     return through
                 continue
-            called = call_for(part, rows, held.journal.id, _Waiting(held))
+            step, retries = part.step, part.options.retries
+            flight.next_batch(step.name, rows.offsets)
+            past = Past(held.deaths.past(step.name, rows, step.calling.rows, retries))
+            called = call_for(part, rows, held.journal.id, _Waiting(held), flight=flight, past=past)
             self._note(through, part, called, rows, held)
             if called.done < len(rows):
                 return through
@@ -122,7 +138,7 @@ class Line:
         _count(tally, step, called)
         if called.left_out and part.options.on_error == "dead_letter":
             through.letters.setdefault(step, []).extend(
-                held.letter(step, rows.slice(f.place, f.place + 1), f) for f in called.left_out
+                held.letter(part.step, rows, f) for f in called.left_out
             )
             tally.add(tally.dead_letters, step, len(called.left_out))
         if called.failed is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.pipeline.calling.failing import QueryFailed
+from millrace.pipeline.core.deaths import Deaths
 from millrace.pipeline.core.rows import Rows, nothing, together
 from millrace.pipeline.work.ahead import ReadAhead
 
@@ -30,9 +31,17 @@ class Ranges:
     """Batches of a unit, each beginning where the one before it ended."""
 
     def __init__(
-        self, ahead: ReadAhead, schema: pa.Schema, at: int, *, rows_max: int, bytes_max: int
+        self,
+        ahead: ReadAhead,
+        schema: pa.Schema,
+        at: int,
+        *,
+        rows_max: int,
+        bytes_max: int,
+        deaths: Deaths,
     ) -> None:
-        self._ahead, self._schema = ahead, schema
+        """`deaths`: rows whose calls ended a process make batches of their own."""
+        self._ahead, self._schema, self._deaths = ahead, schema, deaths
         self._held = nothing(schema)
         self._read_to = at
         self._rows_max, self._bytes_max = rows_max, bytes_max
@@ -46,6 +55,10 @@ class Ranges:
         rows = self._held.before(offset)
         self._held = self._held.slice(len(rows), len(self._held))
         return Range(rows, min(offset, self._read_to))
+
+    def put_back(self, rows: Rows) -> None:
+        """Give rows that were taken once more."""
+        self._held = together(self._schema, [rows, self._held])
 
     def next(self, goes_on: Callable[[], bool]) -> Range:
         """The next batch; without rows when there are none for now, or it is not to go on."""
@@ -65,7 +78,9 @@ class Ranges:
         if not count:
             return 0
         each = max(1, int(self._held.batch.nbytes) // count)
-        return max(1, min(self._rows_max, self._bytes_max // each))
+        fitting = max(1, min(self._rows_max, self._bytes_max // each))
+        _, alone = self._deaths.parts(self._held)[0]
+        return min(fitting, alone)
 
     def _read_on(self) -> bool:
         if self.failed is not None:

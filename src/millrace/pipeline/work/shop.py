@@ -13,7 +13,7 @@ from millrace.pipeline.calling.caller import Caller
 from millrace.pipeline.calling.failing import Failure, MakingFailed
 from millrace.pipeline.calling.instances import has_model
 from millrace.pipeline.core import calls, hops
-from millrace.pipeline.core.rule import Hold
+from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.sinks import open_sink
 from millrace.pipeline.upkeep.layout import has_budget
@@ -22,6 +22,7 @@ from millrace.pipeline.work.budget import Budget
 from millrace.pipeline.work.cheap import CheapTurn
 from millrace.pipeline.work.doubt import Left, look
 from millrace.pipeline.work.expensive import ExpensiveTurn
+from millrace.pipeline.work.flights import Flights
 from millrace.pipeline.work.line import Line
 from millrace.pipeline.work.publishing import Change, Publisher
 from millrace.pipeline.work.ranges import Ranges
@@ -48,6 +49,10 @@ class Surroundings(Protocol):
     @property
     def scratch(self) -> str:
         """A folder of this host's."""
+
+    @property
+    def job_id(self) -> str:
+        """What tells the job from any other in the world."""
 
 
 class Shop:
@@ -116,6 +121,7 @@ class Shop:
                 time_zone=settings.time_zone,
                 workspace=settings.workspace,
                 scratch=settings.scratch,
+                job_id=settings.job_id,
             )
             if has_model(hop):
                 stack.callback(line.close)
@@ -140,7 +146,8 @@ class Shop:
             through=line.first,
         )
         stack.callback(ahead.close)
-        return CheapTurn(held, line, ahead, publisher, sink).run()
+        flights = Flights(self._settings.workspace, held)
+        return CheapTurn(held, line, ahead, publisher, sink, flights).run()
 
     def _expensive(
         self,
@@ -153,13 +160,13 @@ class Shop:
         step, config = held.hop.expensive, held.config
         assert step is not None
         left = self._left(held, publisher)
-        if isinstance(left.doubt, Hold) and is_told():
+        if left.unsettled is not None and step.options.on_doubt == "hold" and is_told():
             return Ended.HELD
         publisher.calls_end = left.end
         if has_budget(step.options):
             journal = hops.budget_journal(held.hop.job, held.hop.name)
             publisher.budget = Budget(self._broker, journal, step.options)
-        caller = Caller.of(held.hop, step, config, self._settings.workspace)
+        caller = self._caller(held, step)
         stack.callback(caller.close)
         rows_max = step.options.batch_rows or config.job_expensive_rows
         ahead = ReadAhead(
@@ -178,28 +185,35 @@ class Shop:
             publisher.at,
             rows_max=rows_max,
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
+            deaths=held.deaths,
         )
         turn = ExpensiveTurn(
             held=held,
             caller=caller,
             ranges=ranges,
             publisher=publisher,
+            flights=Flights(self._settings.workspace, held),
             totals=left.totals,
-            doubt=left.doubt,
+            unsettled=left.unsettled,
         )
         return turn.run()
 
+    def _caller(self, held: Held, step: Map | FunctionSink) -> Caller:
+        settings = self._settings
+        return Caller.of(
+            held.hop, step, held.config, workspace=settings.workspace, job_id=settings.job_id
+        )
+
     def _left(self, held: Held, publisher: Publisher) -> Left:
         """How the unit was left; a journal that is new gets its record now."""
-        choice = held.hop.options.on_doubt
         committed = None if publisher.is_new else publisher.at
 
         def ask() -> Left:
             name = publisher.calls_journal
             try:
-                return look(self._broker, name, committed, choice)
+                return look(self._broker, name, committed)
             except JournalUnknown:
                 self._broker.create(name, calls.SCHEMA)
-                return look(self._broker, name, committed, choice)
+                return look(self._broker, name, committed)
 
         return patiently(ask, held.config)

@@ -10,7 +10,7 @@ from millrace.pipeline.core import events, hops
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.patience import patiently
 
-_WANTED: Final = frozenset({Happened.FAILED, Happened.HELD, Happened.SPENT})
+_WANTED: Final = frozenset({Happened.FAILED, Happened.HELD, Happened.SPENT, Happened.DIED})
 
 
 class Told:
@@ -23,7 +23,7 @@ class Told:
         self._found: list[Event] = []
 
     def look(self) -> list[Event]:
-        """What steps of this run have given up on, held or spent so far."""
+        """What steps of this run gave up on, held or spent, and which calls ended workers."""
         while True:
             fetched = patiently(
                 lambda: self._broker.read(self._journal, self._offset), self._config

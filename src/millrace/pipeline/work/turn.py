@@ -12,11 +12,13 @@ from millrace.config import Config
 from millrace.journal.contract import Broker
 from millrace.journal.values import JournalInfo, Lease
 from millrace.pipeline.calling.failing import Failure, Stopped
+from millrace.pipeline.core.deaths import Death, Deaths
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.keys import asker_of, row_keys
 from millrace.pipeline.core.letters import Letter
+from millrace.pipeline.core.model import FunctionSink, Map
 from millrace.pipeline.core.rows import Rows
-from millrace.pipeline.core.rule import row_key
 from millrace.pipeline.work.keeping import Keeper
 
 _LOOK_S: Final = 0.02
@@ -88,6 +90,7 @@ class Held:
     journal: JournalInfo
     lease: Lease
     run: int
+    job_id: str
     keeper: Keeper
     stopping: StopFlag
     tally: Tally
@@ -97,6 +100,8 @@ class Held:
     """Rows from this offset on are left for later."""
     has_room: Callable[[], bool] = lambda: True
     """Whether the steps behind this one can take more; asked now and then."""
+    deaths: Deaths = field(default_factory=Deaths)
+    """Calls that ended their process, as far as this run knows."""
     stays: Callable[[], bool] = lambda: False
     """Whether the turn may go on when its time is over."""
     looked: float = 0.0
@@ -144,18 +149,20 @@ class Held:
                 return
             self.stopping.wait(min(left, _RUN_LOOK_S))
 
-    def letter(self, step: str, row: Rows, failure: Failure) -> Letter:
-        """A dead letter for the one row given."""
-        offset = int(row.offsets[0])
+    def letter(self, step: Map | FunctionSink, rows: Rows, failure: Failure) -> Letter:
+        """A dead letter for the row that the failure names, of those that were called for."""
+        asker = asker_of(self.job_id, self.hop.job, step.name, step.calling.identity)
+        place = failure.place
+        (key,) = row_keys(asker, self.journal.id, rows, place, place + 1)
         return Letter(
             at_us=now_us(),
             run=self.run,
             journal=self.journal.name,
-            offset=offset,
-            key=row_key(self.hop.job, step, self.journal.id, offset),
+            offset=int(rows.offsets[place]),
+            key=key,
             error=failure.error,
             traceback=failure.traceback,
-            row=row.batch,
+            row=rows.batch.slice(place, 1),
         )
 
     def event(self, happened: Happened, step: str, **detail: Any) -> Event:  # noqa: ANN401 - JSON
@@ -168,13 +175,17 @@ class Held:
             detail={"journal": self.journal.name, **detail},
         )
 
+    def died(self, death: Death) -> Event:
+        """A call ended its process; known to this turn from now on."""
+        self.deaths.add(death)
+        return self.event(Happened.DIED, **death.detail())
+
     def failed(self, step: str, offset: int, failure: Failure) -> Event:
         """The step gives up at this row."""
         return self.event(
             Happened.FAILED,
             step,
             offset=offset,
-            key=row_key(self.hop.job, step, self.journal.id, offset),
             error=failure.error,
             traceback=failure.traceback,
             attempts=failure.attempts,

@@ -24,11 +24,13 @@ from millrace.pipeline.calling.hands import stuck_calls
 from millrace.pipeline.calling.instances import begin_run, has_model, made_for
 from millrace.pipeline.core import choosing, hops
 from millrace.pipeline.core.choosing import Limits, Place, Steps
+from millrace.pipeline.core.deaths import Deaths
 from millrace.pipeline.core.events import Happened
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.model import ParquetSink
 from millrace.pipeline.patience import patiently
 from millrace.pipeline.upkeep.layout import journals_of
+from millrace.pipeline.work.flights import release_dead
 from millrace.pipeline.work.keeping import Keeper
 from millrace.pipeline.work.shop import Shop
 from millrace.pipeline.work.told import Told
@@ -49,6 +51,8 @@ class Settings:
     time_zone: str
     workspace: str
     scratch: str
+    job_id: str
+    """What tells the job from any other in the world; made by its first run."""
     events_from: int = 0
     """Nothing of the run lies before this offset in the job's record."""
     until_end: Mapping[str, int] | None = None
@@ -135,6 +139,8 @@ class Worker:
         try:
             keeper.look()
             self._find_units()
+            known = {(unit.hop, int(info.id)) for unit, info in self._units.items()}
+            release_dead(self._broker, self._settings.workspace, self._job, known)
             self._until = begun + config.job_worker_ms / 1000
             ended = self._work(keeper)
         finally:
@@ -322,11 +328,13 @@ class Worker:
             journal=self._units[unit],
             lease=lease,
             run=self._settings.run_epoch,
+            job_id=self._settings.job_id,
             keeper=keeper,
             stopping=self._stopping,
             tally=self._tally,
             until=begun + length_ms / 1000,
             end=(self._settings.until_end or {}).get(unit.journal),
+            deaths=Deaths.of(self._told.look(), unit.journal, hop.called),
             has_room=lambda: self._has_room(hop),
             stays=lambda: self._stays(hop, keeper),
         )

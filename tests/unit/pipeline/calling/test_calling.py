@@ -52,7 +52,9 @@ def some(count: int, first_offset: int = 100) -> Rows:
 
 
 def called(step: Map, rows: Rows, told: Told | None = None) -> Called:
-    caller = Caller.of(hop(step), step, QUICK.with_options(job_retry_ms=100), "/nowhere")
+    caller = Caller.of(
+        hop(step), step, QUICK.with_options(job_retry_ms=100), workspace="/nowhere", job_id="one"
+    )
     try:
         return call_for(caller, rows, 1, told or Told())
     finally:

@@ -351,7 +351,7 @@ def test_answers_for_a_row(answer: object, rows: list[dict[str, Any]] | None) ->
 def test_a_generator_gives_many_rows_and_a_context_is_handed_on() -> None:
     assert caller(many).call_row({"id": 2}, CONTEXT) == [{"id": 2}, {"id": 20, "text": "ten"}]
     keys = caller(lambda row, context: {"id": row["id"], "text": context.key})
-    assert keys.call_row({"id": 2}, CONTEXT) == [{"id": 2, "text": "k1..k2"}]
+    assert keys.call_row({"id": 2}, CONTEXT) == [{"id": 2, "text": CONTEXT.key}]
 
 
 def test_rows_become_a_batch_with_nulls_for_what_is_left_out() -> None:
@@ -416,7 +416,7 @@ def test_a_class_is_made_once_and_closed_once() -> None:
     calls.close()
 
     assert (Model.made, Model.closed) == (1, 1)
-    assert made["text"].to_pylist() == ["a-w-k1..k2", None]
+    assert made["text"].to_pylist() == [f"a-w-{CONTEXT.key}", None]
 
 
 def test_what_a_user_made_is_not_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -93,7 +94,6 @@ def test_a_row_that_raises_fails_the_step_and_all_before_it_is_published(
     assert event.detail["error"] == "ValueError: poison 13"
     assert "in _check" in event.detail["traceback"]
     assert "/millrace/pipeline/" not in event.detail["traceback"]
-    assert event.detail["key"].startswith("j/f/")
 
 
 def test_after_a_failure_the_next_run_goes_on_at_the_row_that_failed(tmp_path: Path) -> None:
@@ -234,23 +234,54 @@ def test_a_null_where_none_may_be_is_refused_before_the_next_call(tmp_path: Path
 
 
 @pytest.mark.parametrize("expensive", [True, False])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_a_process_is_not_held_back(
-    tmp_path: Path, error: type[BaseException], *, expensive: bool
+@pytest.mark.parametrize("kind", ["row", "timed", "async", "async task", "batch"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_error_that_would_end_the_process_is_a_failed_call_of_its_row(
+    tmp_path: Path, error: type[BaseException], kind: str, *, expensive: bool
 ) -> None:
+    called: list[int] = []
+
     def leave(row: Row) -> Row:
+        called.append(row["x"])
         if row["x"] == 3:
-            raise error
+            raise error("leaving")
         return row
 
-    step = map_step("f", leave, expensive=expensive, on_error="skip", batch_rows=2)
+    async def wait(row: Row) -> Row:
+        return leave(row)
+
+    async def wait_for_task(row: Row) -> Row:
+        return await asyncio.create_task(wait(row))
+
+    def leave_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for row in batch.to_pylist():
+            leave(row)
+        return batch
+
+    function = {"batch": leave_batch, "async": wait, "async task": wait_for_task}.get(kind, leave)
+    step = map_step(
+        "f",
+        function,
+        rows="batch" if kind == "batch" else "row",
+        is_async=kind.startswith("async"),
+        expensive=expensive,
+        on_error="dead_letter",
+        batch_rows=2,
+        retries=1,
+        timeout_s=60 if kind == "timed" else None,
+    )
     bench = bench_of(tmp_path, step)
 
-    with pytest.raises(error):
-        bench.start().worker().run()
+    bench.run()
 
-    assert output(bench.broker, "f") == ([0, 1] if expensive else [])
-    assert bench.broker.leases("jobs/j/f") == ()
+    rows = sorted(set(called))
+    assert output(bench.broker, "f") == [x for x in rows if x != 3]
+    (letter,) = dead(bench.broker, "f")
+    assert letter["row"] == {"x": 3}
+    assert letter["error"].startswith(f"{error.__name__}")
+    if kind != "batch":
+        assert [x for x in called if x != 3] == sorted(x for x in rows if x != 3)
+        assert called.count(3) == 2
 
 
 def test_a_class_that_cannot_be_made_fails_the_step_and_nothing_is_in_doubt(

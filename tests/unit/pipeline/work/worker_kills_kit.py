@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -41,6 +42,8 @@ ROWS = 40
 BATCH_ROWS = 4
 ARMING = 21
 """The process is armed when the expensive step is called for this row."""
+IN_CALL = "in the call"
+"""In place of a point: the process is killed in the function itself."""
 RAISERS = (3, 23, 31)
 """Rows for which the first call of all raises."""
 CONFIG = QUICK.with_options(job_turn_ms=60_000)
@@ -61,7 +64,9 @@ def pay(folder: str, row: dict[str, Any]) -> dict[str, Any]:
     value, log = row["x"], Path(folder) / "calls.log"
     is_first = f"{value}" not in lines(log)
     write_line(log, f"{value}")
-    if value == ARMING and os.environ.get("ARMED_LATER") == "SIGTERM":
+    if value == ARMING and os.environ.get("ARMED_LATER") == IN_CALL:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif value == ARMING and os.environ.get("ARMED_LATER") == "SIGTERM":
         os.kill(os.getpid(), signal.SIGTERM)
     elif value == ARMING and os.environ.get("ARMED_LATER"):
         os.environ[VARIABLE] = os.environ["ARMED_LATER"]
@@ -136,6 +141,11 @@ def in_child(function: Callable[..., None], *args: object) -> int:
     child.join(60)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode
+
+
+def lose_host(folder: Path) -> None:
+    """What a host keeps of its processes is gone, as when it is switched off."""
+    shutil.rmtree(folder / hops.ROOT / JOB / "calls")
 
 
 def files(folder: Path) -> list[int]:

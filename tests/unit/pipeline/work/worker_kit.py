@@ -28,6 +28,7 @@ from millrace.pipeline.core.model import (
     Select,
     Union,
 )
+from millrace.pipeline.report.history import STOPPING
 from millrace.pipeline.upkeep.layout import ensure_journals
 from millrace.pipeline.work.worker import Outcome, Settings, Worker
 
@@ -188,6 +189,7 @@ class Bench:
     broker: Broker = field(default_factory=MemoryBroker)
     epoch: int = 0
     until_end: Mapping[str, int] | None = None
+    job_id: str = "one"
     judge: Broker | None = None
     """Who is asked how far the job is; the broker that workers have by default."""
 
@@ -206,6 +208,7 @@ class Bench:
             time_zone="UTC",
             workspace=str(self.folder),
             scratch=str(self.folder / "scratch"),
+            job_id=self.job_id,
             until_end=self.until_end,
         )
 
@@ -215,7 +218,7 @@ class Bench:
     def is_done(self) -> bool:
         """Whether nothing is left to do, or an event says that it cannot go on."""
         broker = self.judge or self.broker
-        if any(event.run == self.epoch for event in happened(broker)):
+        if any(e.run == self.epoch and e.happened in STOPPING for e in happened(broker)):
             return True
         wanted = [
             (each.group, info.name)

@@ -1,0 +1,193 @@
+"""The file that outlives its process: whole, cut off, damaged, on a full disk, of a live one."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millrace.pipeline.calling import flight as flights
+from millrace.pipeline.calling.failing import Failure
+from millrace.pipeline.calling.flight import Flight, Flown, Mark, claim
+
+HEADER = {"hop": "f", "journal": 3, "epoch": 1, "first": 0, "run": 9, "leases": []}
+OFFSETS = np.array([4, 6, 9, 10], np.int64)
+MADE = pa.record_batch({"x": pa.array([1, 2], pa.int64())})
+GIVEN_UP = Failure(place=1, error="E: no", traceback="line", attempts=2)
+
+
+def written(path: Path) -> Flight:
+    """A batch of four rows: one has results, one is given up, two calls are under way."""
+    flight = Flight.open(str(path), HEADER, slots=3, keeps=True)
+    flight.next_batch("f", OFFSETS)
+    flight.begin(0, 0, 1, 1)
+    flight.settled(0, 1, MADE)
+    flight.end(0)
+    flight.raised(1)
+    flight.left_out(GIVEN_UP)
+    flight.begin(2, 3, 4, 1)
+    flight.begin(0, 2, 3, 5)
+    flight.known(77, b"rows")
+    return flight
+
+
+def found(path: Path) -> Flown:
+    flown = claim(str(path))
+    assert flown is not None
+    return flown
+
+
+def test_a_flight_tells_what_returned_and_what_was_under_way(tmp_path: Path) -> None:
+    path = tmp_path / "flight"
+    written(path).close()
+
+    flown = found(path)
+
+    assert flown.header["run"] == 9
+    assert (flown.step, flown.offsets.tolist()) == ("f", OFFSETS.tolist())
+    assert flown.marks == [Mark(2, 3, 5), Mark(3, 4, 1)]
+    assert flown.raised == [1]
+    assert flown.known == {77: b"rows"}
+    rows, given_up = flown.settled[0, 1], flown.settled[1, 2]
+    assert isinstance(rows, bytes)
+    assert pa.ipc.read_record_batch(pa.py_buffer(rows), MADE.schema) == MADE
+    assert given_up == GIVEN_UP
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_the_next_batch_forgets_the_one_before(tmp_path: Path) -> None:
+    flight = written(tmp_path / "flight")
+    flight.next_batch("g", OFFSETS[:1])
+    flight.close()
+
+    flown = found(tmp_path / "flight")
+
+    assert (flown.step, flown.offsets.tolist()) == ("g", [4])
+    assert (flown.marks, flown.settled, flown.raised, flown.known) == ([], {}, [], {})
+
+
+def test_a_flight_that_marks_only_keeps_no_results(tmp_path: Path) -> None:
+    flight = Flight.open(str(tmp_path / "flight"), HEADER, slots=1, keeps=False)
+    flight.next_batch("f", OFFSETS)
+    flight.settled(0, 1, MADE)
+    flight.begin(0, 1, 2, 1)
+    flight.close()
+
+    flown = found(tmp_path / "flight")
+
+    assert (flown.marks, flown.settled) == ([Mark(1, 2, 1)], {})
+
+
+def hold(path: str, ready: str, over: str) -> None:
+    """Write a flight, and live on with a child, as a function of the user's may have one."""
+    flight = written(Path(path))
+    if os.fork():
+        Path(ready).touch()
+    while not os.path.exists(over):
+        time.sleep(0.01)
+    flight.close()
+    os._exit(0)
+
+
+def test_nobody_takes_the_flight_of_a_process_that_lives(tmp_path: Path) -> None:
+    path, ready, over = (tmp_path / name for name in ("flight", "ready", "over"))
+    process = multiprocessing.get_context("spawn").Process(
+        target=hold, args=(str(path), str(ready), str(over))
+    )
+    process.start()
+    while not ready.exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+
+    assert claim(str(path)) is None
+    process.kill()
+    process.join(60)
+
+    assert found(path).marks == [Mark(2, 3, 5), Mark(3, 4, 1)], "its child says nothing about it"
+    over.touch()
+
+
+def test_the_flight_of_this_very_process_is_not_taken(tmp_path: Path) -> None:
+    flight = written(tmp_path / "flight")
+
+    assert claim(str(tmp_path / "flight")) is None
+    flight.remove()
+
+    assert list(tmp_path.iterdir()) == []
+    assert claim(str(tmp_path / "flight")) is None
+
+
+def test_what_was_written_before_the_host_was_started_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "flight").close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(flights, "boot_id", lambda: "another boot")
+        assert claim(str(tmp_path / "flight")) is None
+        patched.setattr(flights, "boot_id", lambda: None)
+        assert Flight.open(str(tmp_path / "second"), HEADER, slots=1, keeps=True).keeps is False
+
+    assert found(tmp_path / "flight").raised == [1]
+
+
+def test_a_file_that_was_cut_or_damaged_tells_less_and_nothing_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "flight"
+    written(path).close()
+    whole, data = found(path), path.read_bytes()
+    table = 8 + 3 * 3 * 8
+    random = np.random.default_rng(1)
+    for number in range(400):
+        place = int(random.integers(table, len(data)))
+        damaged = bytearray(data)
+        damaged[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(data[:place] if number % 2 else bytes(damaged))
+        flown = claim(str(path))
+        if flown is not None:
+            assert flown.settled.items() <= whole.settled.items()
+            assert flown.known.items() <= whole.known.items()
+            assert flown.offsets.tolist() in ([], OFFSETS.tolist())
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 8, b"\x01" + bytes(7), os.urandom(64)])
+def test_a_file_of_nobody_is_no_flight(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "flight").write_bytes(data)
+
+    assert claim(str(tmp_path / "flight")) is None
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    options = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    subprocess.run(options, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_on_a_full_disk_there_is_no_flight_and_calls_go_on(tmp_path: Path) -> None:
+    large = pa.record_batch({"x": pa.array(range(20_000), pa.int64())})
+    with small_disk(tmp_path, 65_536):
+        flight = written(tmp_path / "flight")
+        for place in range(3):
+            flight.begin(1, place, place + 1, 1)
+            flight.settled(place, place + 1, large)
+            flight.end(1)
+
+        assert flight.keeps is False
+        assert list(tmp_path.iterdir()) == [], "one that is not whole would tell what is not so"
+        (tmp_path / "filler").write_bytes(bytes(4096 * 15))
+        later = [Flight.open(str(tmp_path / f"{n}"), HEADER, slots=600, keeps=True) for n in "ab"]
+        for each in later:
+            each.begin(599, 1, 2, 1)
+            each.remove()
+        assert [path.name for path in tmp_path.iterdir()] == ["filler"]
