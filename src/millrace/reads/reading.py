@@ -58,7 +58,7 @@ class Wanted:
     """Of the session's lease."""
     folder: str
     on_message: Callable[[int, ToSession], None]
-    on_failure: Callable[[int, BaseException], None]
+    on_failure: Callable[[int | None, BaseException], None]
 
 
 MakeMembers = Callable[[Wanted], RunningMembers]
@@ -340,7 +340,7 @@ class ReadSession:
         if FileNotFoundError in (type(error), type(error.__cause__)):
             error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
-        failure = ReadsFailed(
+        failure = ReadsFailed.kind_for(error)(
             f"the session of task {self.task.name} ended: {who} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )

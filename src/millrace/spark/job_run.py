@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, TaskFailed
+from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.pipeline.core import hops as names
@@ -36,13 +36,14 @@ from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import Watch
 from millrace.spark.job_workers import Crew, has_profiles, posts_of
+from millrace.spark.presence import setting
 from millrace.spark.session import slots
 from millrace.spark.shipping import check_job_shippable
 from millrace.spark.versions import versions
 from millrace.transport.journals.endpoint import JournalAddress
 
 _JOIN_S: Final = 0.05
-_LOST: Final = (OwnerUnreachable, BrokerStopped)
+_LOST: Final = (PeerGone, BrokerStopped)
 
 
 class _Stopped(Exception):
@@ -67,7 +68,7 @@ def run_job(
         StepFailed: a step gave up, or calls are in doubt and the step is told to hold.
         JobChanged: it is not what it was, and `on_change` does not say what to do.
         LeaseHeld: somebody else runs it.
-        OwnerUnreachable: the journals were lost on the way.
+        PeerGone: Spark, the owner of the journals or what keeps them went away.
     """
     run = _Run(workspace, job, until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
@@ -95,6 +96,7 @@ class _Run:
         self._hops = job.hops
         check_job_shippable(self._hops)
         self._spark = workspace.spark
+        self._has_profiles = has_profiles(self._spark, self._config)
         self._stop = threading.Event()
         self._crew: Crew | None = None
         self._lease: RunLease | None = None
@@ -161,7 +163,14 @@ class _Run:
         counting = Counting(broker, begun.outline, ends=ends)
         watch = Watch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
-        self._end(watch, self._work(watch, taking.where))
+        try:
+            ending = self._work(watch, taking.where)
+        except SparkGone as error:
+            # The journals are there, so the next run and `status` can know of it.
+            with contextlib.suppress(MillraceError):
+                _note_end(history, lease, "lost", str(error))
+            raise
+        self._end(watch, ending)
 
     def _work(self, watch: Watch, where: JournalAddress) -> _Ending:
         """Keep workers going until there is nothing left to do, or no use."""
@@ -173,8 +182,14 @@ class _Run:
             with JobProgress() as progress:
                 while (ending := self._look(watch, crew, progress)) is None:
                     self._stop.wait(watch.pause_s)
+        except _LOST:
+            # Nobody can publish any more, or nobody works: there is nothing to wait for.
+            watch.lease.let_go()
+            crew.cancel()
+            crew.stop(self._config.job_stop_ms_max)
+            raise
         except BaseException:
-            # The lease was lost, or the journals: workers end by themselves, or with Spark's help.
+            # The lease was lost: workers end by themselves, or with Spark's help.
             watch.lease.let_go()
             crew.stop(self._config.job_run_lease_ms)
             raise
@@ -192,6 +207,8 @@ class _Run:
         if event is not None:
             error = step_failed(self._job.name, event)
             return _Ending(state_of(event), str(error), error)
+        if isinstance(crew.error, PeerGone):
+            raise crew.error
         if crew.error is not None:
             return _Ending("failed", str(crew.error), crew.error)
         counted, steps = watch.count()
@@ -213,7 +230,7 @@ class _Run:
 
     def _start(self, watch: Watch, counted: Counted, where: JournalAddress) -> Crew:
         units = {name: counts.units for name, counts in counted.parts.items()}
-        most = slots(self._spark)
+        most = slots(self._spark, self._config)
         if self._until == "forever":
             units = {name: max(count, most) for name, count in units.items()}
         work = Work(
@@ -221,7 +238,7 @@ class _Run:
             hops=tuple(shippable(hop) for hop in self._hops),
             config=self._config,
             run=watch.lease.run,
-            time_zone=self._spark.conf.get("spark.sql.session.timeZone") or "UTC",
+            time_zone=setting(self._spark, self._config, "spark.sql.session.timeZone", "UTC"),
             workspace=self._workspace.path,
             events_from=watch.begun.events_from,
             until_end=watch.begun.ends if self._until == "caught_up" else None,
@@ -272,15 +289,15 @@ class _Run:
     def _remark(self) -> str:
         """What a user might not expect."""
         asking = [hop.name for hop in self._hops if hop.options.resources]
-        if not asking or has_profiles(self._spark):
+        if not asking or self._has_profiles:
             return ""
         return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
 
     def _lost(self, error: MillraceError) -> MillraceError:
         found = "\n    ".join(str(error).splitlines())
         return type(error)(
-            f"job {self._job.name!r} lost its journals on the way\n  found: {found}\n"
-            f"  to go on: {HINTS['lost']}; it goes on where it stopped"
+            f"job {self._job.name!r} was cut off on the way\n  found: {found}\n"
+            f"  to fix: {HINTS['lost']}; it goes on where it stopped"
         )
 
 

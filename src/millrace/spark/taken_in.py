@@ -32,6 +32,7 @@ from millrace.shuffle.schema import check_names, plain_schema
 from millrace.shuffle.writer import begin_next_attempt, write_map_output
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result, Reuse
+from millrace.spark.presence import call_spark
 from millrace.spark.recovery import Lost
 from millrace.spark.shuffle_job import STAGE, begin_run
 from millrace.spark.stage_job import Place, decide
@@ -41,7 +42,7 @@ from millrace.spark.versions import versions
 Batches = Iterator[pa.RecordBatch]
 
 
-def frame_scan(frame: object, version: str | None) -> FrameScan:
+def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
     """A DataFrame as a source. Nothing of it is run."""
     if not isinstance(frame, DataFrame):
         raise UserError(
@@ -51,8 +52,9 @@ def frame_scan(frame: object, version: str | None) -> FrameScan:
     given: object = version
     if given is not None and (not isinstance(given, str) or not given):
         raise UserError(f"from_spark(): version is {version!r}\n  to fix: give a text")
+    types = call_spark(frame.sparkSession, config, lambda: frame.schema)
     try:
-        schema = plain_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+        schema = plain_schema(to_arrow_schema(types, timezone="UTC"))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"from_spark(): {error}\n  to fix: cast that column in Spark first"
@@ -149,12 +151,12 @@ class Frames:
         named = None if scan.version is None else _fingerprint(scan)
         about = {"map_tasks": None, "frame": named}
         run = begin_run(frame.sparkSession, place, scan.describe(), about)
-        with runs.heartbeat(place.store, run.query_id, place.config):
+        with runs.heartbeat(place.store, run.query_id, place.config) as heart:
             stage = _stage(place, run.query_id, scan.schema)
             results = self._finished(stage, before) if before is not None else None
             reasons: dict[int, str] = {}
             if results is None:
-                results = _run(place, stage, _narrowed(frame, scan))
+                results = _run(place, stage, _narrowed(frame, scan), heart)
                 reason = _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = RunReport(
@@ -260,14 +262,18 @@ def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
     return frame.select(*("`" + name.replace("`", "``") + "`" for name in scan.columns))
 
 
-def _run(place: Place, stage: MapStage, frame: DataFrame) -> list[Result]:
+def _run(place: Place, stage: MapStage, frame: DataFrame, heart: runs.Heart) -> list[Result]:
     """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
 
     Spark hands over columns by names without dots and backticks, so they get such ones.
     """
-    plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
-    rows = plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
-    results = map_task.finished_results(collect(rows, frame.sparkSession))
+
+    def rows() -> DataFrame:
+        plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
+        return plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
+
+    table = collect(rows, frame.sparkSession, place.config, watch=heart.check)
+    results = map_task.finished_results(table)
     if results:
         return sorted(results, key=lambda result: result.map_task)
     task = MapTaskId(stage.query_id, stage.stage_id, MapTask(0))

@@ -251,4 +251,4 @@ class Writer:
         return client.unanswered(doing, self._servers, self._config)
 
     def _call_s(self) -> float:
-        return self._config.kafka_call_ms_max / 1000
+        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000

@@ -251,7 +251,7 @@ class FlightLink:
         said, path = self._flight.where.owner(), self._flight.where.path
         if said is None or path is None or said.instance != self.instance:
             return None
-        timeout_ms = self._flight.config.owner_call_ms_max
+        timeout_ms = self._flight.config.peer_ms(self._flight.config.owner_call_ms_max)
         folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
         below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
         return folder if below and os.access(folder, os.W_OK | os.X_OK) else None
