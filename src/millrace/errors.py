@@ -371,7 +371,7 @@ class PeerGone(Retriable):
 
     Example:
         >>> try:
-        ...     report = job.run()
+        ...     found = ws.journals.list()
         ... except mr.errors.PeerGone as error:  # says what went away
         ...     print(error)
     """
@@ -381,10 +381,8 @@ class SparkGone(PeerGone):
     """Spark's driver or the Spark Connect server does not answer.
 
     Example:
-        >>> try:
-        ...     found = orders.count()
-        ... except mr.errors.SparkGone as error:  # start Spark again in a new process
-        ...     print(error)
+        >>> issubclass(mr.errors.SparkGone, mr.errors.PeerGone)  # run it again in a new process
+        True
     """
 
 

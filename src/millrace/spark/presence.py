@@ -214,13 +214,17 @@ def pulse_of(spark: SparkSession) -> Pulse:
 
 def _ask_connect(builder: Any, limit_s: float) -> None:  # noqa: ANN401 - Spark's, and private
     """Raise unless the server takes a connection and speaks gRPC on it."""
-    import grpc  # type: ignore[import-untyped] # noqa: PLC0415 - only Connect needs it
+    ready = threading.Event()
+
+    def on_change(state: Any) -> None:  # noqa: ANN401 - gRPC's
+        if state.name == "READY":
+            ready.set()
 
     channel = builder.toChannel()
     try:
-        grpc.channel_ready_future(channel).result(limit_s)
-    except grpc.FutureTimeoutError:
-        raise TimeoutError("it takes no connection") from None
+        channel.subscribe(on_change, try_to_connect=True)
+        if not ready.wait(limit_s):
+            raise TimeoutError("it takes no connection")
     finally:
         channel.close()
 

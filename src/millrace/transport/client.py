@@ -251,8 +251,8 @@ class Agents:
             f"  found, after {tries} tries: {reason}\n"
             f"  got: {got()} bytes ({human_bytes(got())})\n"
             "  to fix: see that the host runs and can be reached; an agent is started again by\n"
-            "  the next task there, or run `millrace agent` on the host; then run this again, it goes "
-            "on\n  from where it stopped"
+            "  the next task there, or run `millrace agent` on the host; then run this again: it\n"
+            "  goes on from where it stopped"
         )
 
 
