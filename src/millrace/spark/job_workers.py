@@ -70,7 +70,7 @@ class Crew:
         """Why workers cannot be run."""
         self._threads = [
             threading.Thread(
-                target=self._sit,
+                target=self._guard,
                 args=(spark, replace(work, only=post.hops), size, _profile(spark, config, post)),
                 name="millrace-seat",
                 daemon=True,
@@ -113,6 +113,13 @@ class Crew:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
+    def _guard(self, *seat: Any) -> None:  # noqa: ANN401 - those of `_sit`
+        """A thread that dies says so: the run would wait for workers that nobody starts."""
+        try:
+            self._sit(*seat)
+        except Exception as error:  # noqa: BLE001 - raised by the run
+            self._give_up(error)
+
     def _sit(
         self, spark: SparkSession, work: Work, size: int, profile: ResourceProfile | None
     ) -> None:
@@ -148,12 +155,14 @@ class Crew:
         # A worker may meet a journal of the user's just before what belongs to it is made.
         wrong = isinstance(error, UserError) and not isinstance(error, JournalUnknown)
         is_over = wrong or isinstance(error, SparkGone)
-        hopeless = is_over or failures >= self._config.job_failures_max
-        if hopeless and self.error is None:
+        if is_over or failures >= self._config.job_failures_max:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self.error is None:
             known = isinstance(error, MillraceError)
             self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]
-        if hopeless:
-            self._ending.set()
+        self._ending.set()
 
     def _watch(self) -> None:
         if self._cancelled.is_set():
