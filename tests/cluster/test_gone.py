@@ -178,7 +178,11 @@ def test_a_killed_serve_ends_the_call_and_the_next_run_goes_on(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    [["journal", "ls"], ["journal", "read", "t/a", "--follow"], ["reads", "status", "counted"]],
+    [
+        ["journal", "ls", "MILL"],
+        ["journal", "read", "MILL", "t/a", "--follow"],
+        ["job", "ls", "--workspace", "MILL"],
+    ],
     ids=" ".join,
 )
 def test_a_command_says_that_the_owner_is_gone(tmp_path: Path, command: list[str]) -> None:
@@ -187,15 +191,10 @@ def test_a_command_says_that_the_owner_is_gone(tmp_path: Path, command: list[str
     with mr.open(mill) as ws:
         ws.journals.create("t/a", SCHEMA)
         ws.journals.append("t/a", rows)
-    group, name, *rest = command
+    wanted = [*COMMAND, *(str(mill) if word == "MILL" else word for word in command)]
     with served(mill, *serve_place()) as (owner, _):
-        asked = subprocess.Popen(
-            [*COMMAND, group, name, str(mill), *rest],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if "--follow" in rest:
+        asked = subprocess.Popen(wanted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if "--follow" in wanted:
             assert asked.stdout is not None
             assert asked.stdout.readline().startswith("journal")  # It is in the middle.
         else:
@@ -204,7 +203,7 @@ def test_a_command_says_that_the_owner_is_gone(tmp_path: Path, command: list[str
             owner.kill()
             owner.wait()
             asked = subprocess.Popen(
-                asked.args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                wanted, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
         owner.kill()
         out, errors = asked.communicate(timeout=HANG_S)
