@@ -185,7 +185,9 @@ def measure(side: str, rows: list[int], kind: str, spins: int, batch: int | None
                 seconds, used = time.perf_counter() - begun, cpu_s() - used
             check_written(source)
             say(f"{side}, {kind} functions, {count:,} rows: {seconds:.2f} s, {used:.2f} of CPU")
-            found.append({"s": seconds, "cpu_s": used, "cores": slots(spark), **memory})
+            found.append(
+                {"s": seconds, "cpu_s": used, "cores": slots(spark, mr.Config()), **memory}
+            )
     finally:
         spark.stop()
         clear()
@@ -243,7 +245,7 @@ def expensive(sleeps_ms: tuple[int, ...], calls: int) -> list[Measured]:
                     "calls": step.calls,
                     "run_s": round(report.seconds, 2),
                     "in_function": round(step.in_function or 0.0, 3),
-                    "of_run": round(slept / report.seconds / slots(spark), 3),
+                    "of_run": round(slept / report.seconds / slots(spark, mr.Config()), 3),
                 }
             )
             assert step.calls is not None

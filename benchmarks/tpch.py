@@ -209,7 +209,7 @@ class Engines:
         return query.frame.toArrow()
 
     def _duckdb(self, number: int, _: Path) -> pa.Table:
-        connection = duckdb_tables(self.folder, threads=slots(self.spark))
+        connection = duckdb_tables(self.folder, threads=slots(self.spark, mr.Config()))
         return duckdb_answer(connection, self.folder, number)
 
 

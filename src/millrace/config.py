@@ -28,6 +28,11 @@ class Config:
         1048576
     """
 
+    # What a call needs and may lose: Spark, the owner of journals, Kafka, an S3 server, a host.
+    gone_ms_max: int = 30_000
+    """How long a call goes on without an answer of what it needs before it ends as `PeerGone`.
+    Limits of its parts, such as `owner_call_ms_max`, count only up to this."""
+
     # Writing a map output.
     task_memory_bytes_max: int = 256 * MIB
     """What one map task may hold of its rows before it writes them out."""
@@ -390,7 +395,7 @@ class Config:
     s3_connect_ms_max: int = 5_000
     """How long a connection to the server may take."""
     s3_answer_ms_max: int = 30_000
-    """How long the server may be silent."""
+    """How long the server may be silent. All tries together take at most `gone_ms_max`."""
     s3_conflict_wait_ms: int = 100
     """The wait before a put is sent again that met another one of the same name."""
     s3_calls_at_once: int = 16
@@ -410,6 +415,15 @@ class Config:
             raise UserError(
                 f"config compression is {self.compression!r}\n  to fix: use none, lz4 or zstd"
             )
+
+    def peer_ms(self, part_ms_max: int) -> int:
+        """How long to wait for an answer: a limit of its own, as far as `gone_ms_max` allows.
+
+        Example:
+            >>> mr.Config(gone_ms_max=5_000).peer_ms(30_000)
+            5000
+        """
+        return min(part_ms_max, self.gone_ms_max)
 
     def with_options(self, **changes: Any) -> Self:  # noqa: ANN401 - the types are the fields'
         """Return a copy with some limits changed.

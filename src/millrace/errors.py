@@ -19,16 +19,21 @@ MillraceError
 │   ├── FunctionFailed       a function of yours raised; the text carries its traceback
 │   └── StepFailed           a step of a job gave up; the text says why and what to do
 ├── ReadsFailed              a session of coordinated reads ended; the text says who failed, and why
-│   └── HintsUnresolved      journals named by a transaction never showed their part of it
+│   ├── HintsUnresolved      journals named by a transaction never showed their part of it
+│   └── ReadsCutOff          it ended as what it needs went away: also a PeerGone
 ├── Conflict                 somebody else was first: what was expected is not what was found
 ├── LeaseLost                the lease has a newer epoch, or was given back; stop the work
 ├── BrokerStopped            the broker failed to sync and writes no more; open it again
 └── Retriable                passing trouble; the caller may try again
-    ├── AgentUnreachable     a host's agent does not answer
     ├── LeaseHeld            another worker holds the lease
     ├── AlreadyOwned         another process has the journals open
-    ├── MemberLost           a member of a session does not answer, or the way to it is cut
-    └── OwnerUnreachable     the owner of the journals does not answer
+    └── PeerGone             what a call needs went away; run it again, and it goes on
+        ├── SparkGone        Spark's driver or the Spark Connect server does not answer
+        ├── OwnerUnreachable the owner of the journals does not answer
+        ├── KafkaUnreachable Kafka does not answer
+        ├── S3Unreachable    the S3 server of a workspace does not answer
+        ├── AgentUnreachable a host's agent does not answer
+        └── MemberLost       a member of a session does not answer, or the way to it is cut
 
 Each takes one string, so that it survives pickling between Spark's processes. The string says
 what happened, what was found and what to do.
@@ -271,6 +276,11 @@ class ReadsFailed(MillraceError):
         millrace.errors.ReadsFailed: the session of task totals was closed
     """
 
+    @classmethod
+    def kind_for(cls, cause: BaseException) -> type[ReadsFailed]:
+        """The kind of the failure that this is the cause of."""
+        return ReadsCutOff if isinstance(cause, PeerGone) else ReadsFailed
+
 
 class HintsUnresolved(ReadsFailed):
     """Journals named by a transaction never showed their part of it.
@@ -333,17 +343,6 @@ class Retriable(MillraceError):
     """
 
 
-class AgentUnreachable(Retriable):
-    """A host's agent does not answer.
-
-    Example:
-        >>> try:
-        ...     found = ws.runs()
-        ... except mr.errors.AgentUnreachable as error:  # the host with these rows is down
-        ...     print(error)
-    """
-
-
 class LeaseHeld(Retriable):
     """Another worker holds the lease.
 
@@ -365,7 +364,62 @@ class AlreadyOwned(Retriable):
     """
 
 
-class MemberLost(Retriable):
+class PeerGone(Retriable):
+    """What a call needs went away: Spark, the owner of journals, Kafka, an S3 server, a host.
+
+    The call ended within `Config.gone_ms_max`. What was published stays; run it again to go on.
+
+    Example:
+        >>> try:
+        ...     found = ws.journals.list()
+        ... except mr.errors.PeerGone as error:  # says what went away
+        ...     print(error)
+    """
+
+
+class SparkGone(PeerGone):
+    """Spark's driver or the Spark Connect server does not answer.
+
+    Example:
+        >>> issubclass(mr.errors.SparkGone, mr.errors.PeerGone)  # run it again in a new process
+        True
+    """
+
+
+class KafkaUnreachable(PeerGone):
+    """Kafka does not answer.
+
+    Example:
+        >>> try:
+        ...     found = ws.journals.list()
+        ... except mr.errors.KafkaUnreachable as error:  # says at which address, and since when
+        ...     print(error)
+    """
+
+
+class S3Unreachable(PeerGone):
+    """The S3 server of a workspace does not answer.
+
+    Example:
+        >>> try:
+        ...     found = ws.runs()
+        ... except mr.errors.S3Unreachable as error:  # says which server, and what was asked
+        ...     print(error)
+    """
+
+
+class AgentUnreachable(PeerGone):
+    """A host's agent does not answer.
+
+    Example:
+        >>> try:
+        ...     found = ws.runs()
+        ... except mr.errors.AgentUnreachable as error:  # the host with these rows is down
+        ...     print(error)
+    """
+
+
+class MemberLost(PeerGone):
     """A member of a session does not answer.
 
     Example:
@@ -374,7 +428,7 @@ class MemberLost(Retriable):
     """
 
 
-class OwnerUnreachable(Retriable):
+class OwnerUnreachable(PeerGone):
     """The owner of the journals does not answer.
 
     Example:
@@ -382,4 +436,15 @@ class OwnerUnreachable(Retriable):
         ...     found = ws.journals.list()
         ... except mr.errors.OwnerUnreachable:  # asked again, this process may become the owner
         ...     found = ws.journals.list()
+    """
+
+
+class ReadsCutOff(ReadsFailed, PeerGone):
+    """A session of coordinated reads ended as what it needs went away.
+
+    Example:
+        >>> try:
+        ...     checkpoint = session.next_checkpoint(timeout=0)
+        ... except mr.errors.ReadsCutOff as error:  # open it again: it goes on
+        ...     print(error)
     """

@@ -308,7 +308,7 @@ class Workspace:
         """
         from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
-        return Dataset(frame_scan(frame, version), self._runner())
+        return Dataset(frame_scan(frame, version, self.config), self._runner())
 
     def job(self, name: str) -> Job:
         """A pipeline, to be written down with `source`, `map` and the like, and run.
@@ -508,7 +508,7 @@ class Workspace:
             path=self.path,
             workspace_id=self.id,
             token=self.token,
-            loopback=is_local(self.spark),
+            loopback=is_local(self.spark, self.config),
         )
 
     def _is_local(self) -> bool:
@@ -520,7 +520,7 @@ class Workspace:
             return True
         from millrace.spark.session import is_reachable  # noqa: PLC0415 - reading needs no Spark
 
-        return is_reachable(self._spark, os.environ)
+        return is_reachable(self._spark, self.config, os.environ)
 
     def _place(self) -> Place:
         from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark

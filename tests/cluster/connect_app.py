@@ -59,6 +59,7 @@ def patiently(do: Callable[[], Found]) -> Found:
 def config_of(options: dict[str, Any]) -> mr.Config:
     """Patient where owners are started again: this machine may be slow."""
     return mr.Config().with_options(
+        gone_ms_max=120_000,
         owner_call_ms_max=120_000,
         owner_start_ms_max=120_000,
         owner_retries_max=10,

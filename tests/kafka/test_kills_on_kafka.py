@@ -25,7 +25,7 @@ from tests.kafka.owners_kit import (
 )
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
-from millrace.errors import BrokerStopped, MillraceError, Retriable
+from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, Retriable
 from millrace.journal.kafka.broker import KafkaBroker
 from millrace.journal.kafka.server import KafkaServer
 from millrace.journal.values import Published
@@ -193,7 +193,7 @@ def test_kafka_killed_under_load_loses_and_doubles_nothing_and_the_owner_goes_on
     finally:
         writing.stopped.set()
         writing.thread.join()
-    assert writing.kinds == {Retriable}
+    assert writing.kinds == {KafkaUnreachable}
 
     found = insist(lambda: read_rows(broker))
     for value in writing.acked:

@@ -73,7 +73,7 @@ def fetch() -> Path:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server, which keeps its objects in memory."""
+    """A running server, which keeps its objects in memory unless told a folder."""
 
     port: int
     process: ManagedProcess
@@ -83,11 +83,13 @@ class Server:
         return f"http://{HOST}:{self.port}"
 
 
-def start(folder: Path, *, signed: bool = True) -> Server:
-    """Start a server; it looks at credentials if `signed`."""
+def start(
+    folder: Path, *, signed: bool = True, port: int | None = None, objects: Path | None = None
+) -> Server:
+    """Start a server; it looks at credentials if `signed`, and keeps objects in a given folder."""
     java = shutil.which("java")
     assert java is not None, "there is no java on the PATH, which S3Proxy runs on"
-    libs, port = fetch(), free_ports(1)[0]
+    libs, port = fetch(), port or free_ports(1)[0]
     settings = {
         "s3proxy.endpoint": f"http://{HOST}:{port}",
         "s3proxy.authorization": "aws-v2-or-v4" if signed else "none",
@@ -95,6 +97,9 @@ def start(folder: Path, *, signed: bool = True) -> Server:
         "s3proxy.credential": SECRET,
         "jclouds.provider": "transient-nio2",
     }
+    if objects is not None:
+        settings["jclouds.provider"] = "filesystem-nio2"
+        settings["jclouds.filesystem.basedir"] = str(objects)
     if not signed:
         del settings["s3proxy.identity"], settings["s3proxy.credential"]
     (folder / "s3.conf").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))

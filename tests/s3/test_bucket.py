@@ -29,7 +29,7 @@ from tests.unit.shuffle.shuffle_kit import HOUR_MS, KILLED, decide, in_child, no
 import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import Config
-from millrace.errors import StorageError, UserError
+from millrace.errors import S3Unreachable, StorageError, UserError
 from millrace.ids import AttemptId
 from millrace.shuffle import cleanup, layout, reader, runs
 from millrace.shuffle.handle import Shuffle
@@ -125,7 +125,7 @@ def test_a_server_that_is_down_is_an_error_and_not_a_wait(url: str) -> None:
             if listening:
                 silent.listen()
             for ask in tries:
-                with pytest.raises(StorageError, match="no answer of http://127") as found:
+                with pytest.raises(S3Unreachable, match="no answer of http://127") as found:
                     ask(store_at(place, IMPATIENT))
                 assert "Config.s3_tries_max" in str(found.value)
 

@@ -45,6 +45,10 @@ INSIDE = {
     "Checkpoint": {"to_bytes", "from_bytes"},
     "Removed": {"attempts"},
     "MapOutputMissing": {"at"},
+    "ReadsFailed": {"kind_for"},
+    "HintsUnresolved": {"kind_for"},
+    "ReadsCutOff": {"kind_for"},
+    "Config": {"peer_ms"},
     "PaidService": {"caption"},
 }
 # These keep a contract that is listed with their base, or that only Millrace itself calls.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -16,7 +17,14 @@ from typing import Any, Final, Protocol, Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import LeaseHeld, LeaseLost, MillraceError, ReadsFailed, UserError
+from millrace.errors import (
+    LeaseHeld,
+    LeaseLost,
+    MillraceError,
+    PeerGone,
+    ReadsFailed,
+    UserError,
+)
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
 from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
@@ -58,7 +66,7 @@ class Wanted:
     """Of the session's lease."""
     folder: str
     on_message: Callable[[int, ToSession], None]
-    on_failure: Callable[[int, BaseException], None]
+    on_failure: Callable[[int | None, BaseException], None]
 
 
 MakeMembers = Callable[[Wanted], RunningMembers]
@@ -154,7 +162,7 @@ class ReadSession:
             self._actor = SessionActor(state, self._members, self._store, broker)
             self._begin()
         except BaseException:
-            broker.release(self._lease)
+            self._give_back()
             raise
         self._threads = [
             threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
@@ -296,7 +304,7 @@ class ReadSession:
             if thread is not threading.current_thread():
                 thread.join()
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._broker.release(self._lease)
+        self._give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -310,6 +318,11 @@ class ReadSession:
         self.close()
 
     # Inside.
+    def _give_back(self) -> None:
+        """Give the lease back; one that cannot be, as the owner is away, runs out by itself."""
+        with contextlib.suppress(PeerGone):
+            self._broker.release(self._lease)
+
     def _status(self, *, with_journals: bool) -> Status:
         used = self._members.used_bytes()  # Asks members, who may be elsewhere: without the lock.
         with self._actor.changed:
@@ -340,7 +353,7 @@ class ReadSession:
         if FileNotFoundError in (type(error), type(error.__cause__)):
             error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
-        failure = ReadsFailed(
+        failure = ReadsFailed.kind_for(error)(
             f"the session of task {self.task.name} ended: {who} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )

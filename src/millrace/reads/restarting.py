@@ -12,7 +12,14 @@ from typing import Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import HintsUnresolved, MillraceError, ReadsFailed, Retriable, UserError
+from millrace.errors import (
+    HintsUnresolved,
+    MillraceError,
+    ReadsFailed,
+    Retriable,
+    SparkGone,
+    UserError,
+)
 from millrace.reads.checkpoint import Checkpoint
 from millrace.reads.reading import Opening, ReadSession, SessionPlace
 from millrace.reads.session.status import Status
@@ -23,8 +30,8 @@ class RestartingSession:
     """Has the calls of a session. `next_checkpoint` opens the next one if the last has failed.
 
     A checkpoint that was handed out and not committed comes again, exactly, from the next session.
-    Errors that another try cannot cure are raised at once: those of input, and transactions that
-    never become whole.
+    Errors that another try cannot cure are raised at once: those of input, transactions that never
+    become whole, and a Spark session that is gone.
 
     Example:
         >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -157,7 +164,7 @@ def _is_curable(error: BaseException) -> bool:
     """Whether the next session may do better."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, UserError | HintsUnresolved):
+        if isinstance(cause, UserError | HintsUnresolved | SparkGone):
             return False
         cause = cause.__cause__
     return True

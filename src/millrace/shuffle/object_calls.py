@@ -4,8 +4,8 @@ pyarrow's file system cannot make a put conditional, asks twice for each object 
 puts objects that stand for folders where it deletes; so it moves the large objects only.
 
 Invariant: every call ends within the limits of `Config`, and what the server refuses becomes a
-`StorageError` that names the bucket, the key and what to do. A put that was sent twice because no
-answer came is recognised as one's own.
+`StorageError` that names the bucket, the key and what to do; no answer is `S3Unreachable`. A put
+that was sent twice because no answer came is recognised as one's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import StorageError, UserError
+from millrace.errors import S3Unreachable, StorageError, UserError
 from millrace.shuffle.object_address import Address
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Calls:
 
     @contextlib.contextmanager
     def _errors(self, doing: str, relative: str) -> Iterator[None]:
-        """Turn what the server or the way to it refuses into a `StorageError`."""
+        """Turn what the server or the way to it refuses into an error of ours."""
         boto = _botocore()
         key = self.address.key(relative)
         try:
@@ -250,13 +250,14 @@ class Calls:
             f"  found: {self.address.server}\n  to fix: {advice}"
         )
 
-    def _unreachable(self, doing: str, key: str, error: Exception) -> StorageError:
-        return StorageError(
+    def _unreachable(self, doing: str, key: str, error: Exception) -> S3Unreachable:
+        return S3Unreachable(
             f"{doing} s3://{self.address.bucket}/{key} failed: {error}\n"
             f"  found: no answer of {self.address.server} in {self.config.s3_tries_max} tries "
             "(Config.s3_tries_max)\n"
-            "  to fix: see whether it can be reached from this host; the server is given by "
-            "AWS_ENDPOINT_URL or ?endpoint_override=... in the url"
+            "  to fix: see whether it can be reached from this host, and run this again: it goes "
+            "on from\n  where it stopped; the server is given by AWS_ENDPOINT_URL or "
+            "?endpoint_override=... in the url"
         )
 
     def _call(self, method: str, relative: str | None, **given: Any) -> Any:  # noqa: ANN401 - as botocore's
@@ -315,8 +316,8 @@ class Calls:
             region_name=self.address.region,
             endpoint_url=self.address.endpoint,
             config=boto.config.Config(
-                connect_timeout=config.s3_connect_ms_max / 1000,
-                read_timeout=config.s3_answer_ms_max / 1000,
+                connect_timeout=try_s(config, config.s3_connect_ms_max),
+                read_timeout=try_s(config, config.s3_answer_ms_max),
                 retries={"mode": "standard", "total_max_attempts": config.s3_tries_max},
                 max_pool_connections=config.s3_calls_at_once,
                 # Payloads carry checksums of ours, and not every server knows these.
@@ -335,12 +336,17 @@ class Calls:
             given = {"scheme": scheme, "endpoint_override": host}
         return fs.S3FileSystem(
             region=self.address.region,
-            connect_timeout=self.config.s3_connect_ms_max / 1000,
-            request_timeout=self.config.s3_answer_ms_max / 1000,
+            connect_timeout=try_s(self.config, self.config.s3_connect_ms_max),
+            request_timeout=try_s(self.config, self.config.s3_answer_ms_max),
             retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=self.config.s3_tries_max),
             allow_delayed_open=True,
             **given,
         )
+
+
+def try_s(config: Config, limit_ms: int) -> float:
+    """How long one try waits, in seconds: all of them, and the pauses between, are limited."""
+    return min(limit_ms, config.gone_ms_max * 3 // 4 // config.s3_tries_max) / 1000
 
 
 def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types

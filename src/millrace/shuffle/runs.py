@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from millrace.config import Config
-from millrace.errors import FormatError, MillraceError, StorageError, UserError
+from millrace.errors import (
+    FormatError,
+    MillraceError,
+    PeerGone,
+    S3Unreachable,
+    StorageError,
+    UserError,
+)
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
@@ -24,6 +32,7 @@ NAME: Final = "name"
 """What `about` calls the name that a user gave to a shuffle."""
 _VERSION: Final = 1
 _CLAIM_TRIES_MAX: Final = 1000
+_BEATS_PER_LIMIT: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +193,44 @@ def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) ->
     return changed is not None and now_ms - changed < config.run_silent_ms_max
 
 
+class Heart:
+    """Whether the store still takes a sign of life. A store that is away ends the run."""
+
+    def __init__(self, config: Config) -> None:
+        self._limit_s = config.gone_ms_max / 1000
+        self._away: tuple[float, PeerGone] | None = None
+
+    def check(self) -> None:
+        """Raise if the store was away for as long as is waited for it."""
+        away = self._away
+        if away is not None and time.monotonic() - away[0] >= self._limit_s:
+            raise away[1]
+
+    def beat(self, touch: Callable[[], None]) -> None:
+        """Give a sign of life."""
+        began = time.monotonic()
+        try:
+            touch()
+        except PeerGone as error:
+            self._away = (self._away or (began, error))[0], error
+        except MillraceError:
+            pass  # If the run's folder or the disk is gone, the run itself will say so.
+        else:
+            self._away = None
+
+
 @contextmanager
-def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[None]:
+def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
     """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
     try:
-        with beating(store, query_id, config):
-            yield
-    finally:
+        with beating(store, query_id, config) as heart:
+            yield heart
+    except S3Unreachable:
+        raise  # Where it could be said that the run has ended, nobody answers.
+    except BaseException:
         end_run(store, query_id)
+        raise
+    end_run(store, query_id)
 
 
 def end_run(store: Store, query_id: QueryId) -> None:
@@ -200,23 +239,22 @@ def end_run(store: Store, query_id: QueryId) -> None:
 
 
 @contextmanager
-def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[None]:
+def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
     """Show that the run lives, from a thread, while the body runs: a part of it."""
-    done = threading.Event()
+    done, heart = threading.Event(), Heart(config)
+    pause_s = min(config.heartbeat_ms, config.gone_ms_max / _BEATS_PER_LIMIT) / 1000
 
     def beat() -> None:
-        while not done.wait(config.heartbeat_ms / 1000):
-            # If the run's folder or the disk is gone, the run itself will say so.
-            with suppress(MillraceError):
-                store.touch(layout.alive_path(query_id))
+        while not done.wait(pause_s):
+            heart.beat(lambda: store.touch(layout.alive_path(query_id)))
 
     thread = threading.Thread(target=beat, name=f"millrace-heartbeat-{query_id}", daemon=True)
     thread.start()
     try:
-        yield
+        yield heart
     finally:
         done.set()
-        thread.join()
+        thread.join(config.gone_ms_max / 1000)
 
 
 def _encode(run: Run) -> bytes:

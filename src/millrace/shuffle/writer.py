@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import AttemptExists, StorageError
+from millrace.errors import AttemptExists, S3Unreachable, StorageError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, MapTaskId
 from millrace.keys import Partitioner, Split, split_stream
@@ -106,7 +106,7 @@ def write_map_output(
         raise  # What lies there is somebody else's.
     except BaseException:
         # What cannot be removed now has no index; clean-up sweeps it later.
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(StorageError, S3Unreachable):
             store.discard(folder)
         raise
     fault("shuffle.write.after_index", attempt.task.stage_id)

@@ -19,6 +19,7 @@ from millrace.ids import FolderId
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.spark.folders import Folders
+from millrace.spark.presence import call_spark
 from millrace.transport.addresses import known_agents
 
 Batches = Iterator[pa.RecordBatch]
@@ -74,7 +75,11 @@ def _frame(
     wanted = to_arrow_schema(types, timezone="UTC")
     addresses = known_agents(shuffle.stores[None])
     function = _read_parts(shuffle.manifest, parts, folders, config, addresses, wanted)
-    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, types)
+
+    def frame() -> DataFrame:
+        return spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, types)
+
+    return call_spark(spark, config, frame)
 
 
 def _read_parts(

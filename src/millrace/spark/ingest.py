@@ -36,6 +36,7 @@ from millrace.pipeline.report.history import History
 from millrace.plan.taken_in import frames_of
 from millrace.spark import ingest_task
 from millrace.spark.ingest_task import HASHES, Dealer, Print
+from millrace.spark.presence import call_spark
 from millrace.spark.tasks import collect
 from millrace.transport.journals.endpoint import JournalAddress
 
@@ -135,7 +136,9 @@ class SourceReader:
             listing = self._source.given.listing
             new = listing.join(self._taken_listing(), listing.schema.names, join_type="left anti")
             return self._adopt(self._store(new), told, new.num_rows)
-        written = self._write(self._new_rows())
+        plain = self._plain()
+        new_rows = call_spark(plain.sparkSession, self._taking.config, self._new_rows)
+        written = self._write(new_rows)
         return self._adopt(written.files, told, written.told.rows)
 
     # Inside.
@@ -161,21 +164,31 @@ class SourceReader:
         """Its rows under names that Spark hands over as they are."""
         if self._frame is None:
             source = self._source.given
-            frame = source.to_spark() if isinstance(source, Dataset) else source
-            assert isinstance(frame, DataFrame), "checked when the source was made"
-            self._frame = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+            given_frame = source.to_spark() if isinstance(source, Dataset) else source
+            assert isinstance(given_frame, DataFrame), "checked when the source was made"
+            frame = given_frame
+
+            def plain() -> DataFrame:
+                return frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+
+            self._frame = call_spark(frame.sparkSession, self._taking.config, plain)
         return self._frame
 
     def _hashed(self) -> DataFrame:
-        return _with_hashes(self._plain())
+        plain = self._plain()
+        return call_spark(plain.sparkSession, self._taking.config, lambda: _with_hashes(plain))
 
     def _write(self, hashed: DataFrame) -> ingest_task.Written:
         taking, source = self._taking, self._source
         function = ingest_task.write_rows(
             taking.where, source.schema, source.partitions, taking.config
         )
-        rows = hashed.mapInArrow(function, ingest_task.RESULT_SCHEMA)
-        table = collect(rows, hashed.sparkSession, watch=taking.check)
+        table = collect(
+            lambda: hashed.mapInArrow(function, ingest_task.RESULT_SCHEMA),
+            hashed.sparkSession,
+            taking.config,
+            watch=taking.check,
+        )
         fault("job.ingest.after_tasks")
         return ingest_task.read_results(table)
 
@@ -290,8 +303,12 @@ def _print_of_frame(hashed: DataFrame, taking: Taking) -> Print:
             F.sum(F.shiftright(name, 32)).alias(f"{name}_high"),
             F.sum(F.col(name).bitwiseAND(F.lit(_LOW))).alias(f"{name}_low"),
         ]
-    asked = hashed.agg(F.count("*").alias("rows"), *sums)
-    row = collect(asked, hashed.sparkSession, watch=taking.check).to_pylist()[0]
+
+    def asked() -> DataFrame:
+        return hashed.agg(F.count("*").alias("rows"), *sums)
+
+    table = collect(asked, hashed.sparkSession, taking.config, watch=taking.check)
+    row = table.to_pylist()[0]
     totals = [((row[f"{name}_high"] or 0) << 32) + (row[f"{name}_low"] or 0) for name in HASHES]
     return Print(row["rows"]).plus(Print(0, *totals))
 

@@ -92,6 +92,16 @@ class RunLease:
                 stop.wait(_POLL_S)
 
     def _keep(self) -> None:
+        try:
+            self._renew()
+        except Exception as error:  # noqa: BLE001 - raised by the run, which would not know of it
+            self.lost = MillraceError(
+                f"job {self._job!r}: the lease of run {self.run} is no longer renewed\n"
+                f"  found: {type(error).__name__}: {error}\n"
+                "  to fix: run it again to go on where it stopped"
+            )
+
+    def _renew(self) -> None:
         ms = self._config.job_run_lease_ms
         renewed = time.monotonic()
         while not self._ended.wait(ms / 3000):

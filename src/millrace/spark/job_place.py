@@ -58,7 +58,9 @@ class JobPlace:
         """Columns of a Spark DataFrame; None if it is none."""
         from pyspark.sql import DataFrame  # noqa: PLC0415 - only for what is no file or dataset
 
-        return frame_scan(given, None).whole if isinstance(given, DataFrame) else None
+        if not isinstance(given, DataFrame):
+            return None
+        return frame_scan(given, None, self.config).whole
 
     def journals(self, prefix: str) -> Mapping[str, pa.Schema]:
         """The journals under a prefix, and their columns."""

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, TaskFailed
+from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.pipeline.core import hops as names
@@ -43,7 +43,7 @@ from millrace.spark.versions import versions
 from millrace.transport.journals.endpoint import JournalAddress
 
 _JOIN_S: Final = 0.05
-_LOST: Final = (OwnerUnreachable, BrokerStopped)
+_LOST: Final = (PeerGone, BrokerStopped)
 
 
 class _Stopped(Exception):
@@ -68,7 +68,7 @@ def run_job(
         StepFailed: a step gave up, or calls are in doubt and the step is told to hold.
         JobChanged: it is not what it was, and `on_change` does not say what to do.
         LeaseHeld: somebody else runs it.
-        OwnerUnreachable: the journals were lost on the way.
+        PeerGone: Spark, the owner of the journals or what keeps them went away.
     """
     refuse_running(workspace.journals, job.name)
     run = _Run(workspace, job, until, on_change)
@@ -97,7 +97,9 @@ class _Run:
         self._hops = job.hops
         check_job_shippable(self._hops)
         self._spark = workspace.spark
-        check_settings(self._spark)
+        check_settings(self._spark, self._config)
+        self._zone = time_zone(self._spark, self._config)
+        self._has_profiles = has_profiles(self._spark, self._config)
         self._stop = threading.Event()
         self._crew: Crew | None = None
         self._lease: RunLease | None = None
@@ -152,7 +154,7 @@ class _Run:
             check=check,
         )
         try:
-            begun = begin(self._job, self._hops, taking, self._on_change, time_zone(self._spark))
+            begun = begin(self._job, self._hops, taking, self._on_change, self._zone)
         except _Stopped:
             _note_end(history, lease, "interrupted")
             return
@@ -164,7 +166,14 @@ class _Run:
         counting = Counting(broker, begun.outline, ends=ends)
         watch = Watch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
-        self._end(watch, self._work(watch, taking.where))
+        try:
+            ending = self._work(watch, taking.where)
+        except SparkGone as error:
+            # The journals are there, so the next run and `status` can know of it.
+            with contextlib.suppress(MillraceError):
+                _note_end(history, lease, "lost", str(error))
+            raise
+        self._end(watch, ending)
 
     def _work(self, watch: Watch, where: JournalAddress) -> _Ending:
         """Keep workers going until there is nothing left to do, or no use."""
@@ -176,8 +185,14 @@ class _Run:
             with JobProgress() as progress:
                 while (ending := self._look(watch, crew, progress)) is None:
                     self._stop.wait(watch.pause_s)
+        except _LOST:
+            # Nobody can publish any more, or nobody works: there is nothing to wait for.
+            watch.lease.let_go()
+            crew.cancel()
+            crew.stop(self._config.job_stop_ms_max)
+            raise
         except BaseException:
-            # The lease was lost, or the journals: workers end by themselves, or with Spark's help.
+            # The lease was lost: workers end by themselves, or with Spark's help.
             watch.lease.let_go()
             crew.stop(self._config.job_run_lease_ms)
             raise
@@ -195,6 +210,8 @@ class _Run:
         if event is not None:
             error = step_failed(self._job.name, event)
             return _Ending(state_of(event), str(error), error)
+        if isinstance(crew.error, PeerGone):
+            raise crew.error
         if crew.error is not None:
             return _Ending("failed", str(crew.error), crew.error)
         counted, steps = watch.count()
@@ -216,7 +233,7 @@ class _Run:
 
     def _start(self, watch: Watch, counted: Counted, where: JournalAddress) -> Crew:
         units = {name: counts.units for name, counts in counted.parts.items()}
-        most = slots(self._spark)
+        most = slots(self._spark, self._config)
         if self._until == "forever":
             units = {name: max(count, most) for name, count in units.items()}
         work = Work(
@@ -224,7 +241,7 @@ class _Run:
             hops=tuple(shippable(hop) for hop in self._hops),
             config=self._config,
             run=watch.lease.run,
-            time_zone=time_zone(self._spark),
+            time_zone=self._zone,
             workspace=self._workspace.path,
             job_id=watch.begun.job_id,
             events_from=watch.begun.events_from,
@@ -277,15 +294,15 @@ class _Run:
     def _remark(self) -> str:
         """What a user might not expect."""
         asking = [hop.name for hop in self._hops if hop.options.resources]
-        if not asking or has_profiles(self._spark):
+        if not asking or self._has_profiles:
             return ""
         return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
 
     def _lost(self, error: MillraceError) -> MillraceError:
         found = "\n    ".join(str(error).splitlines())
         return type(error)(
-            f"job {self._job.name!r} lost its journals on the way\n  found: {found}\n"
-            f"  to go on: {HINTS['lost']}; it goes on where it stopped"
+            f"job {self._job.name!r} was cut off on the way\n  found: {found}\n"
+            f"  to fix: {HINTS['lost']}; it goes on where it stopped"
         )
 
 

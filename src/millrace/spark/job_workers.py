@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Config
-from millrace.errors import JournalUnknown, MillraceError, TaskFailed, UserError
+from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed, UserError
 from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
 from millrace.spark.job_task import Work
-from millrace.spark.tasks import collect, is_connect
+from millrace.spark.presence import session_of_own, setting
+from millrace.spark.tasks import collect
 
 Resources = tuple[tuple[str, float], ...]
 
@@ -76,8 +77,8 @@ class Crew:
         """Why workers cannot be run."""
         self._threads = [
             threading.Thread(
-                target=self._sit,
-                args=(spark, replace(work, only=post.hops), size, _profile(spark, post)),
+                target=self._guard,
+                args=(spark, replace(work, only=post.hops), size, _profile(spark, config, post)),
                 name="millrace-seat",
                 daemon=True,
             )
@@ -119,18 +120,28 @@ class Crew:
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
+    def _guard(self, *seat: Any) -> None:  # noqa: ANN401 - those of `_sit`
+        """A thread that dies says so: the run would wait for workers that nobody starts."""
+        try:
+            self._sit(*seat)
+        except Exception as error:  # noqa: BLE001 - raised by the run
+            self._give_up(error)
+
     def _sit(
         self, spark: SparkSession, work: Work, size: int, profile: ResourceProfile | None
     ) -> None:
-        # A classic session of its own can be interrupted without ending anybody else's work.
-        own = spark if is_connect(spark) else spark.newSession()
         failures = deaths = 0
+        function = job_task.worker_task(work)
+        own: SparkSession | None = None
         while not self._ending.is_set():
-            function = job_task.worker_task(work)
-            numbers = own.range(0, size, 1, size)
-            frame = numbers.mapInArrow(function, job_task.RESULT_SCHEMA, profile=profile)
             try:
-                table = collect(frame, own, watch=self._watch)
+                own = own or session_of_own(spark, self._config)
+
+                def frame(own: SparkSession = own) -> DataFrame:
+                    numbers = own.range(0, size, 1, size)
+                    return numbers.mapInArrow(function, job_task.RESULT_SCHEMA, profile=profile)
+
+                table = collect(frame, own, self._config, watch=self._watch)
             except _Cancelled:
                 return
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is counted
@@ -152,12 +163,15 @@ class Crew:
         """Try again, unless it is no use."""
         # A worker may meet a journal of the user's just before what belongs to it is made.
         wrong = isinstance(error, UserError) and not isinstance(error, JournalUnknown)
-        hopeless = wrong or failures >= self._config.job_failures_max
-        if hopeless and self.error is None:
+        is_over = wrong or isinstance(error, SparkGone)
+        if is_over or failures >= self._config.job_failures_max:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if self.error is None:
             known = isinstance(error, MillraceError)
             self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]
-        if hopeless:
-            self._ending.set()
+        self._ending.set()
 
     def _watch(self) -> None:
         if self._cancelled.is_set():
@@ -185,14 +199,14 @@ def waves(workers: int, waves_max: int) -> list[int]:
     return [workers // count + (number < workers % count) for number in range(count)]
 
 
-def has_profiles(spark: SparkSession) -> bool:
+def has_profiles(spark: SparkSession, config: Config) -> bool:
     """Whether tasks can ask for resources; on a local Spark all share what the machine has."""
-    return re.match(r"local(\[|$)", spark.conf.get("spark.master", "") or "") is None
+    return re.match(r"local(\[|$)", setting(spark, config, "spark.master")) is None
 
 
-def _profile(spark: SparkSession, post: Post) -> ResourceProfile | None:
+def _profile(spark: SparkSession, config: Config, post: Post) -> ResourceProfile | None:
     """What each task of a post needs; Spark puts it where that is."""
-    if not post.resources or not has_profiles(spark):
+    if not post.resources or not has_profiles(spark, config):
         return None
     asked = TaskResourceRequests()
     for name, amount in post.resources:

@@ -64,7 +64,7 @@ def explain_query(plan: Node, config: Config, known: Known | None = None) -> str
     stages = stages_of(rows, config)
     if known is None:
         return explain(stages)
-    zone, as_they_are = time_zone(known.spark), asked_for(stages)
+    zone, as_they_are = time_zone(known.spark, config), asked_for(stages)
     said = foresee_stages(known.place, stages, zone, as_they_are, taken_in)
     return explain(stages, said)
 
@@ -96,9 +96,9 @@ class QueryRun:
                 inputs.note_use(place.store, (shape.file.path for shape in leaf.source.shapes))
                 check_current(leaf.source)
         check_shippable(plan)
-        check_settings(spark)
+        check_settings(spark, place.config)
         self._spark, self._place, self._reuse = spark, place, reuse
-        self._zone = time_zone(spark)
+        self._zone = time_zone(spark, place.config)
         self._frames = Frames(place, plan, reuse)
         self._stages = stages_of(self._frames.plan, place.config)
         limits = place.config
@@ -181,22 +181,22 @@ class QueryRun:
         self._done = self._frames.done
         course = course_of(stages, place.config)
         self._frames.rely(run.query_id, StageId(len(stages)))
-        with runs.heartbeat(place.store, run.query_id, place.config):
+        with runs.heartbeat(place.store, run.query_id, place.config) as heart:
             run_all(
                 course.waits(),
-                lambda number: self._next(run.query_id, course, number),
+                lambda number: self._next(run.query_id, course, number, heart),
                 at_once_max=place.config.stages_at_once_max,
             )
         return self._done[stages[-1].number]
 
-    def _next(self, query_id: QueryId, course: Course, number: int) -> Job:
+    def _next(self, query_id: QueryId, course: Course, number: int, heart: runs.Heart) -> Job:
         measured = {n: sum(done.manifest.partition_bytes) for n, done in self._done.items()}
         stage = course.stage(number, measured)
         if stage is None:
             return Job(number, frozenset(), lambda _: None)
-        return self._job(query_id, stage)
+        return self._job(query_id, stage, heart)
 
-    def _job(self, query_id: QueryId, stage: Stage) -> Job:
+    def _job(self, query_id: QueryId, stage: Stage, heart: runs.Heart) -> Job:
         fault("dataset.driver.before_stage", stage.number)
         before = lies_right_already(stage, self._done, self._place.config)
         if before is not None:
@@ -220,7 +220,11 @@ class QueryRun:
         self._rounds[stage.number].append(work)
 
         def run(stop: Stop) -> None:
-            self._done[stage.number] = run_stage(self._spark, self._place, work, check=stop.check)
+            def check() -> None:
+                stop.check()
+                heart.check()
+
+            self._done[stage.number] = run_stage(self._spark, self._place, work, check=check)
             fault("dataset.driver.after_stage", stage.number)
 
         made_from = [task.made_from for task in work.tasks if task.made_from is not None]

@@ -11,22 +11,24 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
-from millrace.errors import MillraceError, OwnerUnreachable, ReadsFailed, UserError
+from millrace.errors import MemberLost, MillraceError, PeerGone, ReadsFailed, UserError
 from millrace.reads.checkpoint import RolledBack, Shown
 from millrace.reads.messages import ToSlice
 from millrace.reads.reading import MakeMembers, RunningMembers, Wanted
 from millrace.reads.window import Visible
+from millrace.spark.presence import gone, pulse_of, setting
 from millrace.spark.reads_register import Register
 from millrace.spark.reads_task import RESULT_SCHEMA, MemberWork, member_task
 from millrace.spark.session import is_local, slots
-from millrace.spark.tasks import collect, is_connect
+from millrace.spark.tasks import run_tasks
 from millrace.spark.versions import versions
 from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress
@@ -43,7 +45,7 @@ def on_spark(spark: SparkSession, where: JournalAddress, config: Config) -> Make
     """Members as Spark tasks."""
 
     def make(wanted: Wanted) -> RunningMembers:
-        return RegisteredMembers(SparkJob(spark), where, config, wanted)
+        return RegisteredMembers(SparkJob(spark, config), where, config, wanted)
 
     return make
 
@@ -59,8 +61,14 @@ class Job(Protocol):
     def check(self, members: int) -> None:
         """Raise if it is known that so many can never run."""
 
-    def start(self, work: MemberWork) -> None:
-        """Begin to run all members; they say themselves where they are."""
+    def start(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
+        """Begin to run all members; they say themselves where they are.
+
+        `on_failure` is called when what runs them fails.
+        """
+
+    def why_lost(self, error: BaseException) -> BaseException:
+        """Why a member was lost: what runs all of them may be gone."""
 
     def slots(self) -> str:
         """How many can run at once as far as is known, in words."""
@@ -76,7 +84,8 @@ class RegisteredMembers:
         self._job = job
         self._where = where
         self._config = config
-        self._wanted = wanted
+        self._wanted = replace(wanted, on_failure=self._on_failure)
+        self._tell_failure = wanted.on_failure
         self._broker = join_journals(where, config)
         self._flight: FlightMembers | None = None
         self._register: Register | None = None
@@ -97,7 +106,8 @@ class RegisteredMembers:
                 registered_from=self._register.at,
                 loopback=self._job.loopback,
                 versions=versions(),
-            )
+            ),
+            lambda error: self._on_failure(None, error),
         )
         self._wait_for_all(self._register)
         found = self._register.members
@@ -140,7 +150,7 @@ class RegisteredMembers:
                 self._flight.close()
             if self._register is not None:
                 # Members that were opened are stopped; others end after a while without a word.
-                with contextlib.suppress(OwnerUnreachable):
+                with contextlib.suppress(PeerGone):
                     self._register.end()
         finally:
             self._job.end(self._config.reads_stop_ms_max / 1000)
@@ -150,6 +160,12 @@ class RegisteredMembers:
     def _open(self) -> FlightMembers:
         assert self._flight is not None, "members that were not started"
         return self._flight
+
+    def _on_failure(self, member: int | None, error: BaseException) -> None:
+        if self._is_closed:
+            return
+        why = self._job.why_lost(error)
+        self._tell_failure(member if why is error else None, why)
 
     def _wait_for_all(self, register: Register) -> None:
         limit_ms = self._config.reads_members_wait_ms_max
@@ -179,16 +195,16 @@ class RegisteredMembers:
 class SparkJob:
     """One Spark job with a task for each member."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, config: Config) -> None:
         self.failure: BaseException | None = None
-        self.loopback = is_local(spark)
-        self._spark = spark
+        self.loopback = is_local(spark, config)
+        self._spark, self._config = spark, config
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
 
     def check(self, members: int) -> None:
         """See `Job.check`."""
-        found = fixed_slots(self._spark)
+        found = fixed_slots(self._spark, self._config)
         needed = members + _FREE_SLOTS
         if found is not None and found < needed:
             raise UserError(
@@ -197,16 +213,23 @@ class SparkJob:
                 f"{needed} cores, or ask for at most {max(0, found - _FREE_SLOTS)} members"
             )
 
-    def start(self, work: MemberWork) -> None:
+    def start(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
         """See `Job.start`."""
         self._thread = threading.Thread(
-            target=self._run, args=(work,), name="millrace-members", daemon=True
+            target=self._run, args=(work, on_failure), name="millrace-members", daemon=True
         )
         self._thread.start()
 
+    def why_lost(self, error: BaseException) -> BaseException:
+        """See `Job.why_lost`: Spark is asked whether it is there."""
+        if not isinstance(error, MemberLost):
+            return error
+        reason = pulse_of(self._spark).ask_now(self._config.reads_stop_ms_max / 1000)
+        return error if reason is None else gone(reason)
+
     def slots(self) -> str:
         """See `Job.slots`."""
-        return f"Spark now tells of {slots(self._spark)}, over all its work"
+        return f"Spark now tells of {slots(self._spark, self._config)}, over all its work"
 
     def end(self, wait_s: float) -> None:
         """See `Job.end`."""
@@ -215,19 +238,17 @@ class SparkJob:
             self._cancelled.set()
             self._thread.join(wait_s)
 
-    def _run(self, work: MemberWork) -> None:
-        # A classic session of its own can be interrupted without ending anybody else's work.
-        own = self._spark if is_connect(self._spark) else self._spark.newSession()
-        numbers = own.range(0, work.members, 1, work.members)
-        frame = numbers.mapInArrow(member_task(work), RESULT_SCHEMA)
+    def _run(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
+        count, function = work.members, member_task(work)
         try:
-            collect(frame, own, watch=self._watch)
+            run_tasks(self._spark, self._config, count, function, RESULT_SCHEMA, watch=self._watch)
         except _Cancelled:
             return
         except BaseException as error:  # noqa: BLE001 - whoever waits for members is told
             self.failure = error
         else:
             self.failure = MillraceError("the Spark tasks of all members have ended")
+        on_failure(self.failure)
 
     def _watch(self) -> None:
         if self._cancelled.is_set():
@@ -238,10 +259,10 @@ class _Cancelled(Exception):
     """Ends a Spark job that is no longer wanted."""
 
 
-def fixed_slots(spark: SparkSession) -> int | None:
+def fixed_slots(spark: SparkSession, config: Config) -> int | None:
     """How many tasks can run at once; None where that may change, or is not known yet."""
-    master = spark.conf.get("spark.master", "") or ""
+    master = setting(spark, config, "spark.master")
     cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master)
     if cluster is not None:
         return int(cluster[1]) * int(cluster[2])
-    return slots(spark) if re.match(r"local(\[|$)", master) else None
+    return slots(spark, config) if re.match(r"local(\[|$)", master) else None

@@ -33,6 +33,7 @@ from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.schema import check_names, plain_schema
 from millrace.spark.map_task import Reuse
+from millrace.spark.presence import call_spark
 from millrace.spark.shuffle_job import Request, shuffle_files, shuffle_frame
 from millrace.spark.stage_job import Place
 
@@ -133,17 +134,20 @@ def _of_frame(spark: SparkSession, place: Place, frame: DataFrame, asked: Asked)
         raise UserError(
             "partitions= is missing\n  to fix: give it; a DataFrame's size is not known"
         )
-    schema = plain_schema(frame.limit(0).toArrow().schema)
+    nothing = call_spark(spark, place.config, lambda: frame.limit(0).toArrow())
+    schema = plain_schema(nothing.schema)
     if _needs_bounds(asked):
         _check_keys(asked, schema)
         keys = asked.key_list()
-        rows = frame.select(*keys).limit(place.config.sample_rows_max).toArrow()
+        most = place.config.sample_rows_max
+        rows = call_spark(spark, place.config, lambda: frame.select(*keys).limit(most).toArrow())
         count = 1 if asked.partitions is None else asked.partitions
         asked = replace(asked, bounds=sample_bounds(rows, keys, count))
     by = make_partitioner(asked)
     check_names(schema)
     by.check(schema)
-    plan = f"scan DataFrame {frame.schema.simpleString()}\nexchange {by.describe()}"
+    columns = call_spark(spark, place.config, lambda: str(frame.schema.simpleString()))
+    plan = f"scan DataFrame {columns}\nexchange {by.describe()}"
     return shuffle_frame(spark, place, frame, schema, Request(partitioner=by, plan=plan))
 
 

@@ -113,12 +113,13 @@ def write_files(
     )
     shares = share_out(
         [chosen[n].bytes for n in places],
-        slots=slots(spark),
+        slots=slots(spark, place.config),
         bytes_max=place.config.spark_task_bytes_max,
         runners_max=place.config.spark_tasks_max,
     )
     function = _write_tasks(asked, [[places[n] for n in share] for share in shares])
-    done = run_tasks(spark, len(shares), function, _REPORT).sort_by("place").to_pylist()
+    table = run_tasks(spark, place.config, len(shares), function, _REPORT)
+    done = table.sort_by("place").to_pylist()
     assert [row["place"] for row in done] == places, "each output is written once"
     fault("results.driver.after_tasks")
     names = {row["file"]: f"part-{number:05}.parquet" for number, row in enumerate(done)}

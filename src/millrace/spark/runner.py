@@ -72,5 +72,7 @@ class Runner:
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
         """Print rows as Spark does."""
         from millrace.spark.frames import of_table  # noqa: PLC0415 - as above
+        from millrace.spark.presence import call_spark  # noqa: PLC0415 - as above
 
-        of_table(self._spark(), rows).show(count, truncate)
+        spark = self._spark()
+        call_spark(spark, self._config, lambda: of_table(spark, rows).show(count, truncate))

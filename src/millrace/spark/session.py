@@ -12,8 +12,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from millrace.config import Config
 from millrace.errors import UserError
-from millrace.spark.tasks import is_connect
+from millrace.spark.presence import call_spark, is_connect, setting
 from millrace.transport.launch import HOST_VARIABLE
 
 JAVA_VERSION_MIN: Final = 17
@@ -68,27 +69,28 @@ def java_version(text: str) -> int | None:
     return int(found[2]) if major == 1 and found[2] else major
 
 
-def slots(spark: SparkSession) -> int:
+def slots(spark: SparkSession, config: Config) -> int:
     """How many tasks run at once, by the master's name or as a plan says, on Connect too."""
-    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", spark.conf.get("spark.master", "") or "")
+    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", setting(spark, config, "spark.master"))
     if local is not None:
         return int(local[1])
-    plan = spark.sql("EXPLAIN SELECT * FROM range(1000000)").collect()[0][0]
+    query = "EXPLAIN SELECT * FROM range(1000000)"
+    plan = call_spark(spark, config, lambda: spark.sql(query).collect()[0][0])
     found = re.search(r"splits=(?:Some\()?(\d+)", plan)
     return int(found[1]) if found else 1
 
 
-def is_local(spark: SparkSession) -> bool:
+def is_local(spark: SparkSession, config: Config) -> bool:
     """Whether all tasks run on this machine's loopback."""
     if is_connect(spark) and not _is_loopback(spark.client.host):
         return False
-    master = spark.conf.get("spark.master", "") or ""
+    master = setting(spark, config, "spark.master")
     return master.startswith("local") or "//127." in master or "//localhost" in master
 
 
-def is_reachable(spark: SparkSession, environ: Mapping[str, str]) -> bool:
+def is_reachable(spark: SparkSession, config: Config, environ: Mapping[str, str]) -> bool:
     """Whether tasks can connect to this process: a client of Connect has to say where."""
-    return not is_connect(spark) or is_local(spark) or bool(environ.get(HOST_VARIABLE))
+    return not is_connect(spark) or is_local(spark, config) or bool(environ.get(HOST_VARIABLE))
 
 
 def _is_loopback(host: str) -> bool:

@@ -12,7 +12,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from millrace.config import Config
 from millrace.errors import UserError
+from millrace.spark.presence import call_spark, setting
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 COMPUTED: Final[Mapping[str, tuple[str, ...]]] = {
@@ -36,14 +38,14 @@ COMPUTED: Final[Mapping[str, tuple[str, ...]]] = {
 """For settings that change answers the values, in lower case, as which Millrace computes."""
 
 
-def time_zone(spark: SparkSession) -> str:
+def time_zone(spark: SparkSession, config: Config) -> str:
     """The session's time zone, which decides what times mean."""
-    return spark.conf.get(_TIME_ZONE, "UTC") or "UTC"
+    return setting(spark, config, _TIME_ZONE, "UTC")
 
 
-def check_settings(spark: SparkSession) -> None:
+def check_settings(spark: SparkSession, config: Config) -> None:
     """Raise if Spark would answer otherwise under this session's settings."""
-    given = _given(spark)
+    given = _given(spark, config)
     for name in sorted(COMPUTED.keys() & given.keys()):
         if given[name].lower() not in COMPUTED[name]:
             computed = COMPUTED[name][0]
@@ -55,12 +57,13 @@ def check_settings(spark: SparkSession) -> None:
             )
 
 
-def settings_of(spark: SparkSession) -> dict[str, str]:
+def settings_of(spark: SparkSession, config: Config) -> dict[str, str]:
     """All settings of a session that may change what Spark answers, where they were given."""
-    given = _given(spark)
+    given = _given(spark, config)
     names = {name for name in given if name in COMPUTED or name.startswith("spark.sql.legacy.")}
-    return {**{name: given[name] for name in sorted(names)}, _TIME_ZONE: time_zone(spark)}
+    return {**{name: given[name] for name in sorted(names)}, _TIME_ZONE: time_zone(spark, config)}
 
 
-def _given(spark: SparkSession) -> dict[str, str]:
-    return {name: str(value) for name, value in spark.conf.getAll.items()}
+def _given(spark: SparkSession, config: Config) -> dict[str, str]:
+    settings = call_spark(spark, config, lambda: spark.conf.getAll)
+    return {name: str(value) for name, value in settings.items()}

@@ -25,6 +25,7 @@ from millrace.shuffle.handle import RunReport, Shuffle
 from millrace.shuffle.store import Store
 from millrace.spark import map_task
 from millrace.spark.map_task import FilePart, MapStage, Reuse, StageTask
+from millrace.spark.presence import setting
 from millrace.spark.progress import print_summary
 from millrace.spark.stage_job import Place, StageRun, decide, run_stage
 from millrace.spark.tasks import collect
@@ -48,10 +49,10 @@ def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Re
     tasks, unrecognised = _file_tasks(place, source, request)
     about = {"map_tasks": len(tasks), "choices": dict(request.choices)}
     run = begin_run(spark, place, request.plan, {**about, **_placed_by(request)})
-    with runs.heartbeat(place.store, run.query_id, place.config):
+    with runs.heartbeat(place.store, run.query_id, place.config) as heart:
         stage = _stage(place, run.query_id, source.schema, request)
         work = StageRun(stage, tasks, unrecognised, choices=request.choices)
-        shuffle = run_stage(spark, place, work)
+        shuffle = run_stage(spark, place, work, check=heart.check)
     print_summary(shuffle)
     return shuffle
 
@@ -62,12 +63,16 @@ def shuffle_frame(
     """Shuffle a DataFrame: each of its partitions is a map task, and none can be reused."""
     started = time.monotonic()
     run = begin_run(spark, place, request.plan, {"map_tasks": None, **_placed_by(request)})
-    with runs.heartbeat(place.store, run.query_id, place.config):
+    with runs.heartbeat(place.store, run.query_id, place.config) as heart:
         stage = _stage(place, run.query_id, schema, request)
-        frame = frame.mapInArrow(map_task.run_frame_tasks(stage), map_task.RESULT_SCHEMA)
-        results = sorted(
-            map_task.finished_results(collect(frame, spark)), key=lambda result: result.map_task
+        function = map_task.run_frame_tasks(stage)
+        table = collect(
+            lambda: frame.mapInArrow(function, map_task.RESULT_SCHEMA),
+            spark,
+            place.config,
+            watch=heart.check,
         )
+        results = sorted(map_task.finished_results(table), key=lambda result: result.map_task)
         reported = RunReport(
             map_tasks=len(results),
             seconds=time.monotonic() - started,
@@ -80,7 +85,8 @@ def shuffle_frame(
 
 def begin_run(spark: SparkSession, place: Place, plan: str, about: Mapping[str, Any]) -> runs.Run:
     """Claim a run's number and say who runs what."""
-    return begin_run_on(place.store, spark.conf.get("spark.master", None), plan, about)
+    master = setting(spark, place.config, "spark.master") or None
+    return begin_run_on(place.store, master, plan, about)
 
 
 def begin_run_on(store: Store, master: str | None, plan: str, about: Mapping[str, Any]) -> runs.Run:

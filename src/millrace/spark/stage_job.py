@@ -262,7 +262,7 @@ def _run_missing(
     config = place.config
     shares = share_out(
         [task.bytes for task in missing],
-        slots=slots(spark),
+        slots=slots(spark, config),
         bytes_max=config.spark_task_bytes_max,
         runners_max=config.spark_tasks_max,
     )
@@ -274,7 +274,8 @@ def _run_missing(
             check()
             progress.look()
 
-        table = run_tasks(spark, len(shares), function, map_task.RESULT_SCHEMA, watch=watch)
+        schema = map_task.RESULT_SCHEMA
+        table = run_tasks(spark, config, len(shares), function, schema, watch=watch)
     fault("shuffle.driver.after_tasks", stage.stage_id)
     lost: list[Lost] = []
     for result in map_task.decode_results(table):

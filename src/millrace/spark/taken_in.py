@@ -32,6 +32,7 @@ from millrace.shuffle.schema import check_names, plain_schema
 from millrace.shuffle.writer import begin_next_attempt, write_map_output
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result, Reuse
+from millrace.spark.presence import call_spark
 from millrace.spark.recovery import Lost
 from millrace.spark.settings import settings_of
 from millrace.spark.shuffle_job import STAGE, begin_run
@@ -42,7 +43,7 @@ from millrace.spark.versions import versions
 Batches = Iterator[pa.RecordBatch]
 
 
-def frame_scan(frame: object, version: str | None) -> FrameScan:
+def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
     """A DataFrame as a source. Nothing of it is run."""
     if not isinstance(frame, DataFrame):
         raise UserError(
@@ -52,8 +53,9 @@ def frame_scan(frame: object, version: str | None) -> FrameScan:
     given: object = version
     if given is not None and (not isinstance(given, str) or not given):
         raise UserError(f"from_spark(): version is {version!r}\n  to fix: give a text")
+    types = call_spark(frame.sparkSession, config, lambda: frame.schema)
     try:
-        schema = plain_schema(to_arrow_schema(frame.schema, timezone="UTC"))
+        schema = plain_schema(to_arrow_schema(types, timezone="UTC"))
     except PySparkTypeError as error:
         raise UnsupportedType(
             f"from_spark(): {error}\n  to fix: cast that column in Spark first"
@@ -106,7 +108,7 @@ class Frames:
         self._taken: dict[int, _Taken] = {}
         pruned = prune(plan)
         scans = [_whole_if_named(scan) for scan in frames_of(pruned)]
-        _check_versions(scans)
+        _check_versions(scans, place.config)
         numbers = {id(scan.frame): -1 - n for n, scan in enumerate(scans)}
         for scan in scans:
             self._taken[numbers[id(scan.frame)]] = _Taken(scan, self._take_in(scan, fresh=False))
@@ -147,15 +149,15 @@ class Frames:
         frame = scan.frame
         assert isinstance(frame, DataFrame), "checked when the source was made"
         before = None if fresh or self._reuse == "no" else _taken_before(place, scan)
-        named = None if scan.version is None else _fingerprint(scan)
+        named = None if scan.version is None else _fingerprint(scan, place.config)
         about = {"map_tasks": None, "frame": named}
         run = begin_run(frame.sparkSession, place, scan.describe(), about)
-        with runs.heartbeat(place.store, run.query_id, place.config):
+        with runs.heartbeat(place.store, run.query_id, place.config) as heart:
             stage = _stage(place, run.query_id, scan.schema)
             results = self._finished(stage, before) if before is not None else None
             reasons: dict[int, str] = {}
             if results is None:
-                results = _run(place, stage, _narrowed(frame, scan))
+                results = _run(place, stage, _narrowed(frame, scan), heart)
                 reason = _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = RunReport(
@@ -197,23 +199,23 @@ def _whole_if_named(scan: FrameScan) -> FrameScan:
     return FrameScan(scan.frame, scan.whole, scan.version, tuple(scan.whole.names))
 
 
-def _check_versions(scans: Sequence[FrameScan]) -> None:
+def _check_versions(scans: Sequence[FrameScan], config: Config) -> None:
     seen: set[str] = set()
     for scan in scans:
         if scan.version is None:
             continue
-        if _fingerprint(scan) in seen:
+        if _fingerprint(scan, config) in seen:
             raise UserError(
                 f"two DataFrames with the same columns have version {scan.version!r}\n"
                 "  to fix: give each a version of its own, as 'customers 2024-05-01'"
             )
-        seen.add(_fingerprint(scan))
+        seen.add(_fingerprint(scan, config))
 
 
-def _fingerprint(scan: FrameScan) -> str:
+def _fingerprint(scan: FrameScan, config: Config) -> str:
     columns = [[field.name, str(field.type)] for field in scan.whole]
     assert isinstance(scan.frame, DataFrame), "checked when the source was made"
-    settings = settings_of(scan.frame.sparkSession)
+    settings = settings_of(scan.frame.sparkSession, config)
     text = json.dumps([scan.version, columns, versions(), settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -222,7 +224,7 @@ def _taken_before(place: Place, scan: FrameScan) -> Manifest | None:
     """The newest manifest of the same rows, if they have a name."""
     if scan.version is None:
         return None
-    named = _fingerprint(scan)
+    named = _fingerprint(scan, place.config)
     for run in reversed(runs.list_runs(place.store)):
         if run.about.get("frame") == named:
             found = runs.find_manifest(place.store, run.query_id, STAGE)
@@ -263,14 +265,18 @@ def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
     return frame.select(*("`" + name.replace("`", "``") + "`" for name in scan.columns))
 
 
-def _run(place: Place, stage: MapStage, frame: DataFrame) -> list[Result]:
+def _run(place: Place, stage: MapStage, frame: DataFrame, heart: runs.Heart) -> list[Result]:
     """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
 
     Spark hands over columns by names without dots and backticks, so they get such ones.
     """
-    plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
-    rows = plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
-    results = map_task.finished_results(collect(rows, frame.sparkSession))
+
+    def rows() -> DataFrame:
+        plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
+        return plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
+
+    table = collect(rows, frame.sparkSession, place.config, watch=heart.check)
+    results = map_task.finished_results(table)
     if results:
         return sorted(results, key=lambda result: result.map_task)
     task = MapTaskId(stage.query_id, stage.stage_id, MapTask(0))

@@ -1,24 +1,24 @@
 """Runs a function in Spark tasks and brings back Arrow rows.
 
 Invariant: an error raised in a task comes back as the same kind of error, with its own words. Work
-that is interrupted in the driver is cancelled in Spark.
+that is interrupted in the driver is cancelled in Spark. A call ends when Spark goes away.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace import errors
+from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
+from millrace.spark.presence import call_spark, is_connect, session_of_own
 
-_POLL_S: Final = 0.1
 _RAISED: Final = re.compile(
     r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL
 )
@@ -30,6 +30,7 @@ Batches = Iterator[pa.RecordBatch]
 
 def run_tasks(
     spark: SparkSession,
+    config: Config,
     tasks: int,
     function: Callable[[Batches], Batches],
     schema: str,
@@ -37,48 +38,43 @@ def run_tasks(
     watch: Callable[[], None] = lambda: None,
 ) -> pa.Table:
     """Run `function` in as many tasks; each gets its number as the one row it is given."""
-    # A classic session of its own can be interrupted without ending anybody else's work. A Connect
-    # session has tags for that, and one opened here and left would hang the client's exit.
-    own = spark if is_connect(spark) else spark.newSession()
-    frame = own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
-    return collect(frame, own, watch=watch)
+    own = session_of_own(spark, config)
+
+    def frame() -> DataFrame:
+        return own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
+
+    return collect(frame, own, config, watch=watch)
 
 
 def collect(
-    frame: DataFrame, spark: SparkSession, *, watch: Callable[[], None] = lambda: None
+    frame: Callable[[], DataFrame],
+    spark: SparkSession,
+    config: Config,
+    *,
+    watch: Callable[[], None] = lambda: None,
 ) -> pa.Table:
-    """Run a DataFrame to its end, calling `watch` meanwhile; on interruption cancel it."""
-    outcome: dict[str, Any] = {}
+    """Make a DataFrame and run it to its end, calling `watch` meanwhile; interrupted, cancel it.
+
+    Raises:
+        SparkGone: Spark does not answer any more.
+    """
     tag = f"millrace-{uuid.uuid4()}"
 
-    def run() -> None:
+    def run() -> pa.Table:
+        if is_connect(spark):
+            spark.addTag(tag)
         try:
-            if is_connect(spark):
-                spark.addTag(tag)
-            outcome["table"] = frame.toArrow()
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-            outcome["error"] = error
+            return frame().toArrow()
+        except Exception as error:
+            raise from_task(error) from error
 
-    thread = threading.Thread(target=run, name="millrace-spark-job", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL_S)
-            watch()
-    except BaseException:
+    def cancel() -> None:
         if is_connect(spark):
             spark.interruptTag(tag)
         else:
             spark.interruptAll()
-        raise
-    if "error" in outcome:
-        raise from_task(outcome["error"]) from outcome["error"]
-    return outcome["table"]
 
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether this is a Spark Connect session."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
+    return call_spark(spark, config, run, watch=watch, cancel=cancel)
 
 
 def from_task(error: BaseException) -> BaseException:

@@ -34,12 +34,13 @@ class Calls:
     def __init__(self, *, token: str, config: Config, roots: bytes | None = None) -> None:
         self.config = config
         self.pool = Pool(config.connections_max, roots)
+        self._call_ms = config.peer_ms(config.agent_call_ms_max)
         self._token = token
 
     def ask(self, address: str, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
         """Put a question and return all parts of the answer."""
         with self._connection(address) as client:
-            options = self._options(folder, self.config.agent_call_ms_max)
+            options = self._options(folder, self._call_ms)
             answer = client.do_action(fl.Action(action, body), options)
             return [result.body.to_pybytes() for result in answer]
 
@@ -53,7 +54,7 @@ class Calls:
     ) -> Generator[pa.Buffer]:
         """Stream what a ticket asks for. The deadline leaves time for that many bytes."""
         slowest_ms = bytes_left * 1000 // self.config.fetch_bytes_per_s_min
-        options = self._options(folder, self.config.agent_call_ms_max + slowest_ms)
+        options = self._options(folder, self._call_ms + slowest_ms)
         with self._connection(address) as client:
             stream = client.do_get(fl.Ticket(wire.encode_ticket(ticket)), options)
             try:

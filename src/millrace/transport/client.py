@@ -219,11 +219,20 @@ class Agents:
         doing: str,
         got: Callable[[], int] = lambda: 0,
     ) -> Answer:
-        """Call, and call again when cut, waiting twice as long each time."""
+        """Call, and call again when cut, waiting twice as long each time.
+
+        An agent that was silent for as long as `gone_ms_max` is not asked again.
+        """
         address, reason = None, "no address is known"
+        began, got_before, tries = time.monotonic(), got(), 0
         for number in range(self.config.fetch_retries_max + 1):
+            if got() > got_before:
+                began, got_before = time.monotonic(), got()
+            if number and time.monotonic() - began >= self.config.gone_ms_max / 1000:
+                break
             if number:
                 self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
+            tries += 1
             address = self._address_of(folder) or address
             if address is None:
                 continue
@@ -239,10 +248,11 @@ class Agents:
                 ) from refused
         raise AgentUnreachable(
             f"the agent at {address} does not answer: {doing} in folder {folder}\n"
-            f"  found, after {self.config.fetch_retries_max + 1} tries: {reason}\n"
+            f"  found, after {tries} tries: {reason}\n"
             f"  got: {got()} bytes ({human_bytes(got())})\n"
             "  to fix: see that the host runs and can be reached; an agent is started again by\n"
-            "  the next task there, or run `millrace agent` on the host"
+            "  the next task there, or run `millrace agent` on the host; then run this again: it\n"
+            "  goes on from where it stopped"
         )
 
 

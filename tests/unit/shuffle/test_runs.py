@@ -17,7 +17,7 @@ from tests.unit.shuffle.shuffle_kit import (
 )
 
 from millrace.config import Config
-from millrace.errors import FormatError, UserError
+from millrace.errors import FormatError, S3Unreachable, StorageError, UserError
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import layout, manifest, runs
 from millrace.shuffle.store import LocalStore
@@ -232,3 +232,35 @@ def test_a_name_that_no_finished_run_has_is_an_error_that_lists_those_there_are(
     named(store, "other", finish=True)
     with pytest.raises(UserError, match=r"no finished shuffle 'by day'.*\n  found: other\n"):
         runs.resolve(store, "by day")
+
+
+def test_a_store_that_is_away_ends_a_run_at_the_limit_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    heart = runs.Heart(Config(gone_ms_max=5_000))
+
+    def away() -> None:
+        raise S3Unreachable("no answer")
+
+    heart.beat(away)
+    clock[0] += 4.999
+    heart.beat(away)
+    heart.check()
+    clock[0] += 0.001
+    with pytest.raises(S3Unreachable):
+        heart.check()
+
+    heart.beat(lambda: None)
+    heart.check()
+
+
+def test_a_full_disk_under_the_sign_of_life_is_left_to_the_run_to_tell() -> None:
+    heart = runs.Heart(Config(gone_ms_max=1))
+
+    def full() -> None:
+        raise StorageError("no space left")
+
+    heart.beat(full)
+    heart.check()

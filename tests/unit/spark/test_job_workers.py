@@ -1,15 +1,25 @@
-"""What workers spent their time on is counted for the hop that they worked on."""
+"""Workers of a run: what they spent their time on, and what is heard of those that cannot start."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.errors import SparkGone, TaskFailed
 from millrace.pipeline.core.hops import Hop
-from millrace.spark.job_workers import spent_on
+from millrace.spark.job_task import Work
+from millrace.spark.job_workers import Crew, Post, spent_on
+from millrace.transport.journals.endpoint import JournalAddress
+
+POST = Post(hops=None, resources=(), workers=1)
 
 
 def same(row: dict) -> dict:  # type: ignore[type-arg]
@@ -44,3 +54,61 @@ def test_functions_that_are_fused_count_for_the_hop_they_run_in(tmp_path: Path) 
         "sink_parquet": (8.0, 1.5),
     }
     assert spent_on(hops, []) == {}
+
+
+class BrokenSpark:
+    """A session that cannot be used, and a JVM that answers."""
+
+    def __init__(self, port: int) -> None:
+        self.conf = SimpleNamespace(get=lambda _name, default=None: default)
+        parameters = SimpleNamespace(
+            address="127.0.0.1", port=port, auth_token="", ssl_context=None
+        )
+        gateway = SimpleNamespace(gateway_parameters=parameters)
+        self.sparkContext = SimpleNamespace(_gateway=gateway, _jsc=object())
+
+    def newSession(self) -> None:  # noqa: N802 - as Spark calls it
+        raise OSError("no session can be made")
+
+
+def some_work() -> Work:
+    return Work(
+        where=JournalAddress(address="grpc://nowhere:1", token=""),
+        hops=(),
+        config=mr.Config(),
+        run=1,
+        time_zone="UTC",
+        workspace="",
+        events_from=0,
+        until_end=None,
+        only=None,
+        versions={},
+    )
+
+
+def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+        port = jvm.getsockname()[1]
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = jvm.accept()
+                    connection.recv(100)
+                    connection.sendall(b"!y\n")
+                    connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        crew = Crew(cast("SparkSession", BrokenSpark(port)), some_work(), [POST], mr.Config())
+        crew._join(60_000)
+    assert isinstance(crew.error, TaskFailed)
+    assert "no session can be made" in str(crew.error)
+
+
+def test_seats_of_a_spark_that_is_gone_end_at_once_and_say_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    crew = Crew(cast("SparkSession", BrokenSpark(port)), some_work(), [POST], mr.Config())
+    crew._join(60_000)
+    assert crew.is_over
+    assert isinstance(crew.error, SparkGone)

@@ -45,7 +45,11 @@ class Threads:
     def check(self, members: int) -> None:
         """Any number can run."""
 
-    def start(self, work: MemberWork) -> None:
+    def why_lost(self, error: BaseException) -> BaseException:
+        return error
+
+    def start(self, work: MemberWork, on_failure: object = None) -> None:
+        del on_failure
         self.work = work
         if self.wanted is None:
             for number in range(work.members):
@@ -194,14 +198,14 @@ class FakeSpark:
 )
 def test_slots_are_known_where_they_never_change(master: str, found: int | None) -> None:
     spark: Any = FakeSpark(master)
-    assert fixed_slots(spark) == found
+    assert fixed_slots(spark, PATIENT) == found
 
 
 def test_too_few_slots_are_refused_before_anything_starts() -> None:
     spark: Any = FakeSpark("local[3]")
-    SparkJob(spark).check(2)
+    SparkJob(spark, PATIENT).check(2)
     with pytest.raises(UserError, match=r"(?s)3 members need 4 .*missing: 1.*at most 2 members"):
-        SparkJob(spark).check(3)
+        SparkJob(spark, PATIENT).check(3)
 
 
 # Copies.

@@ -293,6 +293,25 @@ def test_who_follows_a_killed_owner_takes_over_without_a_gap_or_a_double(tmp_pat
     ws.close()
 
 
+def test_an_owner_that_is_stopped_ends_a_follower_that_waits_for_rows(tmp_path: Path) -> None:
+    with mr.open(tmp_path) as ws:
+        ws.journals.create("a", SCHEMA)
+        ws.journals.append("a", column(1))
+    with subprocess.Popen(
+        [sys.executable, "-c", OWN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "owned\n"
+        ws = mr.open(tmp_path, config=LIVE.with_options(gone_ms_max=2000, owner_ping_ms_max=500))
+        found = ws.journals.follow("a")
+        assert values(next(found)) == [1]
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(OwnerUnreachable, match="does not answer"):
+            next(found)
+        process.kill()
+    ws.close()
+
+
 def test_a_closed_workspace_ends_its_followers(tmp_path: Path) -> None:
     ws = mr.open(tmp_path, config=LIVE)
     ws.journals.create("a", SCHEMA)

@@ -277,3 +277,35 @@ def test_closed_journals_say_so() -> None:
 
     with pytest.raises(BrokerStopped, match="open the workspace again"):
         broker.get("a")
+
+
+def test_an_owner_that_is_away_is_waited_for_once_and_not_by_every_call() -> None:
+    script = Script([LOST])
+    broker = script.broker(owner_call_ms_max=1000, gone_ms_max=1000, owner_retries_max=50)
+    with pytest.raises(OwnerUnreachable):
+        broker.read("a", 0)
+    began = script.time
+
+    for number in range(1, 6):
+        with pytest.raises(OwnerUnreachable):
+            broker.read("a", 0)
+        assert script.time - began <= number * 0.1 + 1 - began
+
+
+def test_an_owner_that_answers_again_is_waited_for_anew() -> None:
+    script = Script([LOST, "answer", LOST])
+    broker = script.broker(owner_call_ms_max=1000, gone_ms_max=1000, owner_retries_max=50)
+    broker.get("a")
+    began = script.time
+
+    with pytest.raises(OwnerUnreachable, match="after 4 tries"):
+        broker.get("a")
+    assert script.time - began > 0.5
+
+
+@pytest.mark.parametrize(("gone_ms", "tries"), [(1000, 4), (300, 2), (350, 3)])
+def test_no_call_waits_longer_than_for_anything_that_is_gone(gone_ms: int, tries: int) -> None:
+    script = Script([LOST])
+
+    with pytest.raises(OwnerUnreachable, match=f"after {tries} tries"):
+        script.broker(owner_retries_max=50, gone_ms_max=gone_ms).read("a", 0)

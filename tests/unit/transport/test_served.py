@@ -131,9 +131,9 @@ def test_a_client_of_connect_is_not_reached_unless_all_is_here(
 ) -> None:
     spark = cast("SparkSession", kind(host, master))
 
-    assert is_local(spark) is local
-    assert is_reachable(spark, {}) is reachable
-    assert is_reachable(spark, {"MILLRACE_AGENT_HOST": "10.0.0.9"})
+    assert is_local(spark, QUICK) is local
+    assert is_reachable(spark, QUICK, {}) is reachable
+    assert is_reachable(spark, QUICK, {"MILLRACE_AGENT_HOST": "10.0.0.9"})
 
 
 def test_a_far_client_of_connect_never_listens(tmp_path: Path) -> None:

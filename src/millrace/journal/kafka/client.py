@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, Retriable, StorageError, UserError
+from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, StorageError, UserError
 from millrace.shuffle.store import storage_errors
 
 SCHEME: Final = "kafka://"
@@ -96,7 +96,7 @@ def common(servers: str, config: Config) -> Settings:
         "client.id": "millrace",
         "log_level": 0,
         "logger": _SILENT,
-        "socket.connection.setup.timeout.ms": max(1000, min(10_000, config.kafka_call_ms_max)),
+        "socket.connection.setup.timeout.ms": max(1000, min(10_000, call_ms(config))),
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
         "topic.metadata.refresh.fast.interval.ms": 50,
@@ -109,7 +109,7 @@ def common(servers: str, config: Config) -> Settings:
 
 def producing(servers: str, transactional_id: str, config: Config) -> Settings:
     """Settings of the one producer of a broker: idempotent, transactional, acknowledged by all."""
-    call = config.kafka_call_ms_max
+    call = call_ms(config)
     limit = max(call, config.kafka_transaction_ms_max)
     return {
         **common(servers, config),
@@ -179,12 +179,21 @@ def translated(error: KafkaException, doing: str, servers: str, config: Config) 
     return unanswered(doing, servers, config, f"{found.name()}: {found.str()}")
 
 
-def unanswered(doing: str, servers: str, config: Config, found: str = "no answer") -> Retriable:
+def call_ms(config: Config) -> int:
+    """How long a call waits for the cluster."""
+    return config.peer_ms(config.kafka_call_ms_max)
+
+
+def unanswered(
+    doing: str, servers: str, config: Config, found: str = "no answer"
+) -> KafkaUnreachable:
     """Word the error for a cluster that does not do its part in time."""
-    return Retriable(
+    is_own = config.kafka_call_ms_max <= config.gone_ms_max
+    limit = "kafka_call_ms_max" if is_own else "gone_ms_max"
+    return KafkaUnreachable(
         f"Kafka at {servers} did not do its part while {doing}\n  found: {found}\n"
-        f"  waited at most {config.kafka_call_ms_max} ms (kafka_call_ms_max)\n"
-        "  to fix: see whether it runs, and ask again"
+        f"  waited at most {call_ms(config)} ms ({limit})\n"
+        "  to fix: see whether it runs, and run this again: it goes on from where it stopped"
     )
 
 

@@ -153,4 +153,4 @@ class Topics:
                     raise client.unanswered(doing, self._servers, self._config) from error
 
     def _call_s(self) -> float:
-        return self._config.kafka_call_ms_max / 1000
+        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000

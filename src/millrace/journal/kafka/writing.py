@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka import Message as Delivered
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, Retriable, UserError
+from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal.kafka import client
 from millrace.journal.kafka.messages import Headers, Message
@@ -228,7 +228,7 @@ class Writer:
             return said
         if found.fatal() or (is_ending and not found.txn_requires_abort()):
             self._producer = None
-            return Retriable(f"{said}\n  it may have been carried out")
+            return KafkaUnreachable(f"{said}\n  it may have been carried out")
         self._abort(producer)
         return said
 
@@ -247,8 +247,8 @@ class Writer:
     def _translated(self, error: KafkaException, doing: str) -> MillraceError:
         return client.translated(error, doing, self._servers, self._config)
 
-    def _unanswered(self, doing: str) -> Retriable:
+    def _unanswered(self, doing: str) -> KafkaUnreachable:
         return client.unanswered(doing, self._servers, self._config)
 
     def _call_s(self) -> float:
-        return self._config.kafka_call_ms_max / 1000
+        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000

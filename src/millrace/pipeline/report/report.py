@@ -25,7 +25,7 @@ HINTS: dict[State, str] = {
     "failed": "repair what the error says and run it again; what is done stays done",
     "held": "decide what becomes of the calls in doubt: on_doubt='retry' or 'skip', then run again",
     "spent": "give a higher max_calls and run it again; what is done stays done",
-    "lost": "see that the owner of the journals runs, then run it again",
+    "lost": "see that what went away is there again, then run it again",
     "killed": "run it again to go on where it stopped",
 }
 HEADS = (

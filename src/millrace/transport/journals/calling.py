@@ -1,8 +1,10 @@
 """Calls to whoever owns the journals now: tried again when cut, as far as that is safe.
 
-Invariant: no call hangs, each has a deadline over all its tries. A call that may have been carried
-out, and would do more when asked twice, is not asked again: it is an `OwnerUnreachable` that says
-so. Once an owner has answered, one with a lower epoch is never gone back to.
+Invariant: no call hangs, each has a deadline over all its tries. The deadline counts from when the
+owner was first found away: a call that begins after that waits a tenth of the limit. A call that
+may have been carried out, and would do more when asked twice, is not asked again: it is an
+`OwnerUnreachable` that says so. Once an owner has answered, one with a lower epoch is never gone
+back to.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from millrace.config import Config
 from millrace.errors import BrokerStopped, OwnerUnreachable
@@ -21,6 +23,7 @@ from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.links import Cut, Link
 
 Answer = TypeVar("Answer")
+_LATER_TRIES: Final = 10
 Connect = Callable[[float, int], Link]
 """Finds the owner, before a deadline, with at least this epoch; or raises `OwnerUnreachable`."""
 
@@ -45,6 +48,8 @@ class Caller:
         self._epoch = 0
         self._closed = False
         self._kept: Link | None = None
+        self._away_since: float | None = None
+        """When the owner was found not to answer; None while it does."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
@@ -86,7 +91,7 @@ class Caller:
 
     def link(self) -> Link:
         """The link in use; made now if there is none."""
-        return self._linked(self._now() + self.config.owner_call_ms_max / 1000)
+        return self._linked(self._deadline())
 
     def close(self) -> None:
         """Make no more calls."""
@@ -106,7 +111,7 @@ class Caller:
         extra_ms: int = 0,
     ) -> Answer:
         """Ask, and ask again when cut, waiting twice as long each time."""
-        deadline = self._now() + (self.config.owner_call_ms_max + extra_ms) / 1000
+        deadline = self._deadline() + extra_ms / 1000
         reason, may_be_done, tries = "", False, 0
         for number in range(self.config.owner_retries_max + 1):
             pause = self.config.owner_backoff_ms * 2 ** (number - 1) / 1000 if number else 0
@@ -119,10 +124,12 @@ class Caller:
                 link = self._linked(deadline)
             except OwnerUnreachable as error:
                 reason = str(error)
+                self._note_away()
                 continue
             try:
-                return ask(link, int((deadline - self._now()) * 1000) - extra_ms)
+                answer = ask(link, int((deadline - self._now()) * 1000) - extra_ms)
             except Cut as cut:
+                self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
                 if may_be_done and not again:
@@ -132,7 +139,21 @@ class Caller:
                 reason, may_be_done = str(stopped), True
                 if not again or not link.is_superseded():
                     raise
+            else:
+                self._away_since = None
+                return answer
         raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not again)
+
+    def _note_away(self) -> None:
+        if self._away_since is None:
+            self._away_since = self._now()
+
+    def _deadline(self) -> float:
+        """When a call that begins now is given up: the wait for an owner is not begun anew."""
+        now, limit_s = self._now(), self.config.peer_ms(self.config.owner_call_ms_max) / 1000
+        if self._away_since is None:
+            return now + limit_s
+        return max(self._away_since + limit_s, now + limit_s / _LATER_TRIES)
 
     def _linked(self, deadline: float) -> Link:
         if self._pid != os.getpid():
@@ -176,7 +197,8 @@ def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> O
         "  publish can be asked again by itself"
         if may_be_done
         else "  to fix: see that the owner runs and can be reached, or open the workspace where\n"
-        "  its journals lie; `millrace serve` is an owner that stays"
+        "  its journals lie, and run this again: it goes on from where it stopped;\n"
+        "  `millrace serve` is an owner that stays"
     )
     return OwnerUnreachable(
         f"the owner of the journals does not answer: {doing}\n"

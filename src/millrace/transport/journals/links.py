@@ -30,6 +30,7 @@ from millrace.transport.journals.server import CHUNKS, ENDING, PING, PROTOCOL, W
 from millrace.transport.journals.shapes import Parts, seal, unseal
 from millrace.transport.live.messages import decode_message, encode_wanted
 from millrace.transport.pool import Pool
+from millrace.transport.silence import Silence
 
 # What gRPC says when it could not even connect: nothing was sent then.
 _NOT_CONNECTED: Final = "failed to connect"
@@ -136,14 +137,18 @@ class Flight:
                 raise Cut("the stream ended early", may_be_done=True)
             return answer
 
-    def receive(self, address: str, ticket: bytes, *, timeout_ms: int) -> Generator[pa.RecordBatch]:
-        """Ask for a stream, and end it when nobody wants more of it."""
+    def receive(
+        self, address: str, ticket: bytes, *, timeout_ms: int, silent_ms: int
+    ) -> Generator[pa.RecordBatch]:
+        """Ask for a stream, and end it when nobody wants more of it, or nothing comes any more."""
         with self._connection(address) as client:
             stream = client.do_get(fl.Ticket(ticket), self._options(timeout_ms))
+            silence = Silence(stream.cancel, silent_ms)
             try:
-                for chunk in stream:
+                while (chunk := silence.next(stream)) is not None:
                     yield chunk.data
             finally:
+                silence.close()
                 stream.cancel()
 
     def close(self) -> None:
@@ -217,8 +222,12 @@ class FlightLink:
     def follow(self, wanted: Wanted) -> Generator[Message]:
         """See `Link.follow`."""
         config = self._flight.config
+        # The owner gives a sign of life far more often; the other half is for finding the next one.
+        silent_ms = max(2 * config.live_beat_ms, config.gone_ms_max // 2)
         timeout_ms = config.live_stream_ms_max + config.owner_call_ms_max
-        received = self._flight.receive(self.address, encode_wanted(wanted), timeout_ms=timeout_ms)
+        received = self._flight.receive(
+            self.address, encode_wanted(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
+        )
         with contextlib.closing(received):
             for batch in received:
                 message = decode_message(batch)
@@ -251,7 +260,7 @@ class FlightLink:
         said, path = self._flight.where.owner(), self._flight.where.path
         if said is None or path is None or said.instance != self.instance:
             return None
-        timeout_ms = self._flight.config.owner_call_ms_max
+        timeout_ms = self._flight.config.peer_ms(self._flight.config.owner_call_ms_max)
         folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
         below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
         return folder if below and os.access(folder, os.W_OK | os.X_OK) else None

@@ -92,7 +92,7 @@ class FlightMembers:
         except MillraceError as error:
             who = self._opening.failed
             where = "" if who is None else f": member {who} at {self.addresses[who]}"
-            raise ReadsFailed(
+            raise ReadsFailed.kind_for(error)(
                 f"the members of task {self._wanted.task.name} could not be opened{where}\n"
                 f"  {type(error).__name__}: {error}\n  to fix: open the session again"
             ) from error
@@ -193,7 +193,7 @@ class FlightMembers:
 
     def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
         self._fail(member, error)
-        return ReadsFailed(
+        return ReadsFailed.kind_for(error)(
             f"the rows of member {member} could not be read to their end\n"
             f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
             "checkpoint out once more"
