@@ -7,7 +7,6 @@ newest run's folder is never removed, so a number is never given out twice.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import Store
+from millrace.wakeup import WakeUp, Worker, join
 
 NAME: Final = "name"
 """What `about` calls the name that a user gave to a shuffle."""
@@ -202,21 +202,21 @@ def end_run(store: Store, query_id: QueryId) -> None:
 @contextmanager
 def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[None]:
     """Show that the run lives, from a thread, while the body runs: a part of it."""
-    done = threading.Event()
+    done = WakeUp()
 
     def beat() -> None:
-        while not done.wait(config.heartbeat_ms / 1000):
+        while done.sleep(config.heartbeat_ms / 1000):
             # If the run's folder or the disk is gone, the run itself will say so.
             with suppress(MillraceError):
                 store.touch(layout.alive_path(query_id))
 
-    thread = threading.Thread(target=beat, name=f"millrace-heartbeat-{query_id}", daemon=True)
+    thread = Worker(beat, f"millrace-heartbeat-{query_id}")
     thread.start()
     try:
         yield
     finally:
-        done.set()
-        thread.join()
+        done.stop()
+        join([thread], config.thread_stop_ms_max, "thread_stop_ms_max")
 
 
 def _encode(run: Run) -> bytes:
