@@ -29,6 +29,7 @@ from millrace.spark.source.stream_place import StreamPlace
 from millrace.spark.source.stream_session import Limit, Start, StreamSession
 from millrace.transport.journals.owner import Owner
 from millrace.transport.reads.members import in_process
+from millrace.wakeup import Worker
 
 SCHEMA = pa.schema([("doc", pa.string())])
 ROWS = pa.record_batch([pa.array([f'{{"user": {number}}}' for number in range(9)])], schema=SCHEMA)
@@ -38,8 +39,12 @@ Round = Callable[[int], None]
 
 
 def own() -> Counter[str]:
-    """Python's threads by name, also those that it takes Flight's for."""
-    return Counter(thread.name for thread in threading.enumerate())
+    """Python's threads by name, also those that it takes Flight's for; without those that ended."""
+    return Counter(
+        thread.name
+        for thread in threading.enumerate()
+        if not (isinstance(thread, Worker) and thread.ended.is_set())
+    )
 
 
 def native() -> Counter[str]:
@@ -182,15 +187,12 @@ KINDS = [
 ]
 
 
-def settled(count: Callable[[], Counter[str]], most: Counter[str] | int) -> Counter[str]:
-    """What there is, once nothing more is there than this: a thread that ends takes a moment."""
+def settled(most: int) -> Counter[str]:
+    """Native threads, once they are this few: one that has ended takes a moment to be gone."""
     until = time.monotonic() + LONG_S
-    while True:
-        found = count()
-        is_few = found.total() <= most if isinstance(most, int) else found <= most
-        if is_few or time.monotonic() > until:
-            return found
+    while (found := native()).total() > most and time.monotonic() < until:
         time.sleep(0.01)
+    return found
 
 
 def check(kind: Callable[[Path], object], rounds: int, folder: Path) -> tuple[int, int]:
@@ -199,15 +201,15 @@ def check(kind: Callable[[Path], object], rounds: int, folder: Path) -> tuple[in
     with kind(folder / "place") as one:  # type: ignore[attr-defined]
         opened = own()
         one(0)
-        assert settled(own, opened) <= opened
+        assert own() <= opened
         first = native()
         for number in range(1, rounds):
             one(number)
-        assert settled(own, opened) <= opened
+        assert own() <= opened
         most = first.total() + POOLED_MAX
-        last = settled(native, most)
+        last = settled(most)
         assert last.total() <= most, last - first
-    assert settled(own, before) <= before
+    assert own() <= before
     return first.total(), last.total()
 
 
