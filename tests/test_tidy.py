@@ -338,13 +338,11 @@ def made_by(trees: Iterable[ast.AST], kind: str) -> set[str]:
                 targets = [target]
             case _:
                 continue
-        if any(f"threading.{kind}" in ast.unparse(each) for each in calls_in(value)):
-            found |= {owner_of(target) for target in targets}
+        for part in ast.walk(value):
+            match part:
+                case ast.Attribute(value=ast.Name(id="threading"), attr=name) if name == kind:
+                    found |= {owner_of(target) for target in targets}
     return found
-
-
-def calls_in(node: ast.AST) -> list[ast.Call]:
-    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
 
 
 def is_endless(call: ast.Call) -> bool:
@@ -373,17 +371,22 @@ def wait_complaints(where: str, tree: ast.AST, events: set[str], conditions: set
             function, in_loop = node.name, False
         in_loop |= isinstance(node, ast.While)
         if isinstance(node, ast.Call):
-            place, text = f"{where}:{function}", ast.unparse(node)[:60]
             on = owner_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
             name = owner_of(node.func)
-            if is_endless(node):
-                out.append(f"{place}: {text} waits without a limit")
-            if name == "clear" and on in events:
-                out.append(f"{place}: {text} can lose a stop; use WakeUp")
-            if name == "wait" and on in conditions and not in_loop:
-                out.append(f"{place}: {text} stands in no loop that tests why it waits")
-            if name == "current_thread":
-                out.append(f"{place}: {text} leaks an entry in threads of Flight; use is_current")
+            why = [
+                (is_endless(node), "waits without a limit"),
+                (name == "clear" and on in events, "can lose a stop; use WakeUp"),
+                (
+                    name == "wait" and on in conditions and not in_loop,
+                    "stands in no loop that tests why it waits",
+                ),
+                (name == "current_thread", "leaks an entry in threads of Flight; use is_current"),
+            ]
+            out.extend(
+                f"{where}:{function}: {ast.unparse(node)[:60]} {text}"
+                for is_so, text in why
+                if is_so
+            )
         for child in ast.iter_child_nodes(node):
             look(child, function, in_loop=in_loop)
 

@@ -8,17 +8,19 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pytest
 from tests.delays import together
+from tests.unit.pipeline.work import worker_kit
 from tests.unit.reads.kit import LONG_S, SCHEMA, a_task, reading
 from tests.unit.transport.owner_kit import QUICK, client_of, place_at
 
 import millrace as mr
 from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, ReadsFailed
-from millrace.ids import QueryId
+from millrace.ids import FolderId, QueryId
 from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
@@ -35,6 +37,7 @@ from millrace.shuffle.store import LocalStore
 from millrace.spark.source.stream_place import StreamPlace
 from millrace.spark.source.stream_session import Start, StreamSession
 from millrace.transport.journals.owner import Owner
+from millrace.transport.keep_alive import KeepAlive
 from millrace.transport.reads.members import in_process
 from millrace.wakeup import WakeUp
 
@@ -66,6 +69,15 @@ def soon(chosen: random.Random) -> None:
     time.sleep(chosen.choice((0.0, 0.001, 0.01)) * chosen.random())
 
 
+class Closes(Protocol):
+    def close(self) -> object: ...
+
+
+def close_soon(opened: Closes, chosen: random.Random) -> None:
+    soon(chosen)
+    opened.close()
+
+
 # Coordinated reads.
 def sessions_of_threads(folder: Path, chosen: random.Random) -> int:
     with contextlib.closing(MemoryBroker()) as broker:
@@ -91,7 +103,7 @@ def a_session_closed_by_another_thread(folder: Path, chosen: random.Random) -> i
                 while True:
                     session.next_checkpoint()
 
-        together(wait, lambda: (soon(chosen), session.close()))
+        together(wait, partial(close_soon, session, chosen))
     return 1
 
 
@@ -227,8 +239,8 @@ def a_workspace(folder: Path, chosen: random.Random) -> int:
 
     session = ws.reads(a_task(), members=2)
     use(session, 2)
-    together(write, lambda: (soon(chosen), session.close()))
-    together(write, lambda: (soon(chosen), ws.close()))
+    together(write, partial(close_soon, session, chosen))
+    together(write, partial(close_soon, ws, chosen))
     ws.close()
     return 2
 
@@ -273,6 +285,33 @@ def runs_that_beat(folder: Path, chosen: random.Random) -> int:
     return 6
 
 
+def workers_of_a_job(folder: Path, chosen: random.Random) -> int:
+    """Publishers, readers ahead and keepers of leases, of two workers at once."""
+    count = chosen.randint(1, 40)
+    step = worker_kit.map_step("f", lambda row: {"x": row["x"] + 1})
+    bench = worker_kit.Bench(folder, [worker_kit.hop(step)])
+    worker_kit.fill(bench.broker, range(count), partitions=2)
+    bench.run(workers=2)
+    assert sorted(worker_kit.output(bench.broker, "f")) == list(range(1, count + 1))
+    bench.broker.close()
+    return 2
+
+
+def agents_kept_alive(_folder: Path, chosen: random.Random) -> int:
+    class Agents:
+        config = Config().with_options(agent_lease_ms=3)
+
+        def renew(self, _folder: FolderId) -> None:
+            soon(chosen)
+
+    for _ in range(6):
+        keep = KeepAlive(Agents())  # type: ignore[arg-type]
+        keep.add(FolderId("f"))
+        soon(chosen)
+        together(partial(keep.add, FolderId("g")), keep.close)
+    return 6
+
+
 def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> int:
     with contextlib.closing(MemoryBroker()) as broker:
         fill(broker)
@@ -287,7 +326,7 @@ def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> in
                 while True:
                     stream.settled()
 
-        together(ask, lambda: (soon(chosen), stream.close()))
+        together(ask, partial(close_soon, stream, chosen))
     return 1
 
 
@@ -307,5 +346,7 @@ SCENARIOS: dict[str, Scenario] = {
         calls_with_a_limit,
         runs_that_beat,
         a_stream_closed_while_it_is_asked,
+        workers_of_a_job,
+        agents_kept_alive,
     )
 }

@@ -17,11 +17,11 @@ LONG_S = 60.0
 
 
 def test_a_ring_ends_the_sleep_that_is_under_way() -> None:
-    wake, woken = WakeUp(), threading.Event()
-    sleeper = Worker(lambda: (wake.sleep(LONG_S), woken.set()), "sleeper")
+    wake = WakeUp()
+    sleeper = Worker(lambda: wake.sleep(LONG_S), "sleeper")
     sleeper.start()
     wake.ring()
-    assert woken.wait(LONG_S)
+    assert sleeper.ended.wait(LONG_S)
 
 
 def test_a_ring_that_comes_before_the_sleep_ends_the_next_one_and_no_other() -> None:
@@ -36,7 +36,7 @@ def test_a_ring_that_comes_before_the_sleep_ends_the_next_one_and_no_other() -> 
 
 def test_a_stop_ends_every_sleep_also_after_a_ring_and_between_test_and_sleep() -> None:
     wake = WakeUp()
-    assert not wake.is_stopped  # A thread has tested, and comes to sleep:
+    # A thread has tested, and comes to sleep:
     wake.stop()
     wake.ring()
     assert wake.is_stopped
