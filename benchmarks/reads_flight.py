@@ -41,6 +41,7 @@ from millrace.transport.reads.links import Link
 from millrace.transport.reads.member import Seat, ServedMember
 from millrace.transport.reads.messages import FROM_QUEUE, TO_QUEUE
 from millrace.transport.reads.server import SessionId
+from millrace.wakeup import WakeUp
 
 CONFIG = Config()
 TASK = Task("bench", [Binding(name="all", prefix="t")])
@@ -93,8 +94,8 @@ def staged(rows: int, row_bytes: int) -> pa.RecordBatch:
 class NoJournals:
     """There is nothing to follow."""
 
-    def moved(self, _since: int, *, timeout_s: float) -> None:
-        time.sleep(timeout_s)
+    def moved(self, _since: int, *, timeout_s: float, stop: WakeUp) -> None:
+        stop.sleep(timeout_s)
 
 
 def serve(where: Connection, folder: str, *, is_dropped: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "millrace"
@@ -12,7 +14,7 @@ FUNCTION_LINES_MAX = 50
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "config", "faults", "text"},
+    {"ids", "config", "faults", "text", "wakeup"},
     {"identity"},
     {"keys"},
     {"shuffle"},
@@ -161,12 +163,33 @@ OWNED = {
     "confluent_kafka": "journal",
     "sqlite3": "journal",
 }
+# Waits that have no limit of their own, and why each of them ends.
+ENDLESS_WAITS = {
+    "cli/broker.py:_run": "a command that runs until a signal ends it",
+    "journal/kafka/guard.py:main": "a program of its own, which lives as long as its command",
+    "journal/kafka/process.py:kill": "after SIGKILL the kernel ends the process",
+    "pipeline/calling/hands.py:_serve": "an idle thread; closing puts None, which ends it",
+    "pipeline/work/ahead.py:next": "tested under the lock; the reader always sets it, also failing",
+    "pipeline/work/ahead.py:_read_one": "tested under the lock that closing sets it under",
+    "pipeline/work/cheap.py:_land": "a publish, each call of which has owner_call_ms_max",
+    "shuffle/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",
+    "testing/paid_api.py:main": "a program that runs until a signal ends it",
+    "transport/journals/owner.py:call": "a commit on this disk: given up, it would be in doubt",
+    "transport/reads/links.py:join": "Flight frees the stream when its call returns",
+    "transport/reads/client.py:hear": "see links.py:join; closing waits reads_stop_ms_max for it",
+    "transport/reads/server.py:_serve": "see links.py:join; closing waits reads_stop_ms_max for it",
+}
 # These name others' types for their users, and import them only for the type checker.
 TYPES_ONLY = {"workspace.py", "dataset.py", "pipeline/definition/job.py"}
 
 
 def modules() -> list[Path]:
     return sorted(SRC.rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name_of(path: Path) -> str:
@@ -193,7 +216,7 @@ def layer_of(part: str) -> int:
 
 def size_complaints(path: Path, text: str, tree: ast.AST) -> list[str]:
     where = name_of(path)
-    out = []
+    out: list[str] = []
     # What explains a name is not what makes a file hard to follow.
     lines = text.count("\n") - sum(map(explaining_lines, ast.walk(tree)))
     if lines > FILE_LINES_MAX:
@@ -219,7 +242,7 @@ def explaining_lines(node: ast.AST) -> int:
 
 def import_complaints(path: Path, found: set[str]) -> list[str]:
     where = name_of(path)
-    out = []
+    out: list[str] = []
     if where in PURE:
         out += [f"{where}: pure, imports {name}" for name in sorted(IMPURE) if uses(found, name)]
     for name, folder in OWNED.items():
@@ -249,8 +272,7 @@ def inner_complaints(where: str, found: set[str]) -> list[str]:
 
 
 def complaints(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    text, tree = path.read_text(encoding="utf-8"), parsed(path)
     out = size_complaints(path, text, tree) + import_complaints(path, imports(tree))
     if not ast.get_docstring(tree):
         out.append(f"{name_of(path)}:1: no module docstring")
@@ -299,3 +321,137 @@ def test_no_file_names_a_package_registry() -> None:
         if host in path.read_text(encoding="utf-8", errors="replace")
     ]
     assert found == []
+
+
+# Threads that wait.
+def owner_of(node: ast.AST) -> str:
+    """The last name of what a method is called on: `self._wake.clear` is called on `_wake`."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case ast.Call(func=function):
+            return owner_of(function)
+        case _:
+            return ""
+
+
+def made_by(trees: Iterable[ast.AST], kind: str) -> set[str]:
+    """All names in the tree that are given a `threading.Event()`, say."""
+    found = set()
+    for node in (each for tree in trees for each in ast.walk(tree)):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                targets = [target]
+            case _:
+                continue
+        for part in ast.walk(value):
+            match part:
+                case ast.Attribute(value=ast.Name(id="threading"), attr=name) if name == kind:
+                    found |= {owner_of(target) for target in targets}
+    return found
+
+
+def is_endless(call: ast.Call) -> bool:
+    """Whether this waits for a thread, an event, a queue, a future or a process with no limit."""
+    match call.func:
+        case ast.Attribute(attr="get") if call.args:
+            return False  # A dictionary's, or a queue's with its limit.
+        case ast.Attribute(attr="wait" | "join" | "result" | "acquire" | "exception" | "get"):
+            limit_at = 0
+        case ast.Attribute(attr="wait_for") | ast.Name(id="wait" | "as_completed"):
+            limit_at = 1
+        case _:
+            return False
+    if isinstance(call.func, ast.Attribute) and owner_of(call.func.value) in ("sys", "TaskContext"):
+        return False
+    limits = [each.value for each in call.keywords if each.arg in ("timeout", "blocking", "block")]
+    limits += call.args[limit_at:]
+    return all(isinstance(each, ast.Constant) and each.value is None for each in limits)
+
+
+def wait_complaints(where: str, tree: ast.AST, events: set[str], conditions: set[str]) -> list[str]:
+    out: list[str] = []
+
+    def look(node: ast.AST, function: str, *, in_loop: bool) -> None:
+        if isinstance(node, ast.FunctionDef):
+            function, in_loop = node.name, False
+        in_loop |= isinstance(node, ast.While)
+        if isinstance(node, ast.Call):
+            on = owner_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+            name = owner_of(node.func)
+            why = [
+                (is_endless(node), "waits without a limit"),
+                (name == "clear" and on in events, "can lose a stop; use WakeUp"),
+                (
+                    name == "wait" and on in conditions and not in_loop,
+                    "stands in no loop that tests why it waits",
+                ),
+                (name == "current_thread", "leaks an entry in threads of Flight; use is_current"),
+            ]
+            out.extend(
+                f"{where}:{function}: {ast.unparse(node)[:60]} {text}"
+                for is_so, text in why
+                if is_so
+            )
+        for child in ast.iter_child_nodes(node):
+            look(child, function, in_loop=in_loop)
+
+    look(tree, "", in_loop=False)
+    return out
+
+
+def test_no_thread_waits_without_a_limit_or_loses_a_stop() -> None:
+    trees = {name_of(path): parsed(path) for path in modules()}
+    makes = [parsed(path) for path in modules() if "threading" in path.read_text(encoding="utf-8")]
+    events, conditions = made_by(makes, "Event"), made_by(makes, "Condition")
+    found = [
+        line
+        for where, tree in trees.items()
+        for line in wait_complaints(where, tree, events, conditions)
+    ]
+    agreed = tuple(f"{place}:" for place in ENDLESS_WAITS)
+    assert [line for line in found if not line.startswith(agreed)] == []
+    gone = [place for place in agreed if not any(line.startswith(place) for line in found)]
+    assert gone == [], "reasons for waits that are gone"
+
+
+def test_each_wait_that_can_hang_is_found() -> None:
+    text = """
+def f(self):
+    self.wake = threading.Event()
+    self.changed = threading.Condition()
+    self.wake.clear()
+    self.wake.wait()
+    self.wake.wait(None)
+    self.thread.join()
+    queue.get()
+    future.result()
+    lock.acquire()
+    wait(futures, return_when=FIRST_COMPLETED)
+    self.changed.wait_for(lambda: True)
+    if not self.done:
+        self.changed.wait(5)
+    threading.current_thread()
+"""
+    tree = ast.parse(text)
+    found = wait_complaints("x.py", tree, made_by([tree], "Event"), made_by([tree], "Condition"))
+    assert len(found) == 11, found
+    fine = """
+def f(self):
+    self.changed = threading.Condition()
+    self.wake.wait(0)
+    self.thread.join(5)
+    ", ".join(names)
+    queue.get(timeout=1)
+    future.result(0)
+    lock.acquire(blocking=False)
+    wait(futures, 5, return_when=FIRST_COMPLETED)
+    while not self.done:
+        self.changed.wait(5)
+    self.names.clear()
+    TaskContext.get()
+"""
+    tree = ast.parse(fine)
+    assert wait_complaints("x.py", tree, made_by([tree], "Event"), {"changed"}) == []

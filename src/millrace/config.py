@@ -111,6 +111,12 @@ class Config:
     connections_max: int = 64
     """Most agents a process keeps a connection to."""
 
+    # Threads.
+    thread_sleep_ms_max: int = 5_000
+    """How long a thread sleeps before it looks by itself whether there is work."""
+    thread_stop_ms_max: int = 60_000
+    """How long closing waits for a thread that was told to stop before that is an error."""
+
     # Cleaning up.
     unfinished_grace_ms: int = 3_600_000
     """An attempt without an index is left alone until nothing in it changed for this long."""
@@ -270,7 +276,7 @@ class Config:
     owner_wait_ms_max: int = 10_000
     """How long one call waits at the owner for rows or journals; who waits longer asks again."""
     owner_interrupt_ms: int = 1_000
-    """The same in a main thread: only between calls can Ctrl-C be noticed there."""
+    """The same in a main thread, or one that may be stopped: both are noticed between calls."""
     owner_waits_max: int = 256
     """Most calls that wait at the owner at once; others are answered and ask again."""
     owner_start_ms_max: int = 30_000

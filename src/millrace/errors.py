@@ -274,6 +274,7 @@ class ReadsFailed(MillraceError):
         >>> closed.next_checkpoint()
         Traceback (most recent call last):
         millrace.errors.ReadsFailed: the session of task totals was closed
+          to fix: open it again; it goes on from the last checkpoint
     """
 
     @classmethod

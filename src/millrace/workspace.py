@@ -361,7 +361,7 @@ class Workspace:
         folder = self._on_disk("coordinated reads").path("reads")
         wanted = task_of(task)
         broker = self.journals
-        make = as_threads(broker, self.config, JsonKeys())
+        make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
             from millrace.spark.reads_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
 

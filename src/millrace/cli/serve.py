@@ -77,7 +77,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         f"{said.epoch}); Ctrl-C ends it"
     )
     sys.stdout.flush()
-    while not stop.wait(_TICK_S):
+    while stop.sleep(_TICK_S):
         if owner.ended.is_set():
             click.echo("error: the broker stopped writing; start again to recover", err=True)
             sys.exit(1)

@@ -41,6 +41,7 @@ from millrace.journal.values import (
 if TYPE_CHECKING:
     from millrace.journal.intents import Intents
     from millrace.journal.producers import Producer
+    from millrace.wakeup import WakeUp
 
 
 @dataclass(slots=True)
@@ -180,10 +181,12 @@ class Broker(Protocol):
         prefix: str = "",
         labels: Mapping[str, str | Sequence[str]] | None = None,
         timeout_s: float = 0,
+        stop: WakeUp | None = None,
     ) -> Watched:
         """The journals under a prefix with these labels, at once if the version is not `seen`.
 
-        Otherwise after the next change, or after the timeout with the version unchanged.
+        Otherwise after the next change, or after the timeout with the version unchanged. Another
+        thread ends the wait before that by `stop.stop()`.
 
         Example:
             >>> seen = ws.journals.watch(0).version
@@ -203,10 +206,10 @@ class Broker(Protocol):
             False
         """
 
-    def moved(self, since: int, *, timeout_s: float) -> Moved:
+    def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> Moved:
         """The journals that grew, were truncated or deleted after a version, at once if any did.
 
-        Otherwise after the next such move, or after the timeout with none. Rows of open
+        Otherwise after the next such move, or after the timeout, or `stop`, with none. Rows of open
         transactions and ACKs count. A version that the broker does not know, such as 0, one from
         long ago or one of an earlier life, is answered at once with None: look at all of them. So
         ask first and look then. It costs what moved, however many journals there are.

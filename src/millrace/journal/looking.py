@@ -33,6 +33,7 @@ from millrace.journal.values import (
     Standing,
     Watched,
 )
+from millrace.wakeup import WakeUp
 
 Labels = Mapping[str, str | Sequence[str]]
 
@@ -68,10 +69,16 @@ class BookReader(ABC):
         return self._book.journal(name).info()
 
     def watch(
-        self, seen: int, *, prefix: str = "", labels: Labels | None = None, timeout_s: float = 0
+        self,
+        seen: int,
+        *,
+        prefix: str = "",
+        labels: Labels | None = None,
+        timeout_s: float = 0,
+        stop: WakeUp | None = None,
     ) -> Watched:
         """See `Broker.watch`."""
-        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,))
+        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,), stop)
         # The version first: a journal made in between is seen now and once more.
         version = self._book.count(VERSION)
         return Watched(version=version, journals=self.list(prefix, labels))
@@ -84,9 +91,9 @@ class BookReader(ABC):
 
         return self._turns.wait(found, timeout_s, after)
 
-    def moved(self, since: int, *, timeout_s: float) -> Moved:
+    def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> Moved:
         """See `Broker.moved`."""
-        if not self._turns.wait(lambda: self._moves.is_after(since), timeout_s, (MOVED,)):
+        if not self._turns.wait(lambda: self._moves.is_after(since), timeout_s, (MOVED,), stop):
             # Who asks again and again is not to be told for ever that nothing moves.
             self._turns.check()
         return self._moves.after(since)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.journal.book import MOVED, Book
+from millrace.wakeup import WakeUp
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ class Turns:
         self._taken = taken
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
-        self._bells: dict[str | None, set[threading.Event]] = {}
+        self._bells: dict[str | None, set[WakeUp]] = {}
         self._ringing = threading.Lock()
         self._stopped: str | None = None
         self.settled = threading.Lock()
@@ -79,30 +81,39 @@ class Turns:
             return work()
 
     def wait(
-        self, until: Callable[[], bool], timeout_s: float, about: Iterable[str] | None = None
+        self,
+        until: Callable[[], bool],
+        timeout_s: float,
+        about: Iterable[str] | None = None,
+        stop: WakeUp | None = None,
     ) -> bool:
         """Wait until something saved makes this true; whether it is.
 
-        `about` names the journals and counters it depends on: nobody is woken for others.
+        `about` names the journals and counters it depends on: nobody is woken for others. `stop`
+        ends the wait when it is stopped.
         """
-        bell, topics = threading.Event(), [None] if about is None else list(about)
+        bell, end = WakeUp(), time.monotonic() + timeout_s
+        with self._rung(bell, [None] if about is None else list(about)), _stopped_by(stop, bell):
+            while self._stopped is None and not until():
+                left_s = end - time.monotonic()
+                if left_s <= 0 or not bell.sleep(left_s):
+                    break
+        return until()
+
+    @contextmanager
+    def _rung(self, bell: WakeUp, topics: list[str | None]) -> Iterator[None]:
+        """Have a bell rung for these within the block."""
         with self._ringing:
             for topic in topics:
                 self._bells.setdefault(topic, set()).add(bell)
         try:
-            end = time.monotonic() + timeout_s
-            while self._stopped is None and not until():
-                left_s = end - time.monotonic()
-                if left_s <= 0 or not bell.wait(left_s):
-                    break
-                bell.clear()
+            yield
         finally:
             with self._ringing:
                 for topic in topics:
                     self._bells[topic].discard(bell)
                     if not self._bells[topic]:
                         del self._bells[topic]
-        return until()
 
     def ring(self, about: Iterable[str] | None = None) -> None:
         """Wake those who wait for these journals and counters; by default everybody."""
@@ -112,7 +123,7 @@ class Turns:
             topics = list(self._bells) if about is None else {None, *about}
             bells = {bell for topic in topics for bell in self._bells.get(topic, ())}
         for bell in bells:
-            bell.set()
+            bell.ring()
 
     def stop(self, why: str) -> None:
         """Save nothing from now on."""
@@ -171,6 +182,10 @@ class Turns:
             self._afterwards()
         except BrokerStopped as error:
             self.stop(str(error))
+
+
+def _stopped_by(stop: WakeUp | None, bell: WakeUp) -> AbstractContextManager[None]:
+    return nullcontext() if stop is None else stop.stops(bell)
 
 
 def _decide(request: _Request[Any], draft: Book) -> None:

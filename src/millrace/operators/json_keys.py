@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import threading
+import tempfile
 from collections.abc import Sequence
 from typing import Final
 
 import duckdb
 import pyarrow as pa
 
+from millrace.config import Config
 from millrace.errors import UserError
+from millrace.operators.instances import Wanted, borrowed
 
 DOCUMENT: Final = "doc"
 """The column that holds documents."""
 
 
 class JsonKeys:
-    """Extracts keys; made once for a session, used by all its members in this process."""
+    """Extracts keys. Any thread may call it; between calls it holds nothing.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._database = duckdb.connect(config={"threads": 1})
+    An instance of DuckDB has threads of its own, so each call borrows one of the few that the
+    process keeps: one for each session would stay until Python collects it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._wanted = Wanted(
+            memory_bytes_max=config.query_memory_bytes_max,
+            spill_folder=tempfile.gettempdir(),
+            as_written=False,
+        )
 
     def __call__(self, rows: pa.RecordBatch, pointers: Sequence[str]) -> pa.Table:
         """The values at these pointers as texts, one column each; null where there is none."""
@@ -36,14 +45,14 @@ class JsonKeys:
             f"json_extract_string({DOCUMENT}, {_quoted(pointer)}) AS k{number}"
             for number, pointer in enumerate(pointers)
         )
-        with self._lock:
-            self._database.register("documents", documents)
-            try:
-                return self._database.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
-            except duckdb.Error as error:
-                raise UserError(f"a document is no JSON\n  {error}") from error
-            finally:
-                self._database.unregister("documents")
+        try:
+            with borrowed(self._wanted) as connection:
+                connection.register("documents", documents)
+                found = connection.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
+                connection.unregister("documents")
+                return found
+        except duckdb.Error as error:
+            raise UserError(f"a document is no JSON\n  {error}") from error
 
 
 def _is_text(kind: pa.DataType) -> bool:

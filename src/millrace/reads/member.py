@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from functools import partial
 
 import pyarrow as pa
 
@@ -23,9 +22,7 @@ from millrace.reads.slice.actor import Links, Moved, Replied, SliceActor
 from millrace.reads.slice.state import SliceLimits, SliceState
 from millrace.reads.task import Task
 from millrace.reads.window import Visible
-
-_LOOK_S: Final = 5.0
-"""How long a member waits for journals to move before it asks again."""
+from millrace.wakeup import WakeUp, Worker, join
 
 
 class Member:
@@ -53,16 +50,19 @@ class Member:
         self._broker = broker
         self._reply = reply
         self._failed = failed
-        self._wake = threading.Event()
-        self._stop = threading.Event()
+        self._config = config
+        self._wake = WakeUp()
+        """For the thread of the slice."""
+        self._following = WakeUp()
+        """For the thread that waits for journals to move."""
         orders = [BindingOrder(each.priority, each.delay) for each in task.bindings]
         share = config.reads_disk_bytes_max // members
         limits = replace(QueueLimits.of(config), disk_bytes_max=share)
         self._queue = Queue(SegmentFiles(folder), limits, streams=members, bindings=orders)
         state = SliceState(task, members, Routing(task, members, extract), SliceLimits.of(config))
-        self._slice = SliceActor(state, broker, links, self._wake.set)
+        self._slice = SliceActor(state, broker, links, self._wake.ring)
         self._threads = [
-            threading.Thread(target=self._guard, args=(run,), name=f"{name}-{number}", daemon=True)
+            Worker(partial(self._guard, run), f"{name}-{number}")
             for run, name in ((self._run_slice, "slice"), (self._follow, "follow"))
         ]
 
@@ -99,14 +99,18 @@ class Member:
         """What the queue takes on disk."""
         return self._queue.used_bytes()
 
+    def stop(self) -> None:
+        """Tell both threads to end."""
+        self._wake.stop()
+        self._following.stop()
+
     def close(self) -> None:
         """Stop, and drop the queue's files."""
-        self._stop.set()
-        self._wake.set()
-        runs = self._threads[0]  # The other sees it when it next hears from the journals.
-        if runs.ident is not None and runs is not threading.current_thread():
-            runs.join()
-        self._queue.close()
+        self.stop()
+        try:
+            join(self._threads, self._config.thread_stop_ms_max, "thread_stop_ms_max")
+        finally:
+            self._queue.close()
 
     def _answer(self, replies: Replies) -> None:
         for stream, reply in replies:
@@ -116,23 +120,23 @@ class Member:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - it ends the session, which tells it
-            if not self._stop.is_set():
+            if not self._wake.is_stopped:
                 self._failed(error)
 
     def _run_slice(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
+        while not self._wake.is_stopped:
             if not self._slice.turn(time.time_ns()):
-                self._wake.wait(self._patience_s())
+                self._wake.sleep(self._patience_s())
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
+        most_s = self._config.thread_sleep_ms_max / 1000
         due = self._slice.due_ns()
-        return None if due is None else max(0.0, (due - time.time_ns()) / 1e9)
+        return most_s if due is None else min(most_s, (due - time.time_ns()) / 1e9)
 
     def _follow(self) -> None:
-        version = 0
-        while not self._stop.is_set():
-            moved = self._broker.moved(version, timeout_s=_LOOK_S)
+        version, most_s = 0, self._config.thread_sleep_ms_max / 1000
+        while not self._following.is_stopped:
+            moved = self._broker.moved(version, timeout_s=most_s, stop=self._following)
             version = moved.version
             if moved.journals is None or moved.journals:
                 self._slice.tell(Moved(moved.journals))

@@ -7,10 +7,10 @@ import json
 import os
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -36,6 +36,7 @@ from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
+from millrace.wakeup import WakeUp, Worker, join
 
 _STATUS: Final = "status.json"
 _TELL_MS: Final = 1_000
@@ -131,7 +132,10 @@ class ReadSession:
         self.members = opening.members
         self._broker = broker = place.broker
         self._config = config = place.config
-        self._stop = threading.Event()
+        self._renewing = WakeUp()
+        """For the thread that renews the lease."""
+        self._watching = WakeUp()
+        """For the thread that waits for journals to come and go."""
         self._is_wanted = 0
         self._open_since = OpenSince()
         self._told_ms = 0
@@ -165,7 +169,7 @@ class ReadSession:
             self._give_back()
             raise
         self._threads = [
-            threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            Worker(partial(self._guard, run), name)
             for run, name in ((self._renew, "reads-lease"), (self._watch, "reads-watch"))
         ]
         for thread in self._threads:
@@ -203,7 +207,8 @@ class ReadSession:
                     left = None if deadline is None else deadline - time.monotonic()
                     if left is not None and left <= 0:
                         return None
-                    self._actor.changed.wait(left)
+                    most_s = self._config.thread_sleep_ms_max / 1000
+                    self._actor.changed.wait(most_s if left is None else min(left, most_s))
             finally:
                 self._is_wanted -= 1
 
@@ -295,16 +300,15 @@ class ReadSession:
             >>> session = ws.reads(task)
             >>> session.close()
         """
-        self._stop.set()
-        with self._actor.changed:
-            self._actor.changed.notify_all()
-        self._actor.fail(ReadsFailed(f"the session of task {self.task.name} was closed"))
-        self._members.close()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._give_back()
+        self._renewing.stop()
+        self._watching.stop()
+        self._actor.fail(was_closed(self.task))
+        try:
+            self._members.close()
+            join(self._threads, self._config.thread_stop_ms_max, "thread_stop_ms_max")
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -375,19 +379,21 @@ class ReadSession:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 - it ends the session, which tells it
-            if not self._stop.is_set():
+            if not self._renewing.is_stopped:
                 self._on_failure(None, error)
 
     def _renew(self) -> None:
         pause_s = self._config.reads_lease_ms / 3000
-        while not self._stop.wait(pause_s):
+        while self._renewing.sleep(pause_s):
             self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
             self._store.renewed(self._lease)
 
     def _watch(self) -> None:
-        while not self._stop.is_set():
+        while not self._watching.is_stopped:
             # Only the version is wanted: no journal has this prefix, so none is sent.
-            seen = self._broker.watch(self._version, prefix="\0", timeout_s=_LOOK_S).version
+            seen = self._broker.watch(
+                self._version, prefix="\0", timeout_s=_LOOK_S, stop=self._watching
+            ).version
             if seen != self._version or self._actor.wants_journals:
                 self._version = self._actor.look(_now_ms())
             with self._actor.changed:
@@ -409,6 +415,14 @@ class ReadSession:
             with open(f"{path}.new", "w", encoding="utf-8") as file:
                 json.dump(about, file)
             os.replace(f"{path}.new", path)
+
+
+def was_closed(task: Task) -> ReadsFailed:
+    """Word the error for calls of a session that was closed, by this or another thread."""
+    return ReadsFailed(
+        f"the session of task {task.name} was closed\n"
+        "  to fix: open it again; it goes on from the last checkpoint"
+    )
 
 
 def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Lease:

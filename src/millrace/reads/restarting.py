@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,9 +22,10 @@ from millrace.errors import (
     UserError,
 )
 from millrace.reads.checkpoint import Checkpoint
-from millrace.reads.reading import Opening, ReadSession, SessionPlace
+from millrace.reads.reading import Opening, ReadSession, SessionPlace, was_closed
 from millrace.reads.session.status import Status
 from millrace.reads.task import Task
+from millrace.wakeup import WakeUp
 
 
 class RestartingSession:
@@ -31,7 +33,8 @@ class RestartingSession:
 
     A checkpoint that was handed out and not committed comes again, exactly, from the next session.
     Errors that another try cannot cure are raised at once: those of input, transactions that never
-    become whole, and a Spark session that is gone.
+    become whole, and a Spark session that is gone. Another thread may close it: a call that waits
+    for a checkpoint raises `ReadsFailed`, and no session is opened after that.
 
     Example:
         >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -48,12 +51,16 @@ class RestartingSession:
         config: Config,
     ) -> None:
         self._open = open_next
+        self._closing = WakeUp()
+        self._lock = threading.Lock()
+        """Held where the session changes: none is left open by a close at the same time."""
         self._wait_ms = config.reads_restart_wait_ms
         self._wait_ms_max = config.reads_restart_wait_ms_max
         self._failures = 0
         self.restarts = 0
         """How often a session was opened again."""
         self._session: ReadSession | None = open_first()
+        self._task = self._session.task
 
     @property
     def members(self) -> int:
@@ -73,17 +80,16 @@ class RestartingSession:
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                if self._session is None:
-                    self._session = self._open()
-                    self.restarts += 1
-                found = self._session.next_checkpoint(left)
+                found = self._opened().next_checkpoint(left)
             except MillraceError as error:
-                if not _is_curable(error):
+                if self._closing.is_stopped or not _is_curable(error):
                     raise
                 # What cannot be given back now, as the owner is away, runs out by itself.
                 with contextlib.suppress(Retriable):
                     self._drop()
-                if not self._wait(deadline):
+                is_in_time = self._wait(deadline)
+                self._check_open()
+                if not is_in_time:
                     return None
             else:
                 self._failures = 0
@@ -115,6 +121,7 @@ class RestartingSession:
 
     def close(self) -> None:
         """See `ReadSession.close`."""
+        self._closing.stop()
         self._drop()
 
     def __enter__(self) -> Self:
@@ -128,16 +135,38 @@ class RestartingSession:
     ) -> None:
         self.close()
 
+    def _opened(self) -> ReadSession:
+        """The session; opened now if the last one has failed."""
+        session = self._session
+        if session is not None:
+            return session
+        self._check_open()
+        session = self._open()
+        with self._lock:
+            if not self._closing.is_stopped:
+                self._session = session
+                self.restarts += 1
+                return session
+        session.close()
+        raise was_closed(self._task)
+
+    def _check_open(self) -> None:
+        if self._closing.is_stopped:
+            raise was_closed(self._task)
+
     def _open_session(self) -> ReadSession:
-        if self._session is None:
+        session = self._session
+        if session is None:
+            self._check_open()
             raise ReadsFailed(
                 "the session has failed\n  to fix: ask for the next checkpoint, which opens the "
                 "next session; what was not committed comes again"
             )
-        return self._session
+        return session
 
     def _drop(self) -> None:
-        session, self._session = self._session, None
+        with self._lock:
+            session, self._session = self._session, None
         if session is not None:
             session.close()
 
@@ -146,9 +175,9 @@ class RestartingSession:
         pause_s = min(self._wait_ms * 2**self._failures, self._wait_ms_max) / 1000
         self._failures = min(self._failures + 1, 30)
         if deadline is not None and time.monotonic() + pause_s > deadline:
-            time.sleep(max(0.0, deadline - time.monotonic()))
+            self._closing.sleep(deadline - time.monotonic())
             return False
-        time.sleep(pause_s)
+        self._closing.sleep(pause_s)
         return True
 
 

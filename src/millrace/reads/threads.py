@@ -109,6 +109,8 @@ class ThreadMembers:
     def close(self) -> None:
         """Stop them all and drop their files."""
         for member in self._members:
+            member.stop()
+        for member in self._members:
             member.close()
 
     def _replies(self, queue: int) -> Callable[[int, Reply], None]:

@@ -7,7 +7,6 @@ newest run's folder is never removed, so a number is never given out twice.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import Store
+from millrace.wakeup import WakeUp, Worker, still_running
 
 NAME: Final = "name"
 """What `about` calls the name that a user gave to a shuffle."""
@@ -241,20 +241,21 @@ def end_run(store: Store, query_id: QueryId) -> None:
 @contextmanager
 def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
     """Show that the run lives, from a thread, while the body runs: a part of it."""
-    done, heart = threading.Event(), Heart(config)
+    done, heart = WakeUp(), Heart(config)
     pause_s = min(config.heartbeat_ms, config.gone_ms_max / _BEATS_PER_LIMIT) / 1000
 
     def beat() -> None:
-        while not done.wait(pause_s):
+        while done.sleep(pause_s):
             heart.beat(lambda: store.touch(layout.alive_path(query_id)))
 
-    thread = threading.Thread(target=beat, name=f"millrace-heartbeat-{query_id}", daemon=True)
+    thread = Worker(beat, f"millrace-heartbeat-{query_id}")
     thread.start()
     try:
         yield heart
     finally:
-        done.set()
-        thread.join(config.gone_ms_max / 1000)
+        done.stop()
+        # A store that hangs must not hide what ended the run: the thread ends with the process.
+        still_running([thread], config.gone_ms_max)
 
 
 def _encode(run: Run) -> bytes:

@@ -14,6 +14,8 @@ from typing import Any, Self
 
 from rich.console import Console
 
+from millrace.wakeup import is_main
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -31,7 +33,7 @@ class Interrupts:
         return len(self.seen) > 1
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if is_main():
             for number in _SIGNALS:
                 self._before[number] = signal.signal(number, self._on_signal)
         return self

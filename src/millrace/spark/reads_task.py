@@ -92,7 +92,7 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
             host=own_host(os.environ, loopback=work.loopback),
             certificate=own_certificate(os.environ),
             roots=trusted_roots(os.environ),
-            extract=JsonKeys(),
+            extract=JsonKeys(work.config),
         )
         served = ServedMember(seat, broker)
         ending.callback(served.close)
@@ -105,7 +105,8 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
         fault("reads.member.registered")
         _wait_to_be_opened(served, register, seat)
         if served.opened.is_set():
-            served.ended.wait()
+            while not served.ended.wait(_POLL_S):
+                pass
 
 
 def _wait_to_be_opened(served: ServedMember, register: Register, seat: Seat) -> None:

@@ -11,8 +11,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.spark.recovery import Lost, OutputsLost
+
+_LOOK_S: Final = 5.0
+"""How long a query waits for the next stage to end before it looks again."""
 
 
 class Cancelled(Exception):
@@ -88,11 +92,11 @@ class _Stages:
                 self._start(at_once_max)
             if not self._running:
                 return self._lost
-            finished, _ = wait(self._running, return_when=FIRST_COMPLETED)
+            finished, _ = wait(self._running, _LOOK_S, return_when=FIRST_COMPLETED)
             for future in finished:
                 job = self._running.pop(future)
                 try:
-                    future.result()
+                    future.result(0)
                 except OutputsLost as error:
                     self._lost += error.lost
                 else:

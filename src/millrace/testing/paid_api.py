@@ -24,6 +24,7 @@ from xxhash import xxh3_64_intdigest
 
 KEY = "Idempotency-Key"
 BODY_BYTES_MAX = 1 << 20
+_END_S = 10.0
 
 
 class PaidService:
@@ -77,7 +78,7 @@ class PaidService:
     ) -> None:
         """Stop answering; the log stays."""
         self._server.shutdown()
-        self._thread.join()
+        self._thread.join(_END_S)
         self._server.server_close()
         os.close(self._handle)
 

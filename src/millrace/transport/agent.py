@@ -13,7 +13,6 @@ import secrets
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +28,7 @@ from millrace.transport.hosted import Hosting
 from millrace.transport.lease import Lease
 from millrace.transport.server import AgentServer, now_ms
 from millrace.transport.tls import Certificate, own_certificate
+from millrace.wakeup import WakeUp, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Agent:
 
 
 def run(
-    agent: Agent, stop: threading.Event, *, started: Callable[[Endpoint], None] = lambda _: None
+    agent: Agent, stop: WakeUp, *, started: Callable[[Endpoint], None] = lambda _: None
 ) -> None:
     """Serve until told to stop, the lease runs out, or nothing is left to serve."""
     store = LocalStore(agent.folder)
@@ -58,19 +58,22 @@ def run(
         endpoint.write(store, said)
         started(said)
         tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
-        while not stop.wait(tick_ms / 1000):
+        while stop.sleep(tick_ms / 1000):
             if lease.on_tick(now_ms()) or (agent.lease_ms is not None and agent.hosting.is_empty()):
                 break
     finally:
         endpoint.remove(store, instance)
-        _shut(server, agent.config.agent_stop_ms_max)
+        within(server.shutdown, agent.config.agent_stop_ms_max, "millrace-agent-end")
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = threading.Event()
+def stop_on_signals() -> WakeUp:
+    """Is stopped by SIGTERM and SIGINT.
+
+    A plain `Event` would hang if the signal came while the main thread holds the event's lock.
+    """
+    stop = WakeUp()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+        signal.signal(number, lambda _number, _frame: stop.stop())
     return stop
 
 
@@ -141,13 +144,6 @@ def _address(agent: Agent, port: int) -> str:
     scheme = "grpc" if agent.certificate is None else "grpc+tls"
     host = f"[{agent.host}]" if ":" in agent.host else agent.host
     return f"{scheme}://{host}:{port}"
-
-
-def _shut(server: AgentServer, wait_ms: int) -> None:
-    """Let calls on their way end, for a while."""
-    ending = threading.Thread(target=server.shutdown, name="millrace-agent-end", daemon=True)
-    ending.start()
-    ending.join(wait_ms / 1000)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Self
 
 from millrace.ids import FolderId
 from millrace.transport.client import Agents
+from millrace.wakeup import WakeUp, Worker, join
 
 _TIMES_PER_LEASE = 3
 
@@ -23,26 +24,23 @@ class KeepAlive:
         self._agents = agents
         self._folders: set[FolderId] = set()
         self._lock = threading.Lock()
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended = WakeUp()
+        self._thread: Worker | None = None
 
     def add(self, folder: FolderId) -> None:
         """Keep the agent of this folder, too."""
         with self._lock:
             self._folders.add(folder)
-            if self._thread is None and not self._ended.is_set():
-                self._thread = threading.Thread(
-                    target=self._run, name="millrace-keep-alive", daemon=True
-                )
+            if self._thread is None and not self._ended.is_stopped:
+                self._thread = Worker(self._run, "millrace-keep-alive")
                 self._thread.start()
 
     def close(self) -> None:
         """Stop renewing."""
-        self._ended.set()
+        self._ended.stop()
         with self._lock:
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+            threads = [] if self._thread is None else [self._thread]
+        join(threads, self._agents.config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def __enter__(self) -> Self:
         return self
@@ -57,10 +55,10 @@ class KeepAlive:
 
     def _run(self) -> None:
         every_s = self._agents.config.agent_lease_ms / _TIMES_PER_LEASE / 1000
-        while not self._ended.wait(every_s):
+        while self._ended.sleep(every_s):
             with self._lock:
                 folders = sorted(self._folders)
             for folder in folders:
-                if self._ended.is_set():
+                if self._ended.is_stopped:
                     return
                 self._agents.renew(folder)

@@ -83,7 +83,13 @@ def some_work() -> Work:
         until_end=None,
         only=None,
         versions={},
+        job_id="a job",
     )
+
+
+def crew_on(port: int) -> Crew:
+    spark = cast("SparkSession", BrokenSpark(port))
+    return Crew(spark, some_work(), [POST], mr.Config(), deaths=lambda: 0)
 
 
 def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:
@@ -99,7 +105,7 @@ def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:
                     connection.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        crew = Crew(cast("SparkSession", BrokenSpark(port)), some_work(), [POST], mr.Config())
+        crew = crew_on(port)
         crew._join(60_000)
     assert isinstance(crew.error, TaskFailed)
     assert "no session can be made" in str(crew.error)
@@ -108,7 +114,7 @@ def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:
 def test_seats_of_a_spark_that_is_gone_end_at_once_and_say_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    crew = Crew(cast("SparkSession", BrokenSpark(port)), some_work(), [POST], mr.Config())
+    crew = crew_on(port)
     crew._join(60_000)
     assert crew.is_over
     assert isinstance(crew.error, SparkGone)

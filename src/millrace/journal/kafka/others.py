@@ -34,6 +34,7 @@ from millrace.journal.values import (
     Position,
     Truncated,
 )
+from millrace.wakeup import WakeUp
 
 _LOOK_S: Final = 0.1
 _NONE_YET: Final = -1
@@ -74,14 +75,14 @@ class PlainTopicsBroker(BookBroker):
             if left <= 0:
                 return False
 
-    def moved(self, since: int, *, timeout_s: float) -> Moved:
+    def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> Moved:
         """See `Broker.moved`. Plain topics are looked at again and again."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._look_for_moves()
             left = deadline - time.monotonic()
-            found = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)))
-            if found.journals != () or left <= 0:
+            found = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)), stop=stop)
+            if found.journals != () or left <= 0 or (stop is not None and stop.is_stopped):
                 return found
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:

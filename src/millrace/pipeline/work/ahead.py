@@ -17,6 +17,7 @@ from millrace.errors import Retriable
 from millrace.journal.contract import Broker
 from millrace.pipeline.core.rows import Rows, fetched_rows
 from millrace.pipeline.patience import patiently
+from millrace.wakeup import Worker, join
 
 _PIECES: Final = 4
 """How many pieces of the largest size make up what is read ahead."""
@@ -57,7 +58,7 @@ class ReadAhead:
         self._is_over = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="millrace-read", daemon=True)
+        self._thread = Worker(self._run, "millrace-read")
         self._thread.start()
 
     def next(self) -> Piece | None:
@@ -82,7 +83,7 @@ class ReadAhead:
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
-        self._thread.join()
+        join([self._thread], self._config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def _run(self) -> None:
         try:

@@ -9,6 +9,7 @@ from millrace.config import Config
 from millrace.errors import LeaseLost, MillraceError
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
+from millrace.wakeup import WakeUp, Worker, join
 
 
 class Keeper:
@@ -19,10 +20,10 @@ class Keeper:
         self._run_lease, self._run_epoch = run_lease, run_epoch
         self._held: dict[str, tuple[Lease, float]] = {}
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._ended = WakeUp()
         self.run_is_over = threading.Event()
         """Set when the run's lease is gone, or another run has it."""
-        self._thread = threading.Thread(target=self._run, name="millrace-keep", daemon=True)
+        self._thread = Worker(self._run, "millrace-keep")
         self._thread.start()
 
     def hold(self, lease: Lease) -> None:
@@ -48,8 +49,8 @@ class Keeper:
 
     def close(self) -> None:
         """Stop keeping."""
-        self._ended.set()
-        self._thread.join()
+        self._ended.stop()
+        join([self._thread], self._config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def look(self) -> None:
         """See whether the run goes on; trouble with asking says nothing about it."""
@@ -63,9 +64,11 @@ class Keeper:
 
     def _run(self) -> None:
         every_s = min(self._config.job_lease_ms, self._config.job_run_lease_ms) / 5000
-        while not self._ended.wait(every_s):
+        while self._ended.sleep(every_s):
             self.look()
             for lease in self.leases():
+                if self._ended.is_stopped:
+                    return
                 self._renew(lease)
 
     def _renew(self, lease: Lease) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from types import FrameType
 from typing import NoReturn
+
+from millrace.wakeup import is_main
 
 
 class QueryEnded(SystemExit):
@@ -27,8 +28,7 @@ class End:
 
     def watch(self) -> None:
         """From now on, end in order; only where nobody else has a say about the signal."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_signal)
             self._is_watching = True
 

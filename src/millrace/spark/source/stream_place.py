@@ -34,7 +34,7 @@ class StreamPlace:
     def sessions(self) -> SessionPlace:
         """Where its sessions are opened, with members as threads."""
         folder = os.path.join(self.store.root, _READS)
-        members = as_threads(self.broker, self.config, JsonKeys())
+        members = as_threads(self.broker, self.config, JsonKeys(self.config))
         return SessionPlace(self.broker, folder, self.config, members)
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.reads.reading import Opening, ReadSession
+from millrace.reads.reading import Opening, ReadSession, was_closed
 from millrace.reads.task import Task
 from millrace.spark.source.stream_place import StreamPlace
 from millrace.spark.source.stream_rows import Shaping, journals_for
@@ -27,6 +27,7 @@ from millrace.transport.reads.stream_server import (
     tell,
 )
 from millrace.transport.tls import own_certificate
+from millrace.wakeup import Worker, join, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class StreamSession:
         """Held while something below is read or changed; told when something was taken."""
         self._handed: list[int] = []
         self._ready: list[_Taken] = []
-        self._taker: threading.Thread | None = None
+        self._taker: Worker | None = None
         self._looks_begun = self._looks_done = 0
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -116,7 +117,7 @@ class StreamSession:
     def take_ahead(self) -> None:
         """From now on, take checkpoints as they come: what piles up would be one, and too large."""
         if self._taker is None:
-            self._taker = threading.Thread(target=self._take, name="stream-taker", daemon=True)
+            self._taker = Worker(self._take, "stream-taker")
             self._taker.start()
 
     def advance(self, start: int, limit: Limit, *, upto: int | None = None) -> int:
@@ -182,9 +183,18 @@ class StreamSession:
 
     def close(self) -> None:
         """Stop reading; what Spark did not commit comes again."""
-        self._is_closed = True
-        self._server.shutdown()
-        self._session.close()
+        with self._changed:
+            self._is_closed = True
+            self._failure = self._failure or was_closed(self._task)
+            self._changed.notify_all()
+        config = self._place.config
+        try:
+            # Tasks that still fetch are cut off: Spark has ended the batch that they are of.
+            within(self._server.shutdown, config.reads_stop_ms_max, "stream-server-end")
+        finally:
+            self._session.close()
+        taker = [] if self._taker is None else [self._taker]
+        join(taker, config.thread_stop_ms_max, "thread_stop_ms_max")
 
     # Inside.
     def _open(self, start: Start) -> ReadSession:
@@ -223,7 +233,7 @@ class StreamSession:
                     self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - told to whoever asks next
             with self._changed:
-                self._failure = error
+                self._failure = self._failure or error
                 self._changed.notify_all()
 
     def _take_one(self, wait_s: float) -> None:
@@ -256,7 +266,7 @@ class StreamSession:
             while self._looks_done < wanted and not (or_ready and self._ready):
                 if self._failure is not None:
                     raise self._failure
-                self._changed.wait()
+                self._changed.wait(self._place.config.thread_sleep_ms_max / 1000)
 
     def _choose(self, start: int, limit: Limit, upto: int | None) -> int:
         """Of what is ready, as many checkpoints as the limit allows."""

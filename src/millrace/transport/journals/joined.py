@@ -9,7 +9,6 @@ import contextlib
 import os
 import secrets
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, Unpack
@@ -43,6 +42,7 @@ from millrace.journal.values import (
 from millrace.reads.live.asking import Which, wanted
 from millrace.transport.journals.calling import Caller
 from millrace.transport.live.following import follow
+from millrace.wakeup import WakeUp, is_main
 
 Found = TypeVar("Found")
 _NO_JOURNAL: Final = "//"
@@ -107,13 +107,19 @@ class JoinedBroker:
         return found
 
     def watch(
-        self, seen: int, *, prefix: str = "", labels: Labels | None = None, timeout_s: float = 0
+        self,
+        seen: int,
+        *,
+        prefix: str = "",
+        labels: Labels | None = None,
+        timeout_s: float = 0,
+        stop: WakeUp | None = None,
     ) -> Watched:
         """See `Broker.watch`."""
 
         def ask(piece_s: float, under: str) -> Watched:
             found: Watched = self._ask_waiting(
-                "watch", piece_s, seen=seen, prefix=under, labels=labels
+                "watch", piece_s, seen=seen, prefix=under, labels=labels, stop=stop
             )
             return found
 
@@ -123,6 +129,7 @@ class JoinedBroker:
                 lambda piece_s: ask(piece_s, _NO_JOURNAL),
                 lambda found: found.version != seen,
                 timeout_s,
+                stop,
             )
         return ask(0, prefix)
 
@@ -134,14 +141,14 @@ class JoinedBroker:
 
         return self._wait(ask, lambda found: found, timeout_s)
 
-    def moved(self, since: int, *, timeout_s: float) -> Moved:
+    def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> Moved:
         """See `Broker.moved`. Another owner does not know the version of the last one."""
 
         def ask(piece_s: float) -> Moved:
-            found: Moved = self._ask_waiting("moved", piece_s, since=since)
+            found: Moved = self._ask_waiting("moved", piece_s, since=since, stop=stop)
             return found
 
-        return self._wait(ask, lambda found: found.journals != (), timeout_s)
+        return self._wait(ask, lambda found: found.journals != (), timeout_s, stop)
 
     def delete(self, name: str) -> None:
         """See `Broker.delete`."""
@@ -393,11 +400,15 @@ class JoinedBroker:
         return self._caller.call(call, args, wait_ms=int(piece_s * 1000))
 
     def _wait(
-        self, ask: Callable[[float], Found], is_enough: Callable[[Found], bool], timeout_s: float
+        self,
+        ask: Callable[[float], Found],
+        is_enough: Callable[[Found], bool],
+        timeout_s: float,
+        stop: WakeUp | None = None,
     ) -> Found:
-        """Wait at the owner, a piece at a time, so that a lost one is noticed."""
+        """Wait at the owner, a piece at a time, so that a lost one and a stop are noticed."""
         most_s = self._config.owner_wait_ms_max / 1000
-        if threading.current_thread() is threading.main_thread():
+        if stop is not None or is_main():
             most_s = min(most_s, self._config.owner_interrupt_ms / 1000)
         until = time.monotonic() + timeout_s
         left_s = timeout_s
@@ -405,7 +416,7 @@ class JoinedBroker:
             asked_at, piece_s = time.monotonic(), max(0.0, min(left_s, most_s))
             found = ask(piece_s)
             left_s = until - time.monotonic()
-            if is_enough(found) or left_s <= 0:
+            if is_enough(found) or left_s <= 0 or (stop is not None and stop.is_stopped):
                 return found
             if time.monotonic() - asked_at < piece_s / 2:
                 # The owner has too many who wait; it answered at once.

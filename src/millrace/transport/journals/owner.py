@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
@@ -39,6 +39,7 @@ from millrace.transport.journals.links import Cut
 from millrace.transport.journals.server import Identity, OwnerServer
 from millrace.transport.launch import LOOPBACK
 from millrace.transport.tls import Certificate
+from millrace.wakeup import WakeUp, Worker, is_main, still_running, within
 
 _TICKS_PER_IDLE: Final = 4
 
@@ -78,14 +79,15 @@ class Owner:
         """Set when it no longer owns: closed, or its broker writes no more."""
         self._lock = lock
         self._ending = threading.Lock()
-        self._stop = threading.Event()
+        self._stop = WakeUp()
+        self._keeper = Worker(self._keep, "millrace-owner")
         identity = Identity(
             workspace_id=place.workspace_id,
             epoch=self.epoch,
             instance=secrets.token_hex(16),
             token=place.token,
         )
-        self.server = _listen(place, broker, identity, self._stop.set)
+        self.server = _listen(place, broker, identity, self._stop.stop)
         self.said = OwnerEndpoint(
             address=_address(place, place.host, self.server.port),
             epoch=self.epoch,
@@ -118,8 +120,7 @@ class Owner:
             # Registered last, so done first: Flight's own clean-up waits for calls that wait.
             atexit.unregister(_close_all)
             atexit.register(_close_all)
-            keeper = threading.Thread(target=owner._keep, name="millrace-owner", daemon=True)
-            keeper.start()
+            owner._keeper.start()
         except BaseException:
             owner.close()
             raise
@@ -129,18 +130,23 @@ class Owner:
         """Let calls that are on their way finish, then let go."""
         if self.pid != os.getpid():
             return
+        self._stop.stop()
+        wait_ms = self.place.config.owner_stop_ms_max
+        self._end(wait_ms)
+        # It may be in the middle of tidying, which ends by itself.
+        still_running([self._keeper], wait_ms)
+
+    def _end(self, wait_ms: int) -> None:
         with self._ending:
             if self.ended.is_set():
                 return
-            self._stop.set()
-            wait_ms = self.place.config.owner_stop_ms_max
             try:
                 self.server.end_calls(wait_ms)
                 with contextlib.suppress(MillraceError):
                     endpoint.remove(LocalStore(self.place.path), self.said.instance)
                 # Wakes those who wait for rows.
                 self.broker.close()
-                _shut(self.server, wait_ms)
+                within(self.server.shutdown, wait_ms, "millrace-owner-end")
             finally:
                 os.close(self._lock)
                 self.ended.set()
@@ -148,14 +154,14 @@ class Owner:
 
     def on_stopped(self) -> None:
         """The broker writes no more: let go, so that the journals can be opened again."""
-        self._stop.set()
+        self._stop.stop()
 
     def _keep(self) -> None:
         """Tidy in idle moments, and end when the broker has stopped."""
         idle_s = self.place.config.owner_idle_ms / 1000
         most_s = self.place.config.owner_tidy_ms_max / 1000
         tidied_at = time.monotonic()
-        while not self._stop.wait(idle_s / _TICKS_PER_IDLE):
+        while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
             self.server.live.tick()
             now, written_at = time.monotonic(), self.server.written_at
             is_idle = now - written_at >= idle_s
@@ -168,7 +174,7 @@ class Owner:
         try:
             self.broker.tidy()
         except BrokerStopped:
-            self._stop.set()
+            self._stop.stop()
         except MillraceError:
             return  # A full disk, say: what could not be done now is done another time.
 
@@ -194,9 +200,9 @@ class LocalLink:
             if not CALLS[name].writes:
                 return ask(**args)
             self.owner.server.written_at = time.monotonic()
-            if threading.current_thread() is not threading.main_thread():
+            if not is_main():
                 return ask(**args)
-            return self._writer.submit(ask, **args).result()
+            return self._begun(ask, args).result()
         except BrokerStopped:
             self.owner.on_stopped()
             raise
@@ -234,8 +240,16 @@ class LocalLink:
 
     def close(self) -> None:
         """See `Link.close`: ends the owner."""
-        self._writer.shutdown(wait=False)
         self.owner.close()
+        within(
+            self._writer.shutdown, self.owner.place.config.owner_stop_ms_max, "millrace-write-end"
+        )
+
+    def _begun(self, ask: Callable[..., Any], args: Mapping[str, Any]) -> Future[Any]:
+        try:
+            return self._writer.submit(ask, **args)
+        except RuntimeError as error:  # Another thread closed this just now.
+            raise Cut("the owner in this process has ended", may_be_done=False) from error
 
     def _check(self) -> None:
         if self.owner.ended.is_set() or self.owner.pid != os.getpid():
@@ -294,14 +308,3 @@ def _check_port_is_free(host: str, port: int) -> None:
 def _address(place: Place, host: str, port: int) -> str:
     scheme = "grpc" if place.certificate is None else "grpc+tls"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _shut(server: OwnerServer, wait_ms: int) -> None:
-    """Let calls on their way end, for a while."""
-    ending = threading.Thread(target=server.shutdown, name="millrace-owner-end", daemon=True)
-    try:
-        ending.start()
-    except RuntimeError:  # The interpreter is ending and starts no more threads.
-        server.shutdown()
-        return
-    ending.join(wait_ms / 1000)

@@ -33,6 +33,7 @@ from millrace.transport.reads.messages import (
     encode_visible,
 )
 from millrace.transport.reads.server import SessionId
+from millrace.wakeup import Worker, still_running
 
 
 class MemberClient:
@@ -54,6 +55,7 @@ class MemberClient:
         self._pool = Pool(1, roots)
         self._lock = threading.Lock()
         self._reading: weakref.WeakSet[VisibleRows] = weakref.WeakSet()
+        self._hearing: list[Worker] = []
         self._is_closed = False
 
     def __str__(self) -> str:
@@ -99,7 +101,10 @@ class MemberClient:
                 with contextlib.suppress(pa.ArrowException, OSError):
                     writer.close()  # Else Flight complains of a stream that was left open.
 
-        threading.Thread(target=hear, name=f"reads-from-{self.number}", daemon=True).start()
+        thread = Worker(hear, f"reads-from-{self.number}")
+        thread.start()
+        with self._lock:
+            self._hearing.append(thread)
         return link
 
     def read(self, visible: Visible) -> Iterator[pa.RecordBatch]:
@@ -138,8 +143,12 @@ class MemberClient:
             rows.cancel()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, once its streams are ended: waits for their threads to notice."""
         self.cancel()
+        with self._lock:
+            hearing = list(self._hearing)
+        # A member that stands still would not let go: then its stream ends with its connection.
+        still_running(hearing, self._config.reads_stop_ms_max)
         self._pool.close()
 
     def _ask(self, action: str, body: bytes = b"", *, timeout_ms: int | None = None) -> bytes:

@@ -24,6 +24,7 @@ from millrace.errors import MemberLost, MillraceError
 from millrace.transport import wire
 from millrace.transport.journals.shapes import Shape
 from millrace.transport.reads.messages import Beat, decode, encode, unwrapped, wrapped
+from millrace.wakeup import WakeUp, Worker, is_current, still_running
 
 _LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
@@ -74,7 +75,7 @@ class Link:
         self._is_over = False
         self._heard_at: float | None = time.monotonic()
         """None while something that was heard is being dealt with."""
-        self._thread = threading.Thread(target=self._run, name=f"reads-to-{peer}", daemon=True)
+        self._thread = Worker(self._run, f"reads-to-{peer}")
         self._thread.start()
 
     def send(self, message: object) -> None:
@@ -121,9 +122,14 @@ class Link:
         self._end()
 
     def join(self) -> None:
-        """Wait until nothing is written any more; after the stream has ended."""
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        """Wait until nothing is written any more; after the stream has ended.
+
+        There is no limit, as Flight frees the stream when its call returns, and who wrote to it
+        then would crash the process. A write ends when the stream is cancelled or its connection
+        breaks; those who close a server wait for that within a limit.
+        """
+        if not is_current(self._thread):
+            self._thread.ended.wait()
 
     def _end(self) -> bool:
         with self._changed:
@@ -187,15 +193,18 @@ class Watch:
     def __init__(self, links: Callable[[], Iterable[Link]], config: Config) -> None:
         self._links = links
         self._every_s = config.reads_silent_ms_max / 1000 / _LOOKS_PER_LIMIT
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, name="reads-silence", daemon=True).start()
+        self._stop_ms_max = config.reads_stop_ms_max
+        self._ending = WakeUp()
+        self._thread = Worker(self._run, "reads-silence")
+        self._thread.start()
 
     def close(self) -> None:
         """Look no more."""
-        self._stop.set()
+        self._ending.stop()
+        still_running([self._thread], self._stop_ms_max)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._every_s):
+        while self._ending.sleep(self._every_s):
             for link in list(self._links()):
                 link.check_silence(time.monotonic())
 

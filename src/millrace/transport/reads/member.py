@@ -10,7 +10,6 @@ nothing that another one might notice before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +35,7 @@ from millrace.transport.reads.messages import (
 from millrace.transport.reads.opening import Opening
 from millrace.transport.reads.server import MemberServer, SessionId
 from millrace.transport.tls import Certificate
+from millrace.wakeup import Worker, still_running, within
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -72,6 +72,7 @@ class ServedMember:
         self._from_slices: dict[int, Link] = {}
         self._clients: list[MemberClient] = []
         self._opening: Opening | None = None
+        self._finishing: list[Worker] = []
         self._is_closing = False
         self.opened = threading.Event()
         """Set when the session has opened its stream."""
@@ -164,15 +165,19 @@ class ServedMember:
             link.close()
         if self._opening is not None:
             self._opening.close()
-        _within(self.member.close, self._config.reads_stop_ms_max, "reads-member-end")
-        for client in self._clients:
-            client.close()
+        wait_ms = self._config.reads_stop_ms_max
+        try:
+            within(self.member.close, wait_ms, "reads-member-end")
+        finally:
+            for client in self._clients:
+                client.close()
+            still_running(self._finishing, wait_ms)
 
     def close(self) -> None:
         """End it all. Waits for others no longer than `reads_stop_ms_max`."""
         self.close_streams()
         self.ended.set()
-        _within(self._server.shutdown, self._config.reads_stop_ms_max, "reads-server-end")
+        within(self._server.shutdown, self._config.reads_stop_ms_max, "reads-server-end")
 
     # Inside.
     def _links(self) -> list[Link]:
@@ -219,9 +224,9 @@ class ServedMember:
             on_lost=self._fail,
             config=self._config,
         )
-        threading.Thread(
-            target=self._finish, args=(opening,), name="reads-opening", daemon=True
-        ).start()
+        thread = Worker(lambda: self._finish(opening), "reads-opening")
+        self._finishing.append(thread)
+        thread.start()
 
     def _on_queue(self, queue: int, message: Taken | Flushed | Failed) -> None:
         if isinstance(message, Failed):
@@ -291,10 +296,3 @@ def _bracketed(host: str) -> str:
 def _as_ours(error: BaseException) -> MillraceError:
     """An error of any kind as one that travels."""
     return MillraceError(f"{type(error).__name__}: {error}")
-
-
-def _within(work: Callable[[], None], wait_ms: int, name: str) -> None:
-    """Do something that may hang, and wait for it so long."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    thread.join(wait_ms / 1000)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from millrace.transport.reads.messages import FROM_SESSION, FROM_SLICE, Failed, 
 from millrace.transport.reads.opening import Opening
 from millrace.transport.reads.server import SessionId
 from millrace.transport.tls import own_certificate, trusted_roots
+from millrace.wakeup import Worker, still_running, within
 
 Answer = TypeVar("Answer")
 
@@ -151,18 +153,15 @@ class FlightMembers:
         for client in self._clients:
             client.cancel()
         self._pool.shutdown(wait=False)
-        stopping = [
-            threading.Thread(target=_stop, args=(client,), name="reads-stop", daemon=True)
-            for client in self._clients
-        ]
+        stopping = [Worker(partial(_stop, client), "reads-stop") for client in self._clients]
         for thread in stopping:
             thread.start()
-        for thread in stopping:
-            thread.join(self._config.reads_stop_ms_max / 1000)
+        still_running(stopping, self._config.reads_stop_ms_max)
         if self._opening is not None:
             self._opening.close()
         for client in self._clients:
             client.close()
+        within(self._pool.shutdown, self._config.reads_stop_ms_max, "reads-asks-end")
 
     def _ask(self, ask: Callable[[MemberClient], Answer]) -> list[Answer]:
         """Ask all at once; one that does not answer fails the session.
@@ -172,18 +171,19 @@ class FlightMembers:
         """
         asked = [self._pool.submit(ask, client) for client in self._clients]
         waiting: set[Future[Any]] = {*asked}
+        most_s = self._config.thread_sleep_ms_max / 1000
         while waiting and not self._lost.done():
-            _, waiting = wait({*waiting, self._lost}, return_when=FIRST_COMPLETED)
+            _, waiting = wait({*waiting, self._lost}, most_s, return_when=FIRST_COMPLETED)
             waiting.discard(self._lost)
         if waiting:
-            member, failure = self._lost.result()
+            member, failure = self._lost.result(0)
             self._wanted.on_failure(member, failure)
             raise failure
         for number, each in enumerate(asked):
-            error = each.exception()
+            error = each.exception(0)
             if error is not None:
                 self._fail(number, error)
-        return [each.result() for each in asked]
+        return [each.result(0) for each in asked]
 
     def _guarded(self, member: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

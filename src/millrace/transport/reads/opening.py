@@ -6,10 +6,11 @@ turn to fail. Others stay open until they are closed, so that none of them seems
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from functools import partial
 from typing import Any
 
 from millrace.config import Config
@@ -18,6 +19,7 @@ from millrace.transport.journals.shapes import Shape
 from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.links import Link
 from millrace.transport.reads.messages import Failed, Opened
+from millrace.wakeup import Worker, join, still_running
 
 
 class Opening:
@@ -45,16 +47,13 @@ class Opening:
         self._slice, self._says, self._hears, self._first = slice_, says, hears, first
         self._on_message = on_message
         self._on_lost = on_lost
-        self._limit_ms = config.reads_open_ms_max
-        self._answers: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+        self._limit_ms, self._stop_ms = config.reads_open_ms_max, config.reads_stop_ms_max
+        self._answers: queue.SimpleQueue[tuple[int, BaseException | None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._links: dict[int, Link] = {}
         self._opened: set[int] = set()
         self._is_over = False
-        self._threads = [
-            threading.Thread(target=self._open, args=(client,), name="reads-open", daemon=True)
-            for client in clients
-        ]
+        self._threads = [Worker(partial(self._open, client), "reads-open") for client in clients]
         for thread in self._threads:
             thread.start()
 
@@ -63,22 +62,25 @@ class Opening:
         until = time.monotonic() + self._limit_ms / 1000
         for _ in self._clients:
             self._wait_for_one(until)
-        for thread in self._threads:
-            thread.join()
+        join(self._threads, self._limit_ms, "reads_open_ms_max")
         return dict(self._links)
 
     def close(self) -> None:
-        """End all streams, those too that are still being opened."""
+        """End all streams, those too that are still being opened; who waits for them is told."""
         with self._lock:
             self._is_over = True
             links = list(self._links.values())
+        for client in self._clients:
+            self._answers.put((client.number, MemberLost(f"the stream to {client} was closed")))
         for link in links:
             link.close()
+        # One that cannot be reached is given up on: its thread ends when Flight gives up, too.
+        still_running(self._threads, self._stop_ms)
 
     def _wait_for_one(self, until: float) -> None:
         try:
             number, error = self._answers.get(timeout=max(0.0, until - time.monotonic()))
-        except Empty:
+        except queue.Empty:
             silent = [each for each in self._clients if each.number not in self._opened]
             self.failed = silent[0].number
             raise MemberLost(

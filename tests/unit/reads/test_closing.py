@@ -1,0 +1,190 @@
+"""Closing sessions: it ends, whatever they are doing, and leaves no thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.reads.kit import LONG_S, SCHEMA, P, a_task, alone, next_shown, reading, write
+
+from millrace.config import Config
+from millrace.errors import ReadsFailed, Retriable
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.values import Fetched
+from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.reads.restarting import RestartingSession, restarting
+from millrace.shuffle.store import LocalStore
+from millrace.spark.source.stream_place import StreamPlace
+from millrace.spark.source.stream_session import Start, StreamSession
+from millrace.wakeup import Worker, join
+
+
+class StuckBroker(MemoryBroker):
+    """Reads that stand still until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reading, self.let_go = threading.Event(), threading.Event()
+
+    def read(self, name: str, offset: int, **limits: Any) -> Fetched:  # noqa: ANN401 - as its base
+        if name == "t/a":
+            self.is_reading.set()
+            assert self.let_go.wait(LONG_S)
+        return super().read(name, offset, **limits)
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+    yield broker
+    broker.close()
+
+
+def names() -> set[str]:
+    return {each.name for each in threading.enumerate()}
+
+
+def started(work: Any) -> tuple[Worker, list[BaseException]]:  # noqa: ANN401
+    """Run it in a thread; what it raises is in the list."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            errors.append(error)
+
+    worker = Worker(run, "test")
+    worker.start()
+    return worker, errors
+
+
+def test_no_thread_of_a_closed_session_is_left(broker: MemoryBroker, tmp_path: Path) -> None:
+    before = names()
+    session = reading(broker, tmp_path, members=3)
+    inside = {"slice-0", "slice-2", "follow-0", "follow-2", "reads-lease", "reads-watch"}
+    assert inside <= names()
+    session.close()
+    assert names() == before
+
+
+def test_a_thread_that_does_not_stop_is_an_error_and_the_lease_is_given_back(
+    tmp_path: Path,
+) -> None:
+    broker = StuckBroker()
+    broker.create("t/a", SCHEMA)
+    write(broker, "t/a", alone(P, 1, "a"))
+    config = Config().with_options(thread_stop_ms_max=50)
+    session = reading(broker, tmp_path, members=1, config=config)
+    assert broker.is_reading.wait(LONG_S)
+    with pytest.raises(Retriable, match=r"thread slice-0 did not end in 50 ms\n  limit: thread_st"):
+        session.close()
+    assert broker.leases("reads/") == ()
+    broker.let_go.set()
+    broker.close()
+
+
+def test_a_slice_that_nobody_wakes_looks_by_itself(
+    broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.wakeup.WakeUp.ring", lambda _wake: None)
+    config = Config().with_options(thread_sleep_ms_max=5)
+    with reading(broker, tmp_path, members=2, config=config) as session:
+        write(broker, "t/a", alone(P, 1, "a"))
+        assert next_shown(session) == ["a"]
+
+
+def test_a_caller_that_waits_for_a_checkpoint_is_told_of_the_close(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    session = reading(broker, tmp_path)
+    waiting, errors = started(session.next_checkpoint)
+    session.close()
+    join([waiting], 60_000, "")
+    assert [type(error) for error in errors] == [ReadsFailed]
+    assert "was closed\n  to fix: open it again" in str(errors[0])
+
+
+def test_a_restarting_session_that_another_thread_closes_is_not_opened_again(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    config = Config().with_options(reads_restart_wait_ms=1)
+    place = SessionPlace(broker, str(tmp_path), config, as_threads(broker, config))
+    session = restarting(place, a_task(), Opening(members=1, holder="test"))
+    waiting, errors = started(session.next_checkpoint)
+    session.close()
+    join([waiting], 60_000, "")
+    assert ["was closed" in str(error) for error in errors] == [True]
+    assert broker.leases("reads/") == ()
+    with pytest.raises(ReadsFailed, match="was closed"):
+        session.next_checkpoint(0)
+    with pytest.raises(ReadsFailed, match="was closed"):
+        session.status()
+
+
+def test_a_session_that_is_being_opened_when_it_is_closed_is_closed_too(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    is_opening, go_on = threading.Event(), threading.Event()
+
+    def open_next() -> ReadSession:
+        is_opening.set()
+        assert go_on.wait(LONG_S)
+        return reading(broker, tmp_path, members=1, take_over=True)
+
+    config = Config().with_options(reads_restart_wait_ms=1)
+    session = RestartingSession(lambda: reading(broker, tmp_path, members=1), open_next, config)
+    waiting, errors = started(session.next_checkpoint)
+    broker.fence("reads/tested")
+    session._session._actor.fail(ReadsFailed("it broke"))  # type: ignore[union-attr]
+    assert is_opening.wait(LONG_S)
+    session.close()
+    go_on.set()
+    join([waiting], 60_000, "")
+    assert ["was closed" in str(error) for error in errors] == [True]
+    assert broker.leases("reads/") == ()
+
+
+def test_a_long_wait_before_a_restart_ends_with_a_close(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    config = Config().with_options(
+        reads_restart_wait_ms=3_600_000, reads_restart_wait_ms_max=3_600_000
+    )
+    tries = threading.Semaphore(0)
+    opened = reading(broker, tmp_path, members=1)
+
+    def fail() -> ReadSession:
+        tries.release()
+        raise ReadsFailed("not now")
+
+    session = RestartingSession(lambda: opened, fail, config)
+    opened._actor.fail(ReadsFailed("it broke"))
+    waiting, errors = started(session.next_checkpoint)
+    while session._failures == 0:
+        threading.Event().wait(0.001)
+    session.close()
+    join([waiting], 60_000, "")
+    assert ["was closed" in str(error) for error in errors] == [True]
+    assert not tries.acquire(blocking=False)
+
+
+def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
+    broker: MemoryBroker, tmp_path: Path
+) -> None:
+    before = names()
+    config = Config().with_options(stream_wait_ms=3_600_000)
+    place = StreamPlace(LocalStore(str(tmp_path)), "token", "127.0.0.1", broker, config)  # type: ignore[arg-type]
+    stream = StreamSession(place, a_task(), SCHEMA, members=1, start=Start(done=0, begun=0))
+    stream.take_ahead()
+    waiting, errors = started(stream.settled)
+    while not stream._looks_begun:
+        threading.Event().wait(0.001)
+    stream.close()
+    join([waiting], 60_000, "")
+    assert [type(error) for error in errors] == [ReadsFailed]
+    assert names() == before
