@@ -162,6 +162,8 @@ class Config:
     """How long a lease lasts that is not renewed, unless the caller says otherwise."""
     ledger_checkpoint_bytes: int = 32 * MIB
     """How far the ledger's log grows before it is written back."""
+    journal_reserve_bytes: int = 2 * MIB
+    """What is kept free on the disk for truncating and deleting, which need room themselves."""
     ledger_busy_ms_max: int = 5_000
     """How long the ledger waits for another reader or writer before that is an error."""
 

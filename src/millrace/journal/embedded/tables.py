@@ -1,12 +1,14 @@
 """The tables of the SQLite ledger, and how values lie in them. Pure.
 
-Version 1 of the format; `docs/format.md` describes it. Clocks are 64 bits without a sign and lie in
-SQLite's signed integers as the same bits.
+Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
+brought to version 2 when it is opened. Clocks are 64 bits without a sign and lie in SQLite's signed
+integers as the same bits.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +23,10 @@ from millrace.journal.sequencing import Open, Sequence
 from millrace.journal.values import Appended, Published
 
 APPLICATION_ID: Final = 0x4D524A31
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+VERSIONS_READ: Final = (1, 2)
+DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+"""What SQLite says of a file that is no database, or no longer one."""
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -64,6 +69,20 @@ CREATE TABLE bodies (
 CREATE INDEX bodies_of ON bodies (journal, first_offset, bytes);
 CREATE TABLE garbage (file TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+COMMIT_TABLES: Final = """
+CREATE TABLE last_commit (
+  number INTEGER NOT NULL, at_ms INTEGER NOT NULL, file_commit INTEGER NOT NULL);
+INSERT INTO last_commit VALUES (0, 0, 0);
+CREATE TABLE openings (
+  epoch INTEGER PRIMARY KEY, id INTEGER NOT NULL, first_commit INTEGER NOT NULL);
+CREATE TABLE losses (at_ms INTEGER NOT NULL, message TEXT NOT NULL);
+"""
+"""What version 2 added."""
+OPENINGS_KEPT: Final = 1000
+PUT_LAST_COMMIT: Final = "UPDATE last_commit SET number = ?, at_ms = ?, file_commit = ?"
+RAISE_NEXT_SEGMENT: Final = """
+INSERT INTO meta VALUES ('next_segment', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value < ?1
+"""
 
 _RANGES: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
@@ -89,6 +108,17 @@ UNUSED_SHARED: Final = """
 SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
   AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
 """
+CLEAN_OPEN_SEGMENTS: Final = """
+SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)
+"""
+CONTRADICTIONS: Final = """
+SELECT j.name, j.end_offset, j.row_count, r.next_offset, r.rows_before + r.row_count
+FROM journals j LEFT JOIN ranges r ON r.journal = j.id AND r.first_offset =
+  (SELECT max(first_offset) FROM ranges WHERE journal = j.id)
+WHERE coalesce(r.next_offset, j.start_offset) != j.end_offset
+  OR coalesce(r.rows_before + r.row_count, j.row_count) != j.row_count
+"""
+"""Journals that do not end where their last range does; without any, they begin at their end."""
 RANGES_WAITING: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag
