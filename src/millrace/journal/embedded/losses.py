@@ -1,4 +1,4 @@
-"""Whether a ledger is all that was acknowledged, judged by its mark and by the segments. Pure.
+"""Whether a ledger is all that was acknowledged, judged by its mark and by the segments.
 
 What is legal: a ledger that is ahead of its mark. A process may die between a commit and its mark,
 and a power cut may take marks that were not synced. What is not: a ledger behind its mark, with

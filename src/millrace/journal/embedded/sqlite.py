@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,19 +25,16 @@ from millrace.config import Config
 from millrace.errors import BrokerStopped, Corrupt, FormatError, MillraceError, StorageError
 from millrace.faults import fault
 from millrace.journal.book import Book
-from millrace.journal.embedded import mark as marks
-from millrace.journal.embedded import saving, tables
-from millrace.journal.embedded.checking import checksum_of_file
+from millrace.journal.embedded import loading, saving, tables
 from millrace.journal.embedded.ledger import Held, Range, Segment, Storing
 from millrace.journal.embedded.losses import Loss
-from millrace.journal.embedded.mark import DamagedMark, Mark, MarkFiles
+from millrace.journal.embedded.mark import Mark
+from millrace.journal.embedded.marking import CommitMarks
 from millrace.journal.embedded.reserve import Reserve
 from millrace.journal.names import JournalId, Offset
 from millrace.shuffle.store import storage_errors, sync_folder
 
 _PAGE_BYTES: Final = 4096
-_SALT: Final = (8, 16)
-"""Length and place of what tells one life of SQLite's log from the next, in its header."""
 _NO_ROOM: Final = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR_WRITE,
@@ -71,14 +68,14 @@ class SqliteLedger:
         self._idle: list[sqlite3.Connection] = []
         self._closing = threading.Lock()
         self._is_closed = False
-        self._marks: MarkFiles | None = None
-        self._log = -1
+        self._marks: CommitMarks | None = None
         if start.is_read_only:
             with self._reported("opening"):
                 self._writer = self._connect()
                 self._epoch = self._epoch_there()
             return
-        mark = self._first_mark()
+        with storage_errors(f"opening the marks of {path}"):
+            self._marks = CommitMarks(path)
         try:
             self._open()
         except StorageError as error:
@@ -86,7 +83,7 @@ class SqliteLedger:
                 raise
             start.reserve.release()
             self._open()
-        self._begin(mark)
+        self._begin(self._marks)
 
     @property
     def epoch(self) -> int:
@@ -97,7 +94,7 @@ class SqliteLedger:
         """See `Ledger.load`."""
         try:
             with self._reported("reading"):
-                return self._load()
+                return loading.load(self._writer)
         except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise Corrupt(
                 f"{_words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
@@ -132,8 +129,9 @@ class SqliteLedger:
             saving.put_book(db, draft)
             saving.put_storing(db, storing)
             saving.take_away(db, draft)
-            number, file_commit = self._mark.commit + 1, self._mark.file_commit
-            db.execute(tables.PUT_LAST_COMMIT, (number, at_ms, file_commit))
+            assert self._marks is not None
+            mark = self._marks.mark
+            db.execute(tables.PUT_LAST_COMMIT, (mark.commit + 1, at_ms, mark.file_commit))
         except sqlite3.Error as error:
             self._roll_back()
             raise self._refused("writing to", error) from error
@@ -206,7 +204,7 @@ class SqliteLedger:
             connection.close()
         self._writer.close()
         if is_first and self._marks is not None:
-            self._put_closing_mark(self._marks)
+            self._marks.close()
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
@@ -227,18 +225,6 @@ class SqliteLedger:
         with self._reported("opening"):
             self._writer = self._connect()
             self._prepare()
-
-    def _first_mark(self) -> Mark:
-        """The mark to go on from. A ledger has one before it has numbered commits."""
-        root = os.path.dirname(self._path)
-        with storage_errors(f"opening {marks.MARK} in {root}"):
-            try:
-                mark = marks.read(root) or Mark()
-            except DamagedMark:
-                mark = Mark()
-            marks.create(root, mark)
-            self._marks = MarkFiles(root)
-        return mark
 
     def _prepare(self) -> None:
         db = self._writer
@@ -281,11 +267,11 @@ class SqliteLedger:
         with storage_errors(f"syncing {self._path}"):
             sync_folder(os.path.dirname(self._path))
 
-    def _begin(self, known: Mark) -> None:
+    def _begin(self, marking: CommitMarks) -> None:
         """Take the ledger over, under a higher epoch than any before, and note what was lost."""
         db, loss = self._writer, self._start.loss or Loss(message="")
         at_ms, opening_id = time.time_ns() // 1_000_000, secrets.randbits(63)
-        file_commit = 0 if loss.message else known.file_commit
+        file_commit = 0 if loss.message else marking.mark.file_commit
         with self._reported("writing to"):
             db.execute("BEGIN IMMEDIATE")
             self._epoch = max(self._epoch_there(), loss.epoch_min) + 1
@@ -304,47 +290,17 @@ class SqliteLedger:
             if loss.segment_min:
                 db.execute(tables.RAISE_NEXT_SEGMENT, (loss.segment_min + 1,))
             db.execute("COMMIT")
-        self._mark = Mark(
-            commit=commit, epoch=self._epoch, opening_id=opening_id, file_commit=file_commit
-        )
-        with storage_errors(f"opening {self._path}-wal"):
-            self._log = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-        self._log_salt = os.pread(self._log, *_SALT)
+        with storage_errors(f"reading the log of {self._path}"):
+            marking.begin(
+                Mark(
+                    commit=commit, epoch=self._epoch, opening_id=opening_id, file_commit=file_commit
+                )
+            )
         self._put_mark(at_ms)
 
     def _epoch_there(self) -> int:
         found = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         return int(found[0])
-
-    def _load(self) -> Held:
-        db = self._writer
-        reading = tables.Reading()
-        for put, query in (
-            (reading.schema, "SELECT id, content FROM schemas"),
-            (reading.journal, "SELECT * FROM journals"),
-            (reading.sequence, "SELECT * FROM sequences"),
-            (reading.rolled_back, "SELECT * FROM rolled_back ORDER BY journal, end_offset"),
-            (reading.group, "SELECT * FROM group_offsets"),
-            (reading.lease, "SELECT * FROM leases"),
-            (reading.producer, "SELECT * FROM producers"),
-            (reading.counter, "SELECT * FROM counters"),
-            (reading.adopted, "SELECT file FROM segments WHERE is_adopted"),
-        ):
-            for row in db.execute(query):
-                put(row)
-        open_ = "SELECT * FROM segments WHERE is_open OR id IN (SELECT segment FROM dirty)"
-        sums = "SELECT journal, sum(bytes) FROM bodies GROUP BY journal"
-        counted = "SELECT coalesce(max(id), 0) + 1 FROM "
-        segment = db.execute("SELECT value FROM meta WHERE name = 'next_segment'").fetchone()
-        return Held(
-            book=reading.book,
-            segments=[tables.segment_of(row) for row in db.execute(open_)],
-            dirty={row[0] for row in db.execute("SELECT segment FROM dirty")},
-            garbage=[row[0] for row in db.execute("SELECT file FROM garbage")],
-            waiting={JournalId(id_): size for id_, size in db.execute(sums)},
-            next_body=db.execute(counted + "bodies").fetchone()[0],
-            next_segment=1 if segment is None else segment[0],
-        )
 
     # Writing.
     def _check_epoch(self) -> None:
@@ -358,36 +314,13 @@ class SqliteLedger:
     def _put_mark(self, at_ms: int) -> None:
         """Note outside the ledger that a commit is durable."""
         assert self._marks is not None
-        salt = os.pread(self._log, *_SALT)
-        file_commit = self._mark.file_commit
-        if salt and salt != self._log_salt:
-            # SQLite begins its log again once the ledger's file holds all of it.
-            file_commit, self._log_salt = self._mark.commit, salt
-        self._mark = replace(
-            self._mark,
-            commit=self._mark.commit + 1,
-            committed_at_ms=at_ms,
-            file_commit=file_commit,
-        )
         try:
-            self._marks.write(self._mark)
+            self._marks.put(at_ms)
         except OSError as error:
             raise BrokerStopped(
                 f"marking a commit of ledger {self._path} failed: {error}\n"
                 "  the last requests were saved\n  to fix: mend the disk and open the broker again"
             ) from error
-
-    def _put_closing_mark(self, file: MarkFiles) -> None:
-        """Note what the ledger's file is, now that its log is gone."""
-        if self._log >= 0:
-            os.close(self._log)
-            # A mark without it just says less.
-            with contextlib.suppress(OSError):
-                if not os.path.exists(f"{self._path}-wal"):
-                    checksum = checksum_of_file(self._path)
-                    commit = self._mark.commit
-                    file.write(replace(self._mark, file_commit=commit, file_checksum=checksum))
-        file.close()
 
     # Room.
     def _has_room(self) -> bool:

@@ -11,15 +11,11 @@ import json
 import sqlite3
 from typing import Any, Final
 
-import pyarrow as pa
-
-from millrace.journal.book import Book, Journal, Kind, LeaseState, ProducerState
+from millrace.journal.book import Kind
 from millrace.journal.clocks import Clock
-from millrace.journal.committed import RolledBack
 from millrace.journal.embedded.ledger import InLedger, InSegment, Range, Segment
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import Flag, ProducerId, Stamp
-from millrace.journal.sequencing import Open, Sequence
 from millrace.journal.values import Appended, Published
 
 APPLICATION_ID: Final = 0x4D524A31
@@ -223,78 +219,3 @@ def answer_of(text: str | None) -> Published | None:
     }
     producer, clock = ProducerId(kept["producer"]), Clock(kept["clock"])
     return Published(producer=producer, clock=clock, appended=appended)
-
-
-class Reading:
-    """Puts rows of the tables into a book."""
-
-    def __init__(self) -> None:
-        self.book = Book()
-        self._schemas: dict[int, pa.Schema] = {}
-
-    def schema(self, row: tuple[Any, ...]) -> None:
-        """A row of `schemas`."""
-        id_, content = row
-        self._schemas[id_] = pa.ipc.read_schema(pa.py_buffer(content))
-
-    def journal(self, row: tuple[Any, ...]) -> None:
-        """A row of `journals`."""
-        id_, name, schema, labels, created, start, end, rows = row
-        journal = Journal(
-            id=JournalId(id_),
-            name=name,
-            schema=self._schemas[schema],
-            labels=json.loads(labels),
-            created_at_ms=created,
-            start=Offset(start),
-            end=Offset(end),
-            rows=rows,
-        )
-        self.book.journals.put(name, journal)
-
-    def sequence(self, row: tuple[Any, ...]) -> None:
-        """A row of `sequences`."""
-        journal, producer, last, begin, clock = row
-        pending = None if begin is None else Open(Offset(begin), unsigned(clock))
-        of = self.book.sequences.own.setdefault(JournalId(journal), {})
-        assert isinstance(of, dict)
-        of[ProducerId(producer)] = Sequence(unsigned(last), pending)
-
-    def rolled_back(self, row: tuple[Any, ...]) -> None:
-        """A row of `rolled_back`."""
-        journal, producer, begin, end = row
-        gone = RolledBack(ProducerId(producer), Offset(begin), Offset(end))
-        there = self.book.rolled_back.get(JournalId(journal)) or ()
-        self.book.rolled_back.put(JournalId(journal), (*there, gone))
-
-    def group(self, row: tuple[Any, ...]) -> None:
-        """A row of `group_offsets`."""
-        journal, name, offset = row
-        of = self.book.groups.own.setdefault(JournalId(journal), {})
-        assert isinstance(of, dict)
-        of[name] = Offset(offset)
-
-    def lease(self, row: tuple[Any, ...]) -> None:
-        """A row of `leases`."""
-        name, epoch, holder, expires, lasts = row
-        state = LeaseState(epoch=epoch, holder=holder, expires_at_ms=expires, lease_ms=lasts)
-        self.book.leases.put(name, state)
-
-    def producer(self, row: tuple[Any, ...]) -> None:
-        """A row of `producers`."""
-        id_, name, clock, sequence, answer = row
-        state = ProducerState(
-            name=name, clock=unsigned(clock), sequence=sequence, answer=answer_of(answer)
-        )
-        self.book.producers.put(ProducerId(id_), state)
-        if name is not None:
-            self.book.producer_names.put(name, ProducerId(id_))
-
-    def counter(self, row: tuple[Any, ...]) -> None:
-        """A row of `counters`."""
-        name, value = row
-        self.book.counters.put(name, value)
-
-    def adopted(self, row: tuple[Any, ...]) -> None:
-        """The file of an adopted segment."""
-        self.book.adopted.put(row[0], value=True)
