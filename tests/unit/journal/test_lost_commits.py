@@ -338,3 +338,22 @@ def test_a_ledger_may_be_ahead_of_its_mark_and_never_behind(
     is_whole: bool,  # noqa: FBT001 - what is expected
 ) -> None:
     assert (judge(found(), mark) is None) == is_whole
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 127, 128, 40_000, 2**31, 2**40, 2**62, -5])
+def test_a_number_is_read_from_a_page_as_sqlite_wrote_it(tmp_path: Path, number: int) -> None:
+    db = sqlite3.connect(tmp_path / "db")
+    db.execute("CREATE TABLE t (number INTEGER, other INTEGER)")
+    db.execute("INSERT INTO t VALUES (?, 7)", (number,))
+    db.commit()
+    size, root = (
+        db.execute(query).fetchone()[0]
+        for query in ("PRAGMA page_size", "SELECT rootpage FROM sqlite_master")
+    )
+    db.close()
+    page = (tmp_path / "db").read_bytes()[(root - 1) * size :][:size]
+
+    assert tables.first_integer(page) == number
+    assert tables.first_integer(b"") is None
+    assert tables.first_integer(bytes(size)) is None
+    assert tables.first_integer(page[:100]) is None

@@ -87,10 +87,9 @@ def _refuse_lost_ledger(path: str, segments: str, mark: Mark | NoMark) -> None:
 
 
 @contextlib.contextmanager
-def reading(path: str, options: str = "") -> Iterator[sqlite3.Connection]:
+def reading(path: str) -> Iterator[sqlite3.Connection]:
     """A connection that only reads, and leaves the log of a ledger as it is."""
-    address = f"file:{quote(path)}?mode=ro{options}"
-    db = sqlite3.connect(address, uri=True, isolation_level=None)
+    db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None)
     try:
         yield db
     finally:
@@ -100,8 +99,6 @@ def reading(path: str, options: str = "") -> Iterator[sqlite3.Connection]:
 def _look(path: str, segments: str, mark: Mark | NoMark) -> FoundLedger | None:
     is_summed = _is_summed(path, mark)
     checksum = checksum_of_file(path) if is_summed else None
-    with reading(path, "&immutable=1") as db:
-        file_commit = _last_commit(db)[0]
     with reading(path) as db:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         application = db.execute("PRAGMA application_id").fetchone()[0]
@@ -117,7 +114,7 @@ def _look(path: str, segments: str, mark: Mark | NoMark) -> FoundLedger | None:
             commit=commit,
             committed_at_ms=at_ms,
             openings=_openings(db, version),
-            file_commit=file_commit,
+            file_commit=_file_commit(db, path),
             file_commit_expected=expected,
             is_checksum_wrong=is_summed and checksum != _checksum(mark),
             contradictions=[] if is_summed else _contradictions(db),
@@ -147,6 +144,20 @@ def _last_commit(db: sqlite3.Connection) -> tuple[int, int, int]:
         return 0, 0, 0
     found = db.execute("SELECT number, at_ms, file_commit FROM last_commit").fetchone()
     return found or (0, 0, 0)
+
+
+def _file_commit(db: sqlite3.Connection, path: str) -> int:
+    """The last commit that the ledger's file holds without its log; 0 if it holds none.
+
+    SQLite cannot be asked: a file into which half of a log was written back makes no sense to it.
+    """
+    there = "SELECT rootpage FROM sqlite_master WHERE name = 'last_commit'"
+    row, size = db.execute(there).fetchone(), db.execute("PRAGMA page_size").fetchone()[0]
+    if row is None:
+        return 0
+    with open(path, "rb") as file:
+        file.seek((row[0] - 1) * size)
+        return tables.first_integer(file.read(size)) or 0
 
 
 def _openings(db: sqlite3.Connection, version: int) -> dict[int, Opening]:

@@ -25,7 +25,8 @@ class Reserve:
     def __init__(self, folder: str, size: int) -> None:
         self._path = os.path.join(folder, RESERVE)
         self._size = size
-        self._is_held = False
+        self.is_held = False
+        """Whether the room is there for those that free some."""
 
     def begin(self) -> None:
         """Take the room, or give it away if the disk has less than that left."""
@@ -38,7 +39,7 @@ class Reserve:
 
     def hold(self) -> bool:
         """Take the room if it is not taken; whether it is, or cannot be."""
-        if self._is_held:
+        if self.is_held:
             return True
         try:
             if not os.path.exists(self._path) or os.path.getsize(self._path) != self._size:
@@ -47,12 +48,19 @@ class Reserve:
             self.release()
             # Where files cannot be filled beforehand, a full disk is told as it is met.
             return error.errno not in _NO_ROOM
-        self._is_held = True
+        self.is_held = True
         return True
+
+    def hold_rest(self) -> None:
+        """Take what room there is, up to the whole: the next opening needs some of it."""
+        if not self.hold():
+            with contextlib.suppress(OSError):
+                found = os.statvfs(os.path.dirname(self._path))
+                _fill(self._path, min(self._size, found.f_bavail * found.f_frsize))
 
     def release(self) -> None:
         """Give the room away."""
-        self._is_held = False
+        self.is_held = False
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 

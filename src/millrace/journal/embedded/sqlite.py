@@ -42,6 +42,7 @@ _NO_ROOM: Final = (
     sqlite3.SQLITE_CANTOPEN,
 )
 """What a full disk makes of opening a ledger."""
+_MAY_FAIL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class SqliteLedger:
             assert self._start.loss is not None
             raise self._start.loss.error()
         is_freeing = saving.is_freeing(draft, storing)
-        if not is_freeing and not self._has_room():
+        if not is_freeing and not self._start.reserve.hold():
             raise StorageError(
                 f"{_words('writing to', self._path, 'no room is left on the disk')}\n"
                 "  to fix: free space, by truncating or deleting journals say; then writing goes on"
@@ -119,6 +120,8 @@ class SqliteLedger:
                 raise StorageError(str(error)) from error.__cause__
             self._make_room()
             self._save(draft, storing)
+        if is_freeing and not self._start.reserve.is_held:
+            self._shrink()
 
     def _save(self, draft: Book, storing: Storing) -> None:
         db = self._writer
@@ -205,6 +208,7 @@ class SqliteLedger:
         self._writer.close()
         if is_first and self._marks is not None:
             self._marks.close()
+            self._start.reserve.hold_rest()
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
@@ -257,6 +261,8 @@ class SqliteLedger:
     def _make(self) -> None:
         db = self._writer
         db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # So that a ledger whose journals were deleted can give room back.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         script = (
             f"BEGIN IMMEDIATE; {tables.TABLES}{tables.COMMIT_TABLES}"
@@ -323,19 +329,27 @@ class SqliteLedger:
             ) from error
 
     # Room.
-    def _has_room(self) -> bool:
-        """Whether a save may take room: the reserve is there, or the ledger has free pages."""
-        if self._start.reserve.hold():
-            return True
-        with self._reported("reading"):
-            pages = self._writer.execute("PRAGMA freelist_count").fetchone()[0]
-        return bool(pages * _PAGE_BYTES >= self._config.journal_reserve_bytes)
-
     def _make_room(self) -> None:
         """Give the reserve away, and let the log begin again where it is long enough already."""
         self._start.reserve.release()
-        with contextlib.suppress(sqlite3.Error):
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._tried("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _shrink(self) -> None:
+        """On a full disk: give back what deleted rows took in the ledger, and then its log."""
+        self._tried("PRAGMA incremental_vacuum")
+        self._tried("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._start.reserve.hold()
+
+    def _tried(self, statement: str) -> None:
+        """What needs room itself, and is left if there is none."""
+        try:
+            self._writer.execute(statement).fetchall()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) not in _MAY_FAIL:
+                raise BrokerStopped(
+                    f"{_words('shrinking', self._path, error)}\n  no request is lost\n"
+                    "  to fix: mend the disk and open the broker again"
+                ) from error
 
     def _refused(self, doing: str, error: BaseException) -> StorageError:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:

@@ -219,3 +219,45 @@ def answer_of(text: str | None) -> Published | None:
     }
     producer, clock = ProducerId(kept["producer"]), Clock(kept["clock"])
     return Published(producer=producer, clock=clock, appended=appended)
+
+
+def first_integer(page: bytes) -> int | None:
+    """The first column of the only row in a page of a table, as SQLite lays it out; None if not so.
+
+    A page is: its kind, two bytes, how many rows, three bytes, where they begin. A row is: length,
+    row id, length of its header, types of its columns, columns.
+    """
+    if len(page) < _PAGE_HEADER or page[0] != _LEAF or int.from_bytes(page[3:5]) != 1:
+        return None
+    try:
+        place = int.from_bytes(page[_PAGE_HEADER : _PAGE_HEADER + 2])
+        for _ in range(2):
+            _, place = _varint(page, place)
+        header, types = _varint(page, place)
+        kind, _ = _varint(page, types)
+    except IndexError:
+        return None
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind]
+    size = _INTEGER_BYTES.get(kind)
+    begin = place + header
+    if size is None or begin + size > len(page):
+        return None
+    return int.from_bytes(page[begin : begin + size], signed=True)
+
+
+_LEAF: Final = 13
+_PAGE_HEADER: Final = 8
+_CONSTANTS: Final = {8: 0, 9: 1}
+_INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_VARINT_BYTES: Final = 9
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of SQLite's, and where it ends."""
+    value = 0
+    for at in range(place, place + _VARINT_BYTES - 1):
+        value = value << 7 | data[at] & 0x7F
+        if data[at] < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+            return value, at + 1
+    return value << 8 | data[place + _VARINT_BYTES - 1], place + _VARINT_BYTES
