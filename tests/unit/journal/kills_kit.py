@@ -235,9 +235,10 @@ def child_dies_on_a_full_disk(disk: str) -> None:
 
     ws = mr.open(Path(disk, "mill"))
     schema = ws.journals.get("small").schema
+    ws.journals.create("large", schema)
     try:
         while True:
-            ws.journals.append("small", pa.table({"id": [1], "text": ["y" * 100_000]}, schema))
+            ws.journals.append("large", pa.table({"id": [1], "text": ["y" * 100_000]}, schema))
     except MillraceError:
         fill(Path(disk))
     os.kill(os.getpid(), 9)
