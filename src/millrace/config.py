@@ -149,6 +149,8 @@ class Config:
     """A large append is cut into ranges of about this size, small ones are put together to it."""
     journal_append_bytes_max: int = 256 * MIB
     """Most bytes of one append or transaction; whole files can be adopted instead."""
+    journal_transaction_journals_max: int = 2_000
+    """Most journals of one transaction: the row that ends it in each of them names all others."""
     journal_commit_bytes_max: int = 64 * MIB
     """About how many bytes of concurrent appends share one commit."""
     journal_read_rows_max: int = 65_536

@@ -30,12 +30,10 @@ class Reserve:
 
     def begin(self) -> None:
         """Take the room, or give it away if the disk has less than that left."""
-        with contextlib.suppress(OSError):
-            found = os.statvfs(os.path.dirname(self._path))
-            if found.f_bavail * found.f_frsize < self._size:
-                self.release()
-                return
-        self.hold()
+        if self.room() < self._size:
+            self.release()
+        else:
+            self.hold()
 
     def hold(self) -> bool:
         """Take the room if it is not taken; whether it is, or cannot be."""
@@ -55,8 +53,12 @@ class Reserve:
         """Take what room there is, up to the whole: the next opening needs some of it."""
         if not self.hold():
             with contextlib.suppress(OSError):
-                found = os.statvfs(os.path.dirname(self._path))
-                _fill(self._path, min(self._size, found.f_bavail * found.f_frsize))
+                _fill(self._path, min(self._size, self.room()))
+
+    def room(self) -> int:
+        """Bytes that are free on the disk."""
+        found = os.statvfs(os.path.dirname(self._path))
+        return found.f_bavail * found.f_frsize
 
     def release(self) -> None:
         """Give the room away."""

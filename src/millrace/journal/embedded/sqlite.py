@@ -42,6 +42,9 @@ _NO_ROOM: Final = (
     sqlite3.SQLITE_CANTOPEN,
 )
 """What a full disk makes of opening a ledger."""
+_VACUUM_PAGES: Final = 128
+"""Few enough to stay in SQLite's cache: pages that leave it take room in the log."""
+_VACUUM_ROUNDS_MAX: Final = 128
 _MAY_FAIL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -119,7 +122,10 @@ class SqliteLedger:
             if not is_freeing:
                 raise StorageError(str(error)) from error.__cause__
             self._make_room()
-            self._save(draft, storing)
+            try:
+                self._save(draft, storing)
+            except _DiskFull as still:
+                raise StorageError(str(still)) from still.__cause__
         if is_freeing and not self._start.reserve.is_held:
             self._shrink()
 
@@ -223,6 +229,8 @@ class SqliteLedger:
         )
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA temp_store = MEMORY")
+        # Overwriting deleted rows with zeros would take room in the log.
+        db.execute("PRAGMA secure_delete = OFF")
         return db
 
     def _open(self) -> None:
@@ -332,18 +340,33 @@ class SqliteLedger:
     def _make_room(self) -> None:
         """Give the reserve away, and let the log begin again where it is long enough already."""
         self._start.reserve.release()
-        self._tried("PRAGMA wal_checkpoint(PASSIVE)")
+        self._write_back_if_it_fits("PASSIVE")
 
     def _shrink(self) -> None:
         """On a full disk: give back what deleted rows took in the ledger, and then its log."""
-        self._tried("PRAGMA incremental_vacuum")
-        self._tried("PRAGMA wal_checkpoint(TRUNCATE)")
+        for _ in range(_VACUUM_ROUNDS_MAX):
+            before = self._pragma("freelist_count")
+            self._tried(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+            if self._pragma("freelist_count") >= before:
+                break
+        self._write_back_if_it_fits("TRUNCATE")
         self._start.reserve.hold()
+
+    def _write_back_if_it_fits(self, mode: str) -> None:
+        """Put the log into the file. Half of it would take the room and give none back."""
+        growth = self._pragma("page_count") * _PAGE_BYTES - os.path.getsize(self._path)
+        if growth <= self._start.reserve.room():
+            self._tried(f"PRAGMA wal_checkpoint({mode})")
+
+    def _pragma(self, name: str) -> int:
+        with self._reported("reading"):
+            return int(self._writer.execute(f"PRAGMA {name}").fetchone()[0])
 
     def _tried(self, statement: str) -> None:
         """What needs room itself, and is left if there is none."""
         try:
-            self._writer.execute(statement).fetchall()
+            # Steps to the end, as vacuuming takes one step for each page.
+            self._writer.executescript(f"{statement};")
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) not in _MAY_FAIL:
                 raise BrokerStopped(
