@@ -113,6 +113,7 @@ PURE = {
     "journal/packed.py",
     "journal/reading.py",
     "journal/embedded/ledger.py",
+    "journal/embedded/saving.py",
     "journal/embedded/many.py",
     "journal/embedded/pieces.py",
     "journal/embedded/tables.py",

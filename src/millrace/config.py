@@ -160,6 +160,8 @@ class Config:
     """A large append is cut into ranges of about this size, small ones are put together to it."""
     journal_append_bytes_max: int = 256 * MIB
     """Most bytes of one append or transaction; whole files can be adopted instead."""
+    journal_transaction_journals_max: int = 2_000
+    """Most journals of one transaction: the row that ends it in each of them names all others."""
     journal_commit_bytes_max: int = 64 * MIB
     """About how many bytes of concurrent appends share one commit."""
     journal_read_rows_max: int = 65_536
@@ -173,6 +175,8 @@ class Config:
     """How long a lease lasts that is not renewed, unless the caller says otherwise."""
     ledger_checkpoint_bytes: int = 32 * MIB
     """How far the ledger's log grows before it is written back."""
+    journal_reserve_bytes: int = 2 * MIB
+    """What is kept free on the disk for truncating and deleting, which need room themselves."""
     ledger_busy_ms_max: int = 5_000
     """How long the ledger waits for another reader or writer before that is an error."""
 

@@ -19,6 +19,7 @@ from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.ids import StageId
+from millrace.journal.embedded.losses import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.operators.json_keys import JsonKeys
 from millrace.pipeline.definition.job import Job
@@ -58,6 +59,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     *,
     broker: str = kinds.EMBEDDED,
     config: Config | None = None,
+    accept_loss: AcceptLoss = False,
 ) -> Workspace:
     """Open a workspace, making its folder if there is none.
 
@@ -70,6 +72,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
             local disk elsewhere), "memory" (kept nowhere) or "kafka://host:port". Nothing of it is
             opened before `Workspace.journals` is used.
         config: limits to use instead of the defaults.
+        accept_loss: what to do where commits of journals are missing that were acknowledged, as
+            after a failing disk. By default that is `DataLost`. "read_only" lets what is left be
+            read; True notes the loss in the ledger and goes on without what is missing.
 
     Example:
         >>> import millrace as mr
@@ -84,7 +89,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         store = open_object_store(text, limits, probe=True)
     else:
         store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    return Workspace(store, spark, limits, kinds.check_kind(broker))
+    return Workspace(store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
 
 
 class Workspace:
@@ -103,6 +108,8 @@ class Workspace:
         spark: SparkSession | None,
         config: Config,
         broker: str = kinds.EMBEDDED,
+        *,
+        accept_loss: AcceptLoss = False,
     ) -> None:
         self.store = store
         self.broker = broker
@@ -116,6 +123,7 @@ class Workspace:
         self._spark = spark
         self._started_spark = False
         self._journals: JoinedBroker | None = None
+        self._accept_loss: AcceptLoss = accept_loss
         self._opening = threading.Lock()
 
     @property
@@ -166,6 +174,7 @@ class Workspace:
                     config=self.config,
                     loopback=self._is_local(),
                     joins_only=not self._is_reachable(),
+                    accept_loss=self._accept_loss,
                 )
                 self._journals = own_or_join(place)
             return self._journals

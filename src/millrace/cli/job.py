@@ -219,7 +219,8 @@ def _opened(workspace: str) -> Iterator[Workspace]:
             f"workspace {workspace} has no journals, so no job was run there\n"
             "  to fix: give the folder that `millrace.open(...)` was given"
         )
-    with open_workspace(workspace, broker=said.broker if said else kinds.EMBEDDED) as ws:
+    kind = said.broker.removesuffix(endpoint.READ_ONLY) if said else kinds.EMBEDDED
+    with open_workspace(workspace, broker=kind) as ws:
         yield ws
 
 

@@ -19,8 +19,9 @@ from rich.text import Text
 from millrace.cli import following
 from millrace.cli.following import OffsetOrEnd
 from millrace.cli.values import cell, plain
-from millrace.errors import UserError
+from millrace.errors import DataLost, UserError
 from millrace.journal.contract import Broker
+from millrace.journal.embedded.losses import AcceptLoss
 from millrace.journal.records import OFFSET, stored_schema
 from millrace.journal.values import Isolation, JournalInfo
 from millrace.text import counted
@@ -34,6 +35,9 @@ _NOBODY = ""
 
 workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+loss_option = click.option(
+    "--despite-loss", is_flag=True, help="Show what is left although commits are missing."
+)
 
 
 @click.group()
@@ -48,13 +52,14 @@ def journal() -> None:
 @workspace_argument
 @click.option("--prefix", default="", help="Only journals under this name.")
 @json_option
-def ls(workspace: str, *, prefix: str, as_json: bool) -> None:
+@loss_option
+def ls(workspace: str, *, prefix: str, as_json: bool, despite_loss: bool) -> None:
     """List the journals of WORKSPACE by name.
 
     `rows` are committed rows that can be read. `read by all` is the offset below which every group
     has read: what `gc` removes.
     """
-    with _journals(workspace) as broker:
+    with _journals(workspace, accept_loss=_shown(despite_loss=despite_loss)) as broker:
         rows = list(_listed(broker, prefix))
     if as_json:
         click.echo(json.dumps(rows))
@@ -104,6 +109,7 @@ def ls(workspace: str, *, prefix: str, as_json: bool) -> None:
     metavar="COLUMN=VALUE",
     help="Just rows with this value; may be given for several columns.",
 )
+@loss_option
 def read(
     workspace: str,
     name: str,
@@ -115,6 +121,7 @@ def read(
     raw: bool,
     follow: bool,
     pairs: tuple[str, ...],
+    despite_loss: bool,
 ) -> None:
     """Print committed rows of journal NAME, in order, with their offsets.
 
@@ -138,7 +145,7 @@ def read(
                 click.echo(f"no journal {name} yet; waiting for one", err=True)
             following.show(broker.follow(name, **asked), most, form)
         return
-    with _journals(workspace) as broker:
+    with _journals(workspace, accept_loss=_shown(despite_loss=despite_loss)) as broker:
         pages = _rows(broker, name, first, last, most, raw=raw)
         if form == "json":
             for page in pages:
@@ -193,8 +200,33 @@ def delete(workspace: str, name: str, *, yes: bool) -> None:
     click.echo(f"deleted {name}")
 
 
+@journal.command("accept-loss")
+@workspace_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def accept_loss(workspace: str, *, yes: bool) -> None:
+    """Go on without commits of WORKSPACE that are missing.
+
+    Says first what is missing; look at what is left with `ls --despite-loss` and
+    `read --despite-loss`. The loss is noted in the ledger. Rows that the ledger no longer knows
+    stay in their segment files.
+    """
+    try:
+        with _journals(workspace) as broker:
+            broker.list()
+    except DataLost as loss:
+        click.echo(str(loss))
+    else:
+        click.echo("no commit is missing")
+        return
+    if not yes:
+        click.confirm("go on without what is missing, for good?", abort=True)
+    with _journals(workspace, accept_loss=True) as broker:
+        left = broker.list()
+    click.echo(f"the loss is noted; {counted(len(left), 'journal')} can be read and written again")
+
+
 @contextmanager
-def _journals(workspace: str) -> Iterator[JoinedBroker]:
+def _journals(workspace: str, *, accept_loss: AcceptLoss = False) -> Iterator[JoinedBroker]:
     """The journals as whoever owns them serves them; a folder that has none is told apart."""
     store = endpoint.store_of(workspace)
     said, home = endpoint.read(store), kinds.recorded(store)
@@ -203,8 +235,13 @@ def _journals(workspace: str) -> Iterator[JoinedBroker]:
             f"workspace {workspace} has no journals\n  to fix: give the folder that "
             "`millrace.open(...)` was given, once its journals were used"
         )
-    with open_workspace(workspace, broker=said.broker if said else home or kinds.EMBEDDED) as ws:
+    kind = said.broker.removesuffix(endpoint.READ_ONLY) if said else home or kinds.EMBEDDED
+    with open_workspace(workspace, broker=kind, accept_loss=accept_loss) as ws:
         yield ws.journals
+
+
+def _shown(*, despite_loss: bool) -> AcceptLoss:
+    return "read_only" if despite_loss else False
 
 
 def _listed(broker: Broker, prefix: str) -> Iterator[dict[str, Any]]:

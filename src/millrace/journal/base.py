@@ -21,7 +21,7 @@ from millrace.journal.files import write_file
 from millrace.journal.intents import Intents
 from millrace.journal.looking import BookReader
 from millrace.journal.names import Offset, under
-from millrace.journal.producers import Producer, random_producer
+from millrace.journal.producers import Producer, check_journal_count, random_producer
 from millrace.journal.publishing import Files, Part, Rows
 from millrace.journal.records import ProducerId
 from millrace.journal.values import (
@@ -107,7 +107,8 @@ class BookBroker(BookReader):
     def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
         """See `Broker.producer`."""
         now_ns = self._times.wall_ns
-        return Producer(self, name, intents=intents, now_ns=now_ns)
+        most = self._config.journal_transaction_journals_max
+        return Producer(self, name, intents=intents, now_ns=now_ns, journals_max=most)
 
     def producer_id(self, name: str) -> ProducerId:
         """See `Broker.producer_id`."""
@@ -264,6 +265,8 @@ class BookBroker(BookReader):
         return deciding.truncate(book, name, offset, force=force, rows_between=between)
 
     def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
+        most = self._config.journal_transaction_journals_max
+        check_journal_count(len({part.journal for part in request.parts}), most)
         try:
             parts = [self._prepare(part) for part in request.parts]
         except (Conflict, DataLost):

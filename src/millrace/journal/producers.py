@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import pyarrow as pa
 
+from millrace.config import Config
 from millrace.errors import JournalUnknown, LeaseLost, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal import records
@@ -75,8 +76,10 @@ class Producer:
         *,
         intents: Intents | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        journals_max: int = Config().journal_transaction_journals_max,
     ) -> None:
         """Use `Broker.producer`."""
+        self._journals_max = journals_max
         self._broker = broker
         self._name = name
         self._now_ns = now_ns
@@ -138,6 +141,7 @@ class Producer:
                 raise self._not_now("is prepared", "commit it or roll it back first")
             if self._doubt is not None:
                 raise self._not_now(f"may lack rows: {self._doubt}", "roll it back")
+            check_journal_count(len({*self._open, journal}), self._journals_max)
             info = self._info(journal)
             given = _given(rows, documents)
             return self._write(info, given, Flag.CONTINUE, keys, timestamps)
@@ -425,3 +429,13 @@ def _given(rows: Rows | None, documents: Documents | None) -> Rows:
         return rows
     texts = [each if isinstance(each, str) else json.dumps(each) for each in documents]
     return pa.record_batch({DOCUMENT: pa.array(texts, pa.string())})
+
+
+def check_journal_count(count: int, most: int) -> None:
+    """Refuse a transaction over very many journals: what it writes grows with their square."""
+    if count > most:
+        raise UserError(
+            f"a transaction over {count:,} journals is too large\n"
+            f"  limit: {most:,} (journal_transaction_journals_max)\n"
+            "  to fix: write to fewer journals in one transaction, or raise the limit"
+        )

@@ -210,10 +210,11 @@ class _Writing:
         """End the transaction in each journal it has rows in, all under one clock."""
         clock = self._clocks(1)
         ids = {name: self.book.journal(name).id for name, done in appended.items() if done.rows}
+        everyone = np.sort(np.fromiter(ids.values(), np.int64, len(ids)))
         out = dict(appended)
         for name, id_ in ids.items():
             journal = self.book.journal(name)
-            others = sorted(other for other in ids.values() if other != id_)
+            others = np.delete(everyone, np.searchsorted(everyone, id_))
             ack = ack_row(
                 journal.schema,
                 offset=journal.end,

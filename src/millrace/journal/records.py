@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Final, NewType
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch, UserError
@@ -167,15 +168,16 @@ def ack_row(
     offset: Offset,
     producer: ProducerId,
     clock: Clock,
-    hints: Sequence[JournalId],
+    hints: Sequence[JournalId] | npt.NDArray[np.int64],
 ) -> pa.RecordBatch:
     """The row that ends a transaction in a journal and names its other journals."""
+    named = pa.array(hints, pa.int64())
     system = [
         pa.array([offset], pa.int64()),
         pa.array([producer], pa.int64()),
         pa.array([clock], pa.uint64()),
         pa.array([Flag.ACK.value], pa.uint8()),
-        pa.array([list(hints)], _HINTS_TYPE),
+        pa.ListArray.from_arrays(pa.array([0, len(named)], pa.int32()), named),
         pa.nulls(1, pa.binary()),
         pa.nulls(1, _TIMESTAMP_TYPE),
     ]

@@ -47,6 +47,7 @@ POINTS: Final = (
     "reads.commit.after_store",
     "journal.ledger.before_commit",
     "journal.ledger.after_commit",
+    "journal.ledger.after_mark",
     "journal.append.before_mark",
     "journal.append.after_mark",
     "journal.append.after_write",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,8 @@ from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.ledger import Storing
-from millrace.journal.embedded.sqlite import SqliteLedger
+from millrace.journal.embedded.mark import MARK
+from millrace.journal.embedded.sqlite import LedgerStart, SqliteLedger
 from millrace.journal.records import Flag
 from millrace.testing.disk import LyingDisk
 
@@ -269,18 +271,24 @@ class PowerCut(BaseException):
 
 
 class Image:
-    """Where the ledger lies as of its last commit, as its own sync left it."""
+    """Where the ledger lies as of its last commit, as its own sync left it.
+
+    Its mark is not synced: any of the last ones may be there after a power cut.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.marks: deque[bytes] = deque(maxlen=20)
         folder.mkdir()
 
     def take(self, path: str) -> None:
+        self.marks.append(Path(os.path.dirname(path), MARK).read_bytes())
         for end in ("", "-wal"):
             if os.path.exists(path + end):
                 shutil.copyfile(path + end, self.folder / (LEDGER + end))
 
-    def put_back(self, root: Path) -> None:
+    def put_back(self, root: Path, chance: random.Random) -> None:
+        (root / MARK).write_bytes(chance.choice(self.marks))
         for end in ("", "-wal", "-shm"):
             (root / (LEDGER + end)).unlink(missing_ok=True)
         for path in self.folder.iterdir():
@@ -308,6 +316,10 @@ def cut_histories(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, live
     root.mkdir()
 
     class Remembered(SqliteLedger):
+        def __init__(self, path: str, config: Config, start: LedgerStart) -> None:
+            super().__init__(path, config, start)
+            image.take(path)
+
         def save(self, draft: Book, storing: Storing) -> None:
             try:
                 super().save(draft, storing)
@@ -335,7 +347,7 @@ def cut_histories(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, live
         darkness.left = -1
         broker._ledger.close()
         os.close(broker._lock)
-        image.put_back(root)
+        image.put_back(root, chance)
         disk.crash(str(root / "segments"))
     return cuts
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tests.unit.journal.journal_kit import FILES, SCHEMA, column, publish, written
 
 from millrace.config import Config
@@ -224,3 +225,20 @@ def child_fills_up(folder: str, told: str, room: int) -> None:
             done.append(value)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     Path(told).write_text(json.dumps({"done": done, "problems": problems}), encoding="utf-8")
+
+
+def child_dies_on_a_full_disk(disk: str) -> None:
+    """Append until the disk is full, then take the last byte of it and die."""
+    from tests.disks import fill
+
+    import millrace as mr
+
+    ws = mr.open(Path(disk, "mill"))
+    schema = ws.journals.get("small").schema
+    ws.journals.create("large", schema)
+    try:
+        while True:
+            ws.journals.append("large", pa.table({"id": [1], "text": ["y" * 100_000]}, schema))
+    except MillraceError:
+        fill(Path(disk))
+    os.kill(os.getpid(), 9)

@@ -28,7 +28,11 @@ from millrace.errors import JournalUnknown
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.testing.faults import POINTS
 
-LEDGER = ("journal.ledger.before_commit", "journal.ledger.after_commit")
+LEDGER = (
+    "journal.ledger.before_commit",
+    "journal.ledger.after_commit",
+    "journal.ledger.after_mark",
+)
 WRITING = ("journal.append.after_write", "journal.append.after_sync")
 MARKING = ("journal.append.before_mark", "journal.append.after_mark")
 NEW_FILE = (*MARKING, *WRITING, "journal.append.after_folder_sync")
@@ -50,7 +54,7 @@ CASES = {
 ALIKE = {"append_small", "create", "delete", "lease", "fence"}
 """Operations that take the same steps as others; they are tried among the slow tests."""
 OPENING = ("journal.open.before_cut", "journal.open.after_cut")
-DONE = {"journal.ledger.after_commit", *TRUNCATING}
+DONE = {*LEDGER[1:], *TRUNCATING}
 """Points behind the ledger's commit: the request counts, though nobody was told."""
 
 

@@ -23,12 +23,14 @@ from millrace.errors import (
 from millrace.faults import fault
 from millrace.journal.base import Times
 from millrace.journal.book import Book, Journal
-from millrace.journal.embedded import opening
+from millrace.journal.embedded import checking, opening
 from millrace.journal.embedded.disk import Disk, LocalDisk
 from millrace.journal.embedded.fetching import LEDGER, SegmentReader
 from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
+from millrace.journal.embedded.losses import AcceptLoss
 from millrace.journal.embedded.mounts import refuse_network
-from millrace.journal.embedded.sqlite import SqliteLedger
+from millrace.journal.embedded.reserve import Reserve
+from millrace.journal.embedded.sqlite import LedgerStart, SqliteLedger
 from millrace.journal.embedded.storing import SEGMENTS, Stores
 from millrace.journal.names import JournalId
 from millrace.journal.values import SegmentFile
@@ -36,14 +38,22 @@ from millrace.shuffle.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
-OpenLedger = Callable[[str, Config], Ledger]
+OpenLedger = Callable[[str, Config, LedgerStart], Ledger]
 
 
 class EmbeddedBroker(SegmentReader):
     """Journals in a folder of this host's own disk."""
 
     def __init__(
-        self, root: str, held: Held, stores: Stores, lock: int, config: Config, times: Times
+        self,
+        root: str,
+        held: Held,
+        stores: Stores,
+        lock: int,
+        config: Config,
+        times: Times,
+        *,
+        is_read_only: bool = False,
     ) -> None:
         """Use `EmbeddedBroker.open`."""
         book = opening.with_capped_leases(held.book, times)
@@ -52,6 +62,10 @@ class EmbeddedBroker(SegmentReader):
         self._lock = lock
         self._garbage = set(held.garbage)
         self._names = {each.id: name for name, each in book.journals.all()}
+        self.is_read_only = is_read_only
+        """Whether commits are missing, and nothing may be written for that reason."""
+        if is_read_only:
+            return
         self._own_producer()
         if self._garbage:
             with contextlib.suppress(StorageError):
@@ -66,25 +80,34 @@ class EmbeddedBroker(SegmentReader):
         disk: Disk | None = None,
         ledger: OpenLedger = SqliteLedger,
         times: Times | None = None,
+        accept_loss: AcceptLoss = False,
     ) -> Self:
         """Open a folder's journals, making them if need be.
 
-        Raises `AlreadyOwned` while another process has them open.
+        Raises `AlreadyOwned` while another process has them open, and `DataLost` if commits are
+        missing that were acknowledged. With `accept_loss="read_only"` what is left can be read;
+        with `accept_loss=True` the loss is noted and the journals go on without it.
         """
         root, config, disk = os.path.abspath(folder), config or Config(), disk or LocalDisk()
+        reserve = Reserve(root, config.journal_reserve_bytes)
         with storage_errors(f"opening {root}"):
             opening.make_folders(os.path.join(root, ADOPTED))
             refuse_network(root)
             lock = opening.lock(os.path.join(root, LOCK))
         opened: Ledger | None = None
         try:
+            reserve.begin()
             path = os.path.join(root, LEDGER)
-            opening.refuse_lost_ledger(root, path)
-            opened = ledger(path, config)
+            loss = checking.check(root, path, os.path.join(root, SEGMENTS), accept_loss=accept_loss)
+            is_read_only = loss is not None and accept_loss == "read_only"
+            start = LedgerStart(loss=loss, is_read_only=is_read_only, reserve=reserve)
+            opened = ledger(path, config, start)
             held = opened.load()
-            opening.cut_back(root, disk, opened, held)
+            if not is_read_only:
+                opening.cut_back(root, disk, opened, held, is_whole=loss is None)
             stores = Stores.of(held, root, disk, opened, config)
-            return cls(root, held, stores, lock, config, times or Times())
+            times = times or Times()
+            return cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
         except BaseException:
             if opened is not None:
                 opened.close()
@@ -102,6 +125,8 @@ class EmbeddedBroker(SegmentReader):
 
     def tidy(self) -> None:
         """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
+        if self.is_read_only:
+            return
         step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
         while self._pausing(lambda: self._move_out(self._stores.waiting.largest(step, least))):
             pass

@@ -11,13 +11,13 @@ import fcntl
 import os
 from dataclasses import replace
 
-from millrace.errors import AlreadyOwned, DataLost
+from millrace.errors import AlreadyOwned
 from millrace.faults import fault
 from millrace.journal.base import Times
 from millrace.journal.book import Book
 from millrace.journal.embedded.disk import Disk
 from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
-from millrace.journal.embedded.storing import SEGMENTS, stopped
+from millrace.journal.embedded.storing import stopped
 from millrace.shuffle.store import sync_folder
 
 
@@ -83,21 +83,19 @@ def _let_go() -> None:
 os.register_at_fork(after_in_child=_let_go)
 
 
-def refuse_lost_ledger(root: str, path: str) -> None:
-    """Segments without a ledger are lost data, not an empty workspace."""
-    segments = os.path.join(root, SEGMENTS)
-    if not os.path.exists(path) and os.path.isdir(segments) and os.listdir(segments):
-        raise DataLost(
-            f"ledger {path} is gone, and there are segments in {segments}\n"
-            "  to fix: bring the ledger back, or remove the segments to begin anew"
-        )
+def cut_back(root: str, disk: Disk, ledger: Ledger, held: Held, *, is_whole: bool) -> None:
+    """Cut segments that were being written back to what is published.
 
-
-def cut_back(root: str, disk: Disk, ledger: Ledger, held: Held) -> None:
-    """Cut segments that were being written back to what is published."""
+    Where commits are missing, the bytes behind that may be theirs: they are left, and the segments
+    are not written to any more.
+    """
     storing = Storing()
     keep: list[Segment] = []
     for segment in held.segments:
+        if not is_whole:
+            storing.segments.append(replace(segment, is_open=False))
+            storing.clean.append(segment.id)
+            continue
         if segment.id not in held.dirty:
             keep.append(segment)
             continue

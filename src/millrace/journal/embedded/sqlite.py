@@ -1,7 +1,8 @@
 """The ledger in one SQLite file: WAL, synchronous=FULL, one writing connection.
 
-Invariant: `save` returned means that all of it is on disk. A commit that failed is in doubt, so
-nothing is written after it; the next opening finds out what was saved.
+Invariant: `save` returned means that all of it is on disk, and that the mark says so. A commit that
+failed is in doubt, so nothing is written after it; the next opening finds out what was saved. The
+one exception is a full disk: SQLite met it before the end of the commit was written.
 """
 
 from __future__ import annotations
@@ -9,39 +10,84 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import BrokerStopped, Corrupt, FormatError, MillraceError, StorageError
 from millrace.faults import fault
-from millrace.journal.book import Book, Journal
-from millrace.journal.embedded import tables
-from millrace.journal.embedded.ledger import Held, InLedger, Range, Segment, Storing
+from millrace.journal.book import Book
+from millrace.journal.embedded import loading, saving, tables
+from millrace.journal.embedded.ledger import Held, Range, Segment, Storing
+from millrace.journal.embedded.losses import Loss
+from millrace.journal.embedded.mark import Mark
+from millrace.journal.embedded.marking import CommitMarks
+from millrace.journal.embedded.reserve import Reserve
 from millrace.journal.names import JournalId, Offset
 from millrace.shuffle.store import storage_errors, sync_folder
 
-_NOT_A_LEDGER: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _PAGE_BYTES: Final = 4096
-_PUT_RANGE: Final = "INSERT INTO ranges VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NO_ROOM: Final = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_CANTOPEN,
+)
+"""What a full disk makes of opening a ledger."""
+_VACUUM_PAGES: Final = 128
+"""Few enough to stay in SQLite's cache: pages that leave it take room in the log."""
+_VACUUM_ROUNDS_MAX: Final = 128
+_MAY_FAIL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStart:
+    """How a ledger is opened: what is known to be missing from it, and the room that is kept."""
+
+    loss: Loss | None = None
+    is_read_only: bool = False
+    reserve: Reserve
+
+
+class _DiskFull(StorageError):
+    """Nothing was saved, as there was no room."""
 
 
 class SqliteLedger:
     """One writer, and as many reading connections as there were readers at once."""
 
-    def __init__(self, path: str, config: Config) -> None:
+    def __init__(self, path: str, config: Config, start: LedgerStart) -> None:
         """Open the ledger at `path`, making it if need be, under the next epoch."""
         self._path = path
         self._config = config
+        self._start = start
         self._idle: list[sqlite3.Connection] = []
         self._closing = threading.Lock()
         self._is_closed = False
-        with self._reported("opening"):
-            self._writer = self._connect()
-            self._prepare()
-        self._epoch = self._next_epoch()
+        self._marks: CommitMarks | None = None
+        if start.is_read_only:
+            with self._reported("opening"):
+                self._writer = self._connect()
+                self._epoch = self._epoch_there()
+            return
+        with storage_errors(f"opening the marks of {path}"):
+            self._marks = CommitMarks(path)
+        try:
+            self._open()
+        except StorageError as error:
+            if getattr(error.__cause__, "sqlite_errorcode", 0) not in _NO_ROOM:
+                raise
+            start.reserve.release()
+            self._open()
+        self._begin(self._marks)
 
     @property
     def epoch(self) -> int:
@@ -50,21 +96,54 @@ class SqliteLedger:
 
     def load(self) -> Held:
         """See `Ledger.load`."""
-        with self._reported("reading"):
-            return self._load()
+        try:
+            with self._reported("reading"):
+                return loading.load(self._writer)
+        except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
+            raise Corrupt(
+                f"{_words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
+                "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
+            ) from error
 
     def save(self, draft: Book, storing: Storing) -> None:
         """See `Ledger.save`."""
+        if self._start.is_read_only:
+            assert self._start.loss is not None
+            raise self._start.loss.error()
+        is_freeing = saving.is_freeing(draft, storing)
+        if not is_freeing and not self._start.reserve.hold():
+            raise StorageError(
+                f"{_words('writing to', self._path, 'no room is left on the disk')}\n"
+                "  to fix: free space, by truncating or deleting journals say; then writing goes on"
+            )
+        try:
+            self._save(draft, storing)
+        except _DiskFull as error:
+            if not is_freeing:
+                raise StorageError(str(error)) from error.__cause__
+            self._make_room()
+            try:
+                self._save(draft, storing)
+            except _DiskFull as still:
+                raise StorageError(str(still)) from still.__cause__
+        if is_freeing and not self._start.reserve.is_held:
+            self._shrink()
+
+    def _save(self, draft: Book, storing: Storing) -> None:
         db = self._writer
+        at_ms = time.time_ns() // 1_000_000
         try:
             db.execute("BEGIN IMMEDIATE")
             self._check_epoch()
-            self._put_book(draft)
-            self._put_storing(storing)
-            self._take_away(draft)
+            saving.put_book(db, draft)
+            saving.put_storing(db, storing)
+            saving.take_away(db, draft)
+            assert self._marks is not None
+            mark = self._marks.mark
+            db.execute(tables.PUT_LAST_COMMIT, (mark.commit + 1, at_ms, mark.file_commit))
         except sqlite3.Error as error:
             self._roll_back()
-            raise StorageError(_words("writing to", self._path, error)) from error
+            raise self._refused("writing to", error) from error
         except BaseException:
             self._roll_back()
             raise
@@ -73,11 +152,15 @@ class SqliteLedger:
             db.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
             self._roll_back()
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+                raise self._refused("writing to", error) from error
             raise BrokerStopped(
                 f"{_words('committing to', self._path, error)}\n  whether the last requests were "
                 "saved is not known\n  to fix: mend the disk, open the broker again and ask"
             ) from error
         fault("journal.ledger.after_commit")
+        self._put_mark(at_ms)
+        fault("journal.ledger.after_mark")
 
     def ranges(self, journal: JournalId, offset: Offset, count: int) -> Sequence[Range]:
         """See `Ledger.ranges`."""
@@ -114,29 +197,46 @@ class SqliteLedger:
 
     def write_back(self) -> None:
         """See `Ledger.write_back`: put the log into the file."""
+        if self._start.is_read_only:
+            return
         with self._reported("writing back"):
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._start.reserve.hold()
 
     def close(self) -> None:
         """See `Ledger.close`."""
         with self._closing:
+            is_first = not self._is_closed
             self._is_closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
         self._writer.close()
+        if is_first and self._marks is not None:
+            self._marks.close()
+            self._start.reserve.hold_rest()
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
         # Statements begin and end their transactions themselves.
+        mode = "ro" if self._start.is_read_only else "rwc"
         db = sqlite3.connect(
-            self._path,
+            f"file:{quote(self._path)}?mode={mode}",
+            uri=True,
             timeout=self._config.ledger_busy_ms_max / 1000,
             isolation_level=None,
             check_same_thread=False,
         )
         db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA temp_store = MEMORY")
+        # Overwriting deleted rows with zeros would take room in the log.
+        db.execute("PRAGMA secure_delete = OFF")
         return db
+
+    def _open(self) -> None:
+        with self._reported("opening"):
+            self._writer = self._connect()
+            self._prepare()
 
     def _prepare(self) -> None:
         db = self._writer
@@ -148,10 +248,16 @@ class SqliteLedger:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if application != tables.APPLICATION_ID:
             raise FormatError(f"{self._path} is an SQLite file and no ledger of journals")
-        if version != tables.FORMAT_VERSION:
+        if version == 1:
+            db.executescript(
+                f"BEGIN IMMEDIATE; {tables.COMMIT_TABLES}"
+                f"PRAGMA user_version = {tables.FORMAT_VERSION}; COMMIT;"
+            )
+        elif version != tables.FORMAT_VERSION:
+            read = ", ".join(map(str, tables.VERSIONS_READ))
             raise FormatError(
                 f"{self._path} is a ledger of version {version}\n"
-                f"  versions read: {tables.FORMAT_VERSION}\n  to fix: use a newer Millrace"
+                f"  versions read: {read}\n  to fix: use a newer Millrace"
             )
         pages = max(1, self._config.ledger_checkpoint_bytes // _PAGE_BYTES)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -163,9 +269,11 @@ class SqliteLedger:
     def _make(self) -> None:
         db = self._writer
         db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        # So that a ledger whose journals were deleted can give room back.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL").fetchall()
         script = (
-            f"BEGIN IMMEDIATE; {tables.TABLES}"
+            f"BEGIN IMMEDIATE; {tables.TABLES}{tables.COMMIT_TABLES}"
             f"PRAGMA application_id = {tables.APPLICATION_ID};"
             f"PRAGMA user_version = {tables.FORMAT_VERSION}; COMMIT;"
         )
@@ -173,158 +281,106 @@ class SqliteLedger:
         with storage_errors(f"syncing {self._path}"):
             sync_folder(os.path.dirname(self._path))
 
-    def _next_epoch(self) -> int:
+    def _begin(self, marking: CommitMarks) -> None:
+        """Take the ledger over, under a higher epoch than any before, and note what was lost."""
+        db, loss = self._writer, self._start.loss or Loss(message="")
+        at_ms, opening_id = time.time_ns() // 1_000_000, secrets.randbits(63)
+        file_commit = 0 if loss.message else marking.mark.file_commit
         with self._reported("writing to"):
-            self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
-            found = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-            self._writer.execute("COMMIT")
-        return int(found[0])
+            db.execute("BEGIN IMMEDIATE")
+            self._epoch = max(self._epoch_there(), loss.epoch_min) + 1
+            commit = max(
+                db.execute("SELECT number FROM last_commit").fetchone()[0], loss.commit_min
+            )
+            db.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (self._epoch,))
+            db.execute(tables.PUT_LAST_COMMIT, (commit + 1, at_ms, file_commit))
+            db.execute(
+                "INSERT INTO openings VALUES (?, ?, ?)", (self._epoch, opening_id, commit + 1)
+            )
+            oldest = self._epoch - tables.OPENINGS_KEPT
+            db.execute("DELETE FROM openings WHERE epoch <= ?", (oldest,))
+            if loss.message:
+                db.execute("INSERT INTO losses VALUES (?, ?)", (at_ms, loss.message))
+            if loss.segment_min:
+                db.execute(tables.RAISE_NEXT_SEGMENT, (loss.segment_min + 1,))
+            db.execute("COMMIT")
+        with storage_errors(f"reading the log of {self._path}"):
+            marking.begin(
+                Mark(
+                    commit=commit, epoch=self._epoch, opening_id=opening_id, file_commit=file_commit
+                )
+            )
+        self._put_mark(at_ms)
 
-    def _load(self) -> Held:
-        db = self._writer
-        reading = tables.Reading()
-        for put, query in (
-            (reading.schema, "SELECT id, content FROM schemas"),
-            (reading.journal, "SELECT * FROM journals"),
-            (reading.sequence, "SELECT * FROM sequences"),
-            (reading.rolled_back, "SELECT * FROM rolled_back ORDER BY journal, end_offset"),
-            (reading.group, "SELECT * FROM group_offsets"),
-            (reading.lease, "SELECT * FROM leases"),
-            (reading.producer, "SELECT * FROM producers"),
-            (reading.counter, "SELECT * FROM counters"),
-            (reading.adopted, "SELECT file FROM segments WHERE is_adopted"),
-        ):
-            for row in db.execute(query):
-                put(row)
-        open_ = "SELECT * FROM segments WHERE is_open OR id IN (SELECT segment FROM dirty)"
-        sums = "SELECT journal, sum(bytes) FROM bodies GROUP BY journal"
-        counted = "SELECT coalesce(max(id), 0) + 1 FROM "
-        segment = db.execute("SELECT value FROM meta WHERE name = 'next_segment'").fetchone()
-        return Held(
-            book=reading.book,
-            segments=[tables.segment_of(row) for row in db.execute(open_)],
-            dirty={row[0] for row in db.execute("SELECT segment FROM dirty")},
-            garbage=[row[0] for row in db.execute("SELECT file FROM garbage")],
-            waiting={JournalId(id_): size for id_, size in db.execute(sums)},
-            next_body=db.execute(counted + "bodies").fetchone()[0],
-            next_segment=1 if segment is None else segment[0],
-        )
+    def _epoch_there(self) -> int:
+        found = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        return int(found[0])
 
     # Writing.
     def _check_epoch(self) -> None:
-        found = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0]
+        found = self._epoch_there()
         if found != self._epoch:
             raise BrokerStopped(
                 f"{self._path} was taken over by another process\n"
                 f"  epoch here: {self._epoch}, found: {found}\n  to fix: join the new owner"
             )
 
-    def _put_book(self, draft: Book) -> None:
-        db = self._writer
-        for journal in filter(None, draft.journals.own.values()):
-            self._put_journal(journal)
-        below = draft.sequences.below
-        for id_, states in draft.sequences.own.items():
-            known = (below.get(id_) if below else None) or {}
-            changed = [(p, s) for p, s in (states or {}).items() if known.get(p) != s]
-            for producer, state in changed:
-                begin, clock = (
-                    (state.open.begin, state.open.highest) if state.open else (None, None)
-                )
-                row = (id_, producer, tables.signed(state.last_commit), begin)
-                end = None if clock is None else tables.signed(clock)
-                db.execute("REPLACE INTO sequences VALUES (?, ?, ?, ?, ?)", (*row, end))
-        for id_, gone in draft.rolled_back.own.items():
-            db.execute("DELETE FROM rolled_back WHERE journal = ?", (id_,))
-            rows = [(id_, each.producer, each.begin, each.end) for each in gone or ()]
-            db.executemany("INSERT INTO rolled_back VALUES (?, ?, ?, ?)", rows)
-        groups = draft.groups.below
-        for id_, offsets in draft.groups.own.items():
-            before = (groups.get(id_) if groups else None) or {}
-            new = [(id_, g, o) for g, o in (offsets or {}).items() if before.get(g) != o]
-            db.executemany("REPLACE INTO group_offsets VALUES (?, ?, ?)", new)
-        self._put_names(draft)
+    def _put_mark(self, at_ms: int) -> None:
+        """Note outside the ledger that a commit is durable."""
+        assert self._marks is not None
+        try:
+            self._marks.put(at_ms)
+        except OSError as error:
+            raise BrokerStopped(
+                f"marking a commit of ledger {self._path} failed: {error}\n"
+                "  the last requests were saved\n  to fix: mend the disk and open the broker again"
+            ) from error
 
-    def _put_names(self, draft: Book) -> None:
-        db = self._writer
-        for name, lease in draft.leases.own.items():
-            assert lease is not None
-            row: tuple[Any, ...] = (lease.epoch, lease.holder, lease.expires_at_ms, lease.lease_ms)
-            db.execute("REPLACE INTO leases VALUES (?, ?, ?, ?, ?)", (name, *row))
-        for producer, state in draft.producers.own.items():
-            assert state is not None
-            answer = tables.answer_text(state.answer)
-            row = (producer, state.name, tables.signed(state.clock), state.sequence, answer)
-            db.execute("REPLACE INTO producers VALUES (?, ?, ?, ?, ?)", row)
-        for name, value in draft.counters.own.items():
-            db.execute("REPLACE INTO counters VALUES (?, ?)", (name, value))
+    # Room.
+    def _make_room(self) -> None:
+        """Give the reserve away, and let the log begin again where it is long enough already."""
+        self._start.reserve.release()
+        self._write_back_if_it_fits("PASSIVE")
 
-    def _put_journal(self, journal: Journal) -> None:
-        db = self._writer
-        grown = db.execute(
-            "UPDATE journals SET start_offset = ?, end_offset = ?, row_count = ? WHERE id = ?",
-            (journal.start, journal.end, journal.rows, journal.id),
-        )
-        if grown.rowcount:
-            return
-        schema = journal.schema.serialize().to_pybytes()
-        known = db.execute("SELECT id FROM schemas WHERE content = ?", (schema,)).fetchone()
-        if known is None:
-            known = (db.execute("INSERT INTO schemas (content) VALUES (?)", (schema,)).lastrowid,)
-        labels = json.dumps(dict(journal.labels))
-        db.execute(
-            "INSERT INTO journals VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(journal.id, journal.name, known[0], labels, journal.created_at_ms),
-                *(journal.start, journal.end, journal.rows),
-            ),
-        )
+    def _shrink(self) -> None:
+        """On a full disk: give back what deleted rows took in the ledger, and then its log."""
+        for _ in range(_VACUUM_ROUNDS_MAX):
+            before = self._pragma("freelist_count")
+            self._tried(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+            if self._pragma("freelist_count") >= before:
+                break
+        self._write_back_if_it_fits("TRUNCATE")
+        self._start.reserve.hold()
 
-    def _put_storing(self, storing: Storing) -> None:
-        db = self._writer
-        for old in storing.moved:
-            assert isinstance(old.where, InLedger)
-            db.execute("DELETE FROM bodies WHERE id = ?", (old.where.body,))
-            key = (old.journal, old.first)
-            db.execute("DELETE FROM ranges WHERE journal = ? AND first_offset = ?", key)
-        for each in storing.ranges:
-            if isinstance(each.where, InLedger):
-                body = (each.where.body, each.journal, each.first, each.bytes, each.where.content)
-                db.execute("INSERT INTO bodies VALUES (?, ?, ?, ?, ?)", body)
-        db.executemany(_PUT_RANGE, map(tables.row_of, storing.ranges))
-        for seg in storing.segments:
-            row = (seg.id, seg.journal, seg.file, seg.bytes, seg.next, seg.is_open, seg.is_adopted)
-            db.execute("REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        if storing.segments:
-            highest = 1 + max(each.id for each in storing.segments)
-            put = (
-                "INSERT INTO meta VALUES ('next_segment', ?1) ON CONFLICT DO UPDATE SET value = ?1"
+    def _write_back_if_it_fits(self, mode: str) -> None:
+        """Put the log into the file. Half of it would take the room and give none back."""
+        growth = self._pragma("page_count") * _PAGE_BYTES - os.path.getsize(self._path)
+        if growth <= self._start.reserve.room():
+            self._tried(f"PRAGMA wal_checkpoint({mode})")
+
+    def _pragma(self, name: str) -> int:
+        with self._reported("reading"):
+            return int(self._writer.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _tried(self, statement: str) -> None:
+        """What needs room itself, and is left if there is none."""
+        try:
+            # Steps to the end, as vacuuming takes one step for each page.
+            self._writer.executescript(f"{statement};")
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) not in _MAY_FAIL:
+                raise BrokerStopped(
+                    f"{_words('shrinking', self._path, error)}\n  no request is lost\n"
+                    "  to fix: mend the disk and open the broker again"
+                ) from error
+
+    def _refused(self, doing: str, error: BaseException) -> StorageError:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+            return _DiskFull(
+                f"{_words(doing, self._path, error)}\n"
+                "  to fix: free space, by truncating or deleting journals say; then writing goes on"
             )
-            db.execute(put + " WHERE value < ?1", (highest,))
-        for query, values in (
-            ("DELETE FROM segments WHERE id = ?", storing.segments_gone),
-            ("REPLACE INTO dirty VALUES (?)", storing.dirty),
-            ("DELETE FROM dirty WHERE segment = ?", storing.clean),
-            ("REPLACE INTO garbage VALUES (?)", storing.garbage),
-            ("DELETE FROM garbage WHERE file = ?", storing.garbage_gone),
-        ):
-            db.executemany(query, [(value,) for value in values])
-
-    def _take_away(self, draft: Book) -> None:
-        db = self._writer
-        for journal in draft.truncated:
-            key = (journal.id, journal.start)
-            db.execute(
-                "DELETE FROM bodies WHERE id IN "
-                "(SELECT body FROM ranges WHERE journal = ? AND next_offset <= ?)",
-                key,
-            )
-            db.execute("DELETE FROM ranges WHERE journal = ? AND next_offset <= ?", key)
-        for journal in draft.deleted:
-            for table in ("bodies", "ranges", "sequences", "rolled_back", "group_offsets"):
-                db.execute(f"DELETE FROM {table} WHERE journal = ?", (journal.id,))  # noqa: S608 - names above
-            db.execute("DELETE FROM journals WHERE id = ?", (journal.id,))
+        return StorageError(_words(doing, self._path, error))
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -364,11 +420,10 @@ class SqliteLedger:
         except MillraceError:
             raise
         except sqlite3.Error as error:
-            kind = (
-                Corrupt if getattr(error, "sqlite_errorcode", 0) in _NOT_A_LEDGER else StorageError
-            )
+            code = getattr(error, "sqlite_errorcode", 0)
+            kind = Corrupt if code in tables.DAMAGED else StorageError
             raise kind(_words(doing, self._path, error)) from error
 
 
-def _words(doing: str, path: str, error: BaseException) -> str:
+def _words(doing: str, path: str, error: BaseException | str) -> str:
     return f"{doing} ledger {path} failed: {error}"

@@ -1,27 +1,28 @@
 """The tables of the SQLite ledger, and how values lie in them. Pure.
 
-Version 1 of the format; `docs/format.md` describes it. Clocks are 64 bits without a sign and lie in
-SQLite's signed integers as the same bits.
+Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
+brought to version 2 when it is opened. Clocks are 64 bits without a sign and lie in SQLite's signed
+integers as the same bits.
 """
 
 from __future__ import annotations
 
 import json
+import sqlite3
 from typing import Any, Final
 
-import pyarrow as pa
-
-from millrace.journal.book import Book, Journal, Kind, LeaseState, ProducerState
+from millrace.journal.book import Kind
 from millrace.journal.clocks import Clock
-from millrace.journal.committed import RolledBack
 from millrace.journal.embedded.ledger import InLedger, InSegment, Range, Segment
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import Flag, ProducerId, Stamp
-from millrace.journal.sequencing import Open, Sequence
 from millrace.journal.values import Appended, Published
 
 APPLICATION_ID: Final = 0x4D524A31
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+VERSIONS_READ: Final = (1, 2)
+DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+"""What SQLite says of a file that is no database, or no longer one."""
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -64,6 +65,20 @@ CREATE TABLE bodies (
 CREATE INDEX bodies_of ON bodies (journal, first_offset, bytes);
 CREATE TABLE garbage (file TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+COMMIT_TABLES: Final = """
+CREATE TABLE last_commit (
+  number INTEGER NOT NULL, at_ms INTEGER NOT NULL, file_commit INTEGER NOT NULL);
+INSERT INTO last_commit VALUES (0, 0, 0);
+CREATE TABLE openings (
+  epoch INTEGER PRIMARY KEY, id INTEGER NOT NULL, first_commit INTEGER NOT NULL);
+CREATE TABLE losses (at_ms INTEGER NOT NULL, message TEXT NOT NULL);
+"""
+"""What version 2 added."""
+OPENINGS_KEPT: Final = 1000
+PUT_LAST_COMMIT: Final = "UPDATE last_commit SET number = ?, at_ms = ?, file_commit = ?"
+RAISE_NEXT_SEGMENT: Final = """
+INSERT INTO meta VALUES ('next_segment', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value < ?1
+"""
 
 _RANGES: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
@@ -89,6 +104,17 @@ UNUSED_SHARED: Final = """
 SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
   AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
 """
+CLEAN_OPEN_SEGMENTS: Final = """
+SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)
+"""
+CONTRADICTIONS: Final = """
+SELECT j.name, j.end_offset, j.row_count, r.next_offset, r.rows_before + r.row_count
+FROM journals j LEFT JOIN ranges r ON r.journal = j.id AND r.first_offset =
+  (SELECT max(first_offset) FROM ranges WHERE journal = j.id)
+WHERE coalesce(r.next_offset, j.start_offset) != j.end_offset
+  OR coalesce(r.rows_before + r.row_count, j.row_count) != j.row_count
+"""
+"""Journals that do not end where their last range does; without any, they begin at their end."""
 RANGES_WAITING: Final = """
 SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
   r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag
@@ -195,76 +221,43 @@ def answer_of(text: str | None) -> Published | None:
     return Published(producer=producer, clock=clock, appended=appended)
 
 
-class Reading:
-    """Puts rows of the tables into a book."""
+def first_integer(page: bytes) -> int | None:
+    """The first column of the only row in a page of a table, as SQLite lays it out; None if not so.
 
-    def __init__(self) -> None:
-        self.book = Book()
-        self._schemas: dict[int, pa.Schema] = {}
+    A page is: its kind, two bytes, how many rows, three bytes, where they begin. A row is: length,
+    row id, length of its header, types of its columns, columns.
+    """
+    if len(page) < _PAGE_HEADER or page[0] != _LEAF or int.from_bytes(page[3:5]) != 1:
+        return None
+    try:
+        place = int.from_bytes(page[_PAGE_HEADER : _PAGE_HEADER + 2])
+        for _ in range(2):
+            _, place = _varint(page, place)
+        header, types = _varint(page, place)
+        kind, _ = _varint(page, types)
+    except IndexError:
+        return None
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind]
+    size = _INTEGER_BYTES.get(kind)
+    begin = place + header
+    if size is None or begin + size > len(page):
+        return None
+    return int.from_bytes(page[begin : begin + size], signed=True)
 
-    def schema(self, row: tuple[Any, ...]) -> None:
-        """A row of `schemas`."""
-        id_, content = row
-        self._schemas[id_] = pa.ipc.read_schema(pa.py_buffer(content))
 
-    def journal(self, row: tuple[Any, ...]) -> None:
-        """A row of `journals`."""
-        id_, name, schema, labels, created, start, end, rows = row
-        journal = Journal(
-            id=JournalId(id_),
-            name=name,
-            schema=self._schemas[schema],
-            labels=json.loads(labels),
-            created_at_ms=created,
-            start=Offset(start),
-            end=Offset(end),
-            rows=rows,
-        )
-        self.book.journals.put(name, journal)
+_LEAF: Final = 13
+_PAGE_HEADER: Final = 8
+_CONSTANTS: Final = {8: 0, 9: 1}
+_INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_VARINT_BYTES: Final = 9
 
-    def sequence(self, row: tuple[Any, ...]) -> None:
-        """A row of `sequences`."""
-        journal, producer, last, begin, clock = row
-        pending = None if begin is None else Open(Offset(begin), unsigned(clock))
-        of = self.book.sequences.own.setdefault(JournalId(journal), {})
-        assert isinstance(of, dict)
-        of[ProducerId(producer)] = Sequence(unsigned(last), pending)
 
-    def rolled_back(self, row: tuple[Any, ...]) -> None:
-        """A row of `rolled_back`."""
-        journal, producer, begin, end = row
-        gone = RolledBack(ProducerId(producer), Offset(begin), Offset(end))
-        there = self.book.rolled_back.get(JournalId(journal)) or ()
-        self.book.rolled_back.put(JournalId(journal), (*there, gone))
-
-    def group(self, row: tuple[Any, ...]) -> None:
-        """A row of `group_offsets`."""
-        journal, name, offset = row
-        of = self.book.groups.own.setdefault(JournalId(journal), {})
-        assert isinstance(of, dict)
-        of[name] = Offset(offset)
-
-    def lease(self, row: tuple[Any, ...]) -> None:
-        """A row of `leases`."""
-        name, epoch, holder, expires, lasts = row
-        state = LeaseState(epoch=epoch, holder=holder, expires_at_ms=expires, lease_ms=lasts)
-        self.book.leases.put(name, state)
-
-    def producer(self, row: tuple[Any, ...]) -> None:
-        """A row of `producers`."""
-        id_, name, clock, sequence, answer = row
-        state = ProducerState(
-            name=name, clock=unsigned(clock), sequence=sequence, answer=answer_of(answer)
-        )
-        self.book.producers.put(ProducerId(id_), state)
-        if name is not None:
-            self.book.producer_names.put(name, ProducerId(id_))
-
-    def counter(self, row: tuple[Any, ...]) -> None:
-        """A row of `counters`."""
-        name, value = row
-        self.book.counters.put(name, value)
-
-    def adopted(self, row: tuple[Any, ...]) -> None:
-        """The file of an adopted segment."""
-        self.book.adopted.put(row[0], value=True)
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of SQLite's, and where it ends."""
+    value = 0
+    for at in range(place, place + _VARINT_BYTES - 1):
+        value = value << 7 | data[at] & 0x7F
+        if data[at] < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+            return value, at + 1
+    return value << 8 | data[place + _VARINT_BYTES - 1], place + _VARINT_BYTES

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.config import Config
-from millrace.errors import AlreadyOwned, OwnerUnreachable, UserError
+from millrace.errors import AlreadyOwned, DataLost, OwnerUnreachable, UserError
 from millrace.shuffle.store import LocalStore
 from millrace.transport.journals import endpoint
 from millrace.transport.journals.calling import Caller
@@ -121,12 +121,20 @@ class Election:
             time.sleep(_RESTART_POLL_S)
 
     def _check_kind(self, said: OwnerEndpoint | None) -> None:
-        if said is not None and not self._place.takes(said.broker):
-            raise UserError(
-                f"the journals of {self._place.path} are served by {said.broker}, not by "
-                f"{self._place.kind}\n  found: {said}\n"
-                f"  to fix: open it with broker={said.broker!r}, or end that process"
+        if said is None or self._place.takes(said.broker):
+            return
+        if said.broker.endswith(endpoint.READ_ONLY):
+            raise DataLost(
+                f"commits of the journals of {self._place.path} are missing\n"
+                f"  found: an owner that serves what is left, to be read: {said}\n"
+                '  to fix: open it with accept_loss="read_only" as well; or end that process, and '
+                "go on without what is missing: `millrace journal accept-loss WORKSPACE`"
             )
+        raise UserError(
+            f"the journals of {self._place.path} are served by {said.broker}, not by "
+            f"{self._place.kind}\n  found: {said}\n"
+            f"  to fix: open it with broker={said.broker!r}, or end that process"
+        )
 
     def _unowned(self, reason: str) -> UserError:
         return UserError(

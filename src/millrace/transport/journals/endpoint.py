@@ -19,6 +19,8 @@ OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
 SERVED_FILE: Final = "served.json"
 VERSION: Final = 1
+READ_ONLY: Final = " (read-only: commits are missing)"
+"""What an owner adds to the name of its broker if it serves what is left after a loss."""
 
 Mark = tuple[int, int] | None
 """Which file an owner's is: its number and time of change; None if there is none to be seen."""

@@ -157,7 +157,8 @@ class JoinedBroker:
     # Writing.
     def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
         """See `Broker.producer`."""
-        return Producer(self, name, intents=intents)
+        most = self._config.journal_transaction_journals_max
+        return Producer(self, name, intents=intents, journals_max=most)
 
     def producer_id(self, name: str) -> ProducerId:
         """See `Broker.producer_id`."""

@@ -13,8 +13,10 @@ from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.fetching import LEDGER
+from millrace.journal.embedded.losses import AcceptLoss
 from millrace.journal.memory import MemoryBroker
 from millrace.shuffle.store import LocalStore
+from millrace.transport.journals.endpoint import READ_ONLY
 from millrace.transport.journals.owner import Place
 from millrace.transport.launch import own_host
 from millrace.transport.tls import own_certificate
@@ -51,13 +53,15 @@ def is_same(wanted: str, found: str) -> bool:
     return wanted == found or (wanted == EMBEDDED and is_embedded(found))
 
 
-def opener(kind: str, path: str, config: Config) -> Callable[[], Broker]:
+def opener(
+    kind: str, path: str, config: Config, *, accept_loss: AcceptLoss = False
+) -> Callable[[], Broker]:
     """How to open the broker of a workspace."""
     folder = os.path.join(path, FOLDER)
     if check_kind(kind).startswith(ELSEWHERE):
         folder = kind.removeprefix(ELSEWHERE)
     if is_embedded(kind):
-        return lambda: _open_embedded(LocalStore(path), kind, folder, config)
+        return lambda: _open_embedded(LocalStore(path), kind, folder, config, accept_loss)
     if kind == MEMORY:
         return lambda: MemoryBroker(config)
 
@@ -83,7 +87,9 @@ def recorded(store: LocalStore) -> str | None:
         return None
 
 
-def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) -> Broker:
+def _open_embedded(
+    store: LocalStore, kind: str, folder: str, config: Config, accept_loss: AcceptLoss
+) -> Broker:
     """Open the one folder in which the journals of a workspace lie; a second is never begun."""
     home = recorded(store)
     gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
@@ -95,7 +101,7 @@ def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) ->
             else f"{found}, and they are not there\n"
             "  to fix: open it on the host whose disk that is, or bring them back"
         )
-    broker = EmbeddedBroker.open(folder, config)
+    broker = EmbeddedBroker.open(folder, config, accept_loss=accept_loss)
     try:
         if home is None:
             store.create(HOME_FILE, json.dumps({"version": 1, "broker": kind}).encode())
@@ -116,11 +122,13 @@ def place_of(
     host: str | None = None,
     port: int = 0,
     joins_only: bool = False,
+    accept_loss: AcceptLoss = False,
 ) -> Place:
     """A workspace whose journals are to be owned.
 
     `host` is listened on; by default this host's own address, or loopback. Others are told an
-    address of this host also where all of them are listened on.
+    address of this host also where all of them are listened on. `accept_loss` says what to do if
+    commits are missing.
     """
     told = host if host and host not in _EVERYWHERE else None
     return Place(
@@ -128,9 +136,11 @@ def place_of(
         workspace_id=workspace_id,
         token=token,
         kind=check_kind(kind),
-        open_broker=opener(kind, path, config),
+        open_broker=opener(kind, path, config, accept_loss=accept_loss),
         config=config,
-        takes=lambda found: is_same(kind, found),
+        takes=lambda found: is_same(
+            kind, found.removesuffix(READ_ONLY) if accept_loss == "read_only" else found
+        ),
         host=told or own_host(os.environ, loopback=loopback and host is None),
         listen=host,
         port=port,

@@ -94,7 +94,7 @@ class Owner:
             instance=identity.instance,
             pid=self.pid,
             host=socket.gethostname(),
-            broker=place.kind,
+            broker=place.kind + (endpoint.READ_ONLY if _is_read_only(broker) else ""),
         )
 
     @classmethod
@@ -177,6 +177,11 @@ class Owner:
             self._stop.stop()
         except MillraceError:
             return  # A full disk, say: what could not be done now is done another time.
+
+
+def _is_read_only(broker: Broker) -> bool:
+    """Whether commits are missing, and the rest may only be read."""
+    return bool(getattr(broker, "is_read_only", False))
 
 
 class LocalLink:
