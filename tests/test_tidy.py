@@ -12,7 +12,8 @@ FUNCTION_LINES_MAX = 50
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "config", "faults", "text"},
+    {"ids", "config", "faults", "text", "names"},
+    {"at_rest"},
     {"keys"},
     {"shuffle"},
     {"journal"},
@@ -49,7 +50,9 @@ PURE = {
     "keys/ranges.py",
     "keys/clock.py",
     "keys/weight.py",
+    "at_rest.py",
     "shuffle/layout.py",
+    "shuffle/identity.py",
     "shuffle/index.py",
     "shuffle/manifest.py",
     "shuffle/attempts.py",

@@ -3,6 +3,7 @@
 MillraceError
 ├── UserError                your input or configuration is wrong; fix it and run again
 │   ├── UnsupportedType      a column's type cannot be used here
+│   ├── WorkspaceUnknown     there is no workspace at this path, or no longer
 │   ├── AttemptExists        this attempt of a map task was already begun by someone
 │   ├── JournalUnknown       there is no journal of this name
 │   ├── SchemaMismatch       rows do not have the columns they were said to have
@@ -72,6 +73,18 @@ class UnsupportedType(UserError):
         millrace.errors.UnsupportedType: column 'key' cannot be a key
           its type is list<item: int64>
           to fix: cast it to a type Spark can hash alike: ...
+    """
+
+
+class WorkspaceUnknown(UserError):
+    """There is no workspace at this path, or no longer.
+
+    Example:
+        >>> mr.open("./nowhere").runs()  # looking creates nothing
+        Traceback (most recent call last):
+        millrace.errors.WorkspaceUnknown: there is no workspace at /.../nowhere
+          found: no such folder
+          to fix: give the path of a workspace; ...
     """
 
 

@@ -6,7 +6,6 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli.places import WorkspacePath, opened_with_journals
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.pipeline.core import hops
@@ -24,8 +24,6 @@ from millrace.pipeline.report.report import when
 from millrace.pipeline.upkeep.retention import free_all
 from millrace.pipeline.upkeep.status import job_status, list_jobs, reset_step
 from millrace.text import counted, human_bytes
-from millrace.transport.journals import endpoint, kinds
-from millrace.workspace import Workspace
 from millrace.workspace import open as open_workspace
 
 BUILD = "build"
@@ -36,7 +34,7 @@ workspace_option = click.option(
     "--workspace",
     "-w",
     required=True,
-    type=click.Path(file_okay=False),
+    type=WorkspacePath(),
     help="The folder that `millrace.open(...)` was given.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -56,7 +54,7 @@ def job() -> None:
 @json_option
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the jobs that were run, by name."""
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         found = list_jobs(ws.journals)
     if as_json:
         click.echo(json.dumps([json.loads(status.to_json()) for status in found]))
@@ -85,7 +83,7 @@ def ls(workspace: str, *, as_json: bool) -> None:
 @json_option
 def status(name: str, workspace: str, *, as_json: bool) -> None:
     """Show how far job NAME is: rows, backlog, calls, and who runs it."""
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         found = job_status(ws.journals, name)
     click.echo(found.to_json() if as_json else str(found))
 
@@ -151,7 +149,7 @@ def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
     Its rows, records of calls, dead letters and files are removed: the next run does it again, and
     pays again. A source is taken in anew.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         gone = reset_step(ws.journals, name, step, again=again)
     click.echo(f"set back: {', '.join(gone)}")
 
@@ -171,7 +169,7 @@ def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
 )
 def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) -> None:
     """Print the rows that STEP of job NAME refused, and why."""
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         History.open(ws.journals, name)
         rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
     if form == "json":
@@ -197,7 +195,7 @@ def gc(name: str, workspace: str) -> None:
 
     What is done stays done. A step whose input is gone can no longer be reset by itself.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         freed = free_all(ws.journals, name)
         outline = History.open(ws.journals, name).outline()
         steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
@@ -207,20 +205,6 @@ def gc(name: str, workspace: str) -> None:
         f"removed {counted(freed.rows, 'row')} from {counted(freed.journals, 'journal')}, "
         f"{counted(files, 'large value')} of {human_bytes(size)}"
     )
-
-
-@contextmanager
-def _opened(workspace: str) -> Iterator[Workspace]:
-    """A workspace that has journals, served by whoever owns them."""
-    store = endpoint.store_of(workspace)
-    said = endpoint.read(store)
-    if said is None and not store.exists(kinds.FOLDER):
-        raise UserError(
-            f"workspace {workspace} has no journals, so no job was run there\n"
-            "  to fix: give the folder that `millrace.open(...)` was given"
-        )
-    with open_workspace(workspace, broker=said.broker if said else kinds.EMBEDDED) as ws:
-        yield ws
 
 
 def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[str, Any]]:

@@ -18,21 +18,19 @@ from rich.text import Text
 
 from millrace.cli import following
 from millrace.cli.following import OffsetOrEnd
+from millrace.cli.places import opened_with_journals, workspace_argument
 from millrace.cli.values import cell, plain
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.journal.records import OFFSET, stored_schema
 from millrace.journal.values import Isolation, JournalInfo
 from millrace.text import counted
-from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.joined import JoinedBroker
-from millrace.workspace import open as open_workspace
 
 _PAGE_ROWS = 1000
 _LIMIT_ROWS = 20
 _NOBODY = ""
 
-workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -195,15 +193,8 @@ def delete(workspace: str, name: str, *, yes: bool) -> None:
 
 @contextmanager
 def _journals(workspace: str) -> Iterator[JoinedBroker]:
-    """The journals as whoever owns them serves them; a folder that has none is told apart."""
-    store = endpoint.store_of(workspace)
-    said, home = endpoint.read(store), kinds.recorded(store)
-    if said is None and home is None:
-        raise UserError(
-            f"workspace {workspace} has no journals\n  to fix: give the folder that "
-            "`millrace.open(...)` was given, once its journals were used"
-        )
-    with open_workspace(workspace, broker=said.broker if said else home or kinds.EMBEDDED) as ws:
+    """The journals as their owner serves them."""
+    with opened_with_journals(workspace) as ws:
         yield ws.journals
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.journal import json_option, workspace_argument
+from millrace.cli.journal import json_option
+from millrace.cli.places import opened_with_journals, workspace_argument
 from millrace.cli.values import cell, plain
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
@@ -26,7 +27,6 @@ from millrace.reads.tags import binding_of, journal_of
 from millrace.reads.task_files import read_task as task_in_file
 from millrace.text import counted
 from millrace.workspace import Workspace
-from millrace.workspace import open as open_workspace
 
 _JOURNALS_MAX = 20
 _SILENT_MS = 10_000
@@ -90,7 +90,7 @@ def run(
     """
     task = task_in_file(task_file)
     with (
-        open_workspace(workspace) as ws,
+        opened_with_journals(workspace) as ws,
         suppress(KeyboardInterrupt),
         ws.reads(task, members=members, take_over=take_over) as session,
     ):
@@ -122,7 +122,7 @@ def status(workspace: str, task: str, *, as_json: bool) -> None:
 
     What a session that runs now waits for, and its disk, it writes down itself about once a second.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         about = _status(ws, task)
     if as_json:
         click.echo(json.dumps(about))
@@ -156,7 +156,7 @@ def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> Non
     For each journal how far it was read, for each producer up to which clock its rows are shown,
     and where its first row that is not shown begins.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         found = _checkpoint(ws.journals, task, number)
         names = _Names(ws.journals, task)
         rows = list(_rows_of(found, names))
@@ -281,12 +281,6 @@ def _show(batch: pa.RecordBatch, member: int, form: str) -> int:
         for row in batch.to_pylist():
             click.echo(json.dumps({"member": member, **row}, default=plain))
     return int(batch.num_rows)
-
-
-@contextmanager
-def _opened(workspace: str) -> Iterator[Workspace]:
-    with open_workspace(workspace) as ws:
-        yield ws
 
 
 def _print(table: Table) -> None:

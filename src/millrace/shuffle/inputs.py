@@ -21,7 +21,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import MIB, Config
-from millrace.errors import FormatError, UserError
+from millrace.errors import Corrupt, FormatError, UserError
 from millrace.ids import QueryId
 from millrace.shuffle import layout, runs
 from millrace.shuffle.schema import check_names, conform_in_pieces, plain_schema
@@ -136,7 +136,7 @@ def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterato
         if runs.is_alive(store, query_id, now_ms=now_ms, config=config):
             try:
                 yield runs.read_run(store, query_id).created_at_ms - grace_ms
-            except (FormatError, UserError):
+            except (Corrupt, FormatError, UserError):
                 yield 0  # It lives and has not said when it began: nothing is removed.
 
 

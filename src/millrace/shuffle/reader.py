@@ -21,20 +21,30 @@ from millrace.shuffle.store import Store, storage_errors
 
 
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
-    """The index of an attempt; None if it has none, an error if it has one that is not valid."""
-    folder = layout.attempt_folder(attempt)
+    """The index of an attempt; None if it has none, an error if it has one that is not valid.
+
+    Either of its two files is enough: one that is damaged is made up for by the other.
+    """
+    problem: Corrupt | None = None
     for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
-        data = store.read(f"{folder}/{name}")
+        relative = f"{layout.attempt_folder(attempt)}/{name}"
+        data = store.read(relative)
         if data is None:
             continue
-        where = store.path(f"{folder}/{name}")
-        index = decode(data, where=where)
-        if index.id != attempt:
-            raise FormatError(
-                f"{where} is the index of attempt {index.id}\n"
-                "  to fix: put the folder back where it was written"
-            )
-        return index
+        where = store.path(relative)
+        try:
+            index = decode(data, where=where)
+        except Corrupt as error:
+            problem = problem or error
+            continue
+        if index.id == attempt:
+            return index
+        problem = problem or Corrupt(
+            f"{where} is the index of another attempt\n  found: {index.id}\n"
+            "  to fix: put the folder back where it was written"
+        )
+    if problem is not None:
+        raise problem
     return None
 
 
@@ -42,7 +52,7 @@ def index_or_none(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
     """The index of an attempt; None if it has none that is valid."""
     try:
         return find_index(store, attempt)
-    except FormatError:
+    except (Corrupt, FormatError):
         return None
 
 
@@ -76,10 +86,8 @@ def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) 
     found: list[Found] = []
     for number in store.numbers(layout.task_folder(task)):
         attempt = AttemptId(task, Attempt(number))
-        try:
-            index = find_index(store, attempt)
-        except FormatError:
-            index = None  # Not valid, so for every reader the attempt does not exist.
+        # One that is not valid does not exist, for every reader.
+        index = index_or_none(store, attempt)
         if index is not None:
             found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
             continue

@@ -26,6 +26,7 @@ import pyarrow as pa
 from millrace.errors import StorageError, UserError
 from millrace.faults import fault
 from millrace.shuffle import layout
+from millrace.shuffle.identity import decode
 
 _ADVICE: Final = {
     errno.ENOSPC: "the disk is full; free space or choose another workspace folder",
@@ -33,6 +34,7 @@ _ADVICE: Final = {
     errno.EACCES: "no permission; give this user the right to write there",
     errno.EPERM: "not permitted; give this user the right to write there",
     errno.EROFS: "the file system is read-only; choose another workspace folder",
+    errno.ENOTDIR: "there is a file where a folder is meant; choose another workspace folder",
     errno.ENOENT: "the folder or file vanished; somebody removed it while it was in use",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
     errno.EIO: "the disk failed; look at the system log",
@@ -67,6 +69,12 @@ class Store(Protocol):
 
     def path(self, relative: str) -> str:
         """A name as people know it; one that leads outside is refused."""
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+
+    def probe(self) -> None:
+        """See that the place does what writers rely on; called before the first write."""
 
     def read(self, relative: str) -> bytes | None:
         """A whole small file; None if it is not there."""
@@ -172,10 +180,21 @@ class LocalStore:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
         full = os.path.normpath(os.path.join(self.root, relative))
         if "\0" in full:
-            raise UserError(f"path {relative!r} has a zero byte in it")
-        if full != self.root and not full.startswith(self.root.rstrip("/") + "/"):
-            raise UserError(f"path {relative!r} leads outside the workspace {self.root}")
+            raise UserError(f"path {relative!r} has a zero byte in it\n  to fix: leave it out")
+        if not _is_within(full, self.root):
+            raise _outside(relative, self.root, full)
+        real = os.path.realpath(full)
+        if real != full and not _is_within(real, os.path.realpath(self.root)):
+            raise _outside(relative, self.root, f"a link to {real}")
         return full
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+        data = self.read(layout.WORKSPACE_FILE)
+        return None if data is None else decode(data, where=self.path(layout.WORKSPACE_FILE))
+
+    def probe(self) -> None:
+        """A file system does, or says so with the write."""
 
     def read(self, relative: str) -> bytes | None:
         """Read a whole small file; None if it is not there."""
@@ -407,6 +426,18 @@ class LocalStore:
 def vanished(error: StorageError) -> bool:
     """Whether an error says that a folder or file was removed meanwhile."""
     return isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _outside(relative: str, root: str, found: str) -> UserError:
+    return UserError(
+        f"path {relative!r} leads outside the workspace {root}\n  found: {found}\n"
+        "  to fix: use names within the workspace; do not open a workspace of somebody you do not "
+        "trust"
+    )
 
 
 def sync_folder(path: str) -> None:

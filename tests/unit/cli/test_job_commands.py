@@ -95,7 +95,7 @@ def test_what_is_not_there_is_said(mill: Path, tmp_path: Path) -> None:
     assert f"there is no job 'other' in this workspace\n  jobs: {JOB}" in error(
         "status", "other", "-w", mill
     )
-    assert "no job was run there" in error("ls", "-w", tmp_path / "nothing")
+    assert "there is no workspace at" in error("ls", "-w", tmp_path / "nothing")
     assert "has no step 'x'" in error("reset", JOB, "x", "-w", mill)
     file = tmp_path / "job.py"
     file.write_text("x = 1\n")

@@ -13,7 +13,6 @@ from typing import Final
 
 from millrace.errors import MillraceError
 from millrace.shuffle.store import LocalStore
-from millrace.transport.identity import WORKSPACE_FILE
 
 OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
@@ -127,15 +126,8 @@ class JournalAddress:
             return None
         store = LocalStore(self.path)
         try:
-            if self.workspace_id not in (None, _id(store)):
+            if self.workspace_id not in (None, store.workspace_id()):
                 return None
             return read(store)
         except MillraceError:
             return None
-
-
-def _id(store: LocalStore) -> str | None:
-    try:
-        return str(json.loads(store.read(WORKSPACE_FILE) or b"")["id"])
-    except (ValueError, KeyError, TypeError):
-        return None
