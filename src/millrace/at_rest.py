@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -121,7 +122,7 @@ def load(
         version: the version that the document must have; None if it has none.
         workspace: to which workspace the file must belong, if it says so.
     """
-    try:
+    with decoding(where, what, to_fix):
         document = Document(json.loads(data))
         _check_seal(data, document)
         if version is not None:
@@ -133,6 +134,13 @@ def load(
                 )
         _check_workspace(document, workspace)
         return read(document)
+
+
+@contextmanager
+def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
+    """Whatever goes wrong while bytes at rest are decoded becomes `Corrupt` with their place."""
+    try:
+        yield
     except MillraceError:
         raise
     except _MALFORMED as error:

@@ -230,11 +230,10 @@ class StorageError(MillraceError):
     """The disk said no.
 
     Example:
-        >>> with open("file", "w") as file:
-        ...     done = file.write("not a folder")
-        >>> mr.open("file/mill")
-        Traceback (most recent call last):
-        millrace.errors.StorageError: making folder ... failed: [Errno 20] Not a directory: ...
+        >>> try:
+        ...     found = ws.from_arrow(pa.table({"x": [1, 2]}))
+        ... except mr.errors.StorageError as error:  # the disk is full, say
+        ...     print(error)
     """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -15,6 +14,8 @@ from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError, ReadsFailed, UserError
 from millrace.journal.contract import Broker
@@ -393,8 +394,8 @@ class ReadSession:
             status = self._status(with_journals=False)
             about = {**asdict(replace(status, open=())), "at_ms": _now_ms()}
             path = os.path.join(self._folder, _STATUS)
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(about, file)
+            with open(f"{path}.new", "wb") as file:
+                file.write(at_rest.seal(about))
             os.replace(f"{path}.new", path)
 
 
@@ -438,13 +439,26 @@ def read_status(parent: str, task: str) -> dict[str, Any] | None:
     for epoch in sorted(epochs, reverse=True):
         try:
             path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
-            with open(path, encoding="utf-8") as file:
-                about: dict[str, Any] = json.load(file)
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError:
             continue
-        about["age_ms"] = _now_ms() - about["at_ms"]
-        return about
+        return at_rest.load(
+            data,
+            _status_of,
+            where=path,
+            what="the status of a session",
+            to_fix="remove the file; a session that is open writes it again",
+        )
     return None
+
+
+def _status_of(document: Document) -> dict[str, Any]:
+    """What a session wrote down, with how long ago that was."""
+    document.wholes("disk_bytes")
+    for name in ("waiting", "long_open"):
+        document.documents(name)
+    return {**document.fields, "age_ms": _now_ms() - document.whole("at_ms")}
 
 
 def _what_to_do(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import os
 import secrets
 from typing import Final
 
+from millrace import at_rest
 from millrace.shuffle import identity
 from millrace.shuffle.layout import WORKSPACE_FILE
 from millrace.shuffle.store import Store
@@ -35,4 +36,13 @@ def token_of(store: Store) -> str:
         return secrets.token_urlsafe(32)
     if not store.exists(TOKEN_FILE):
         store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=0o600)
-    return (store.read(TOKEN_FILE) or b"").decode().strip()
+    return token_text(store.read(TOKEN_FILE) or b"", where=store.path(TOKEN_FILE))
+
+
+def token_text(data: bytes, *, where: str) -> str:
+    """The token in a file; one that cannot be sent in a header is refused."""
+    with at_rest.decoding(where, "a token", "remove it; the next process makes a new one"):
+        text = data.decode("ascii").strip()
+        if not text.isprintable():
+            raise ValueError("it has control characters")
+        return text

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Callable
 from typing import Final
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.memory import MemoryBroker
+from millrace.names import shown
 from millrace.shuffle.store import LocalStore
 from millrace.transport.journals.owner import Place
 from millrace.transport.launch import own_host
@@ -25,6 +27,7 @@ MEMORY: Final = "memory"
 KAFKA: Final = "kafka://"
 FOLDER: Final = "journals"
 HOME_FILE: Final = "journals.json"
+_VERSION: Final = 1
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
 
@@ -77,10 +80,26 @@ def opener(kind: str, path: str, config: Config) -> Callable[[], Broker]:
 
 def recorded(store: LocalStore) -> str | None:
     """What kept the journals of a workspace when they were last opened, if that is known."""
-    try:
-        return check_kind(str(json.loads(store.read(HOME_FILE) or b"")["broker"]))
-    except (ValueError, KeyError, TypeError):
+    data = store.read(HOME_FILE)
+    if data is None:
         return None
+    return at_rest.load(
+        data,
+        _known_kind,
+        where=store.path(HOME_FILE),
+        what="the place of a workspace's journals",
+        to_fix="restore it; without it the journals may lie elsewhere",
+        version=_VERSION,
+        workspace=store.workspace_id(),
+    )
+
+
+def _known_kind(document: Document) -> str:
+    found = document.text("broker")
+    try:
+        return check_kind(found)
+    except UserError as error:
+        raise ValueError(f"broker is {shown(found)}") from error
 
 
 def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) -> Broker:
@@ -98,7 +117,8 @@ def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) ->
     broker = EmbeddedBroker.open(folder, config)
     try:
         if home is None:
-            store.create(HOME_FILE, json.dumps({"version": 1, "broker": kind}).encode())
+            fields = {at_rest.WORKSPACE: store.workspace_id(), "broker": kind}
+            store.create(HOME_FILE, at_rest.seal({"version": _VERSION, **fields}))
     except BaseException:
         broker.close()
         raise
