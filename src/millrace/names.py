@@ -74,7 +74,7 @@ def existing(wanted: str, names: Iterable[str], none: str = "none") -> str:
     if not known:
         return none
     near = difflib.get_close_matches(wanted, known, n=NEAR_MAX, cutoff=0.5)
-    few = list(dict.fromkeys([*near, *sorted(known)]))[:NEAR_MAX]
+    few = list(dict.fromkeys([*near, *known]))[:NEAR_MAX]
     more = len(known) - len(few)
     return ", ".join(few) + (f" and {more} more" if more else "")
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from millrace.pipeline.sinks import recorded
 from millrace.pipeline.upkeep.status import job_status
 from millrace.reads.reading import read_status
 from millrace.reads.session.store import read_checkpoints, read_task
-from millrace.shuffle import cleanup, layout, runs
+from millrace.shuffle import cleanup, layout, reader, runs
 from millrace.shuffle.store import LocalStore
 from millrace.transport.addresses import record_agent
 from millrace.workspace import Workspace
@@ -169,7 +170,7 @@ Look = Callable[[Workspace], object]
 def shuffle_looks() -> Iterator[tuple[str, Look]]:
     yield "runs", lambda ws: [(run.query_id, run.plan, dict(run.about)) for run in ws.runs()]
     for which in (1, 2, "run 0", "run 1"):
-        yield f"shuffle {which}", lambda ws, which=which: _shuffle(ws, which)
+        yield f"shuffle {which}", partial(_shuffle, which=which)
     yield "verify", lambda ws: [_verified(ws, number) for number in (1, 2)]
     yield "finished work", _reusable
     yield "relied on", lambda ws: sorted(map(str, runs.relied_on(ws.store)))
@@ -195,7 +196,7 @@ def _reusable(ws: Workspace) -> object:
     found = []
     for number in (1, 2):
         for task in runs.map_tasks(ws.store, runs.resolve(ws.store, number), STAGE):
-            cleanup.reader.list_attempts(ws.store, task)
+            reader.list_attempts(ws.store, task)
             found.append(str(task))
     return found
 
@@ -210,7 +211,7 @@ def _cleaned(ws: Workspace) -> object:
 def journal_looks() -> Iterator[tuple[str, Look]]:
     yield "journals", lambda ws: [(info.name, dict(info.labels)) for info in ws.journals.list()]
     for name in ("acme/orders/eu", "acme/orders/us", FILES):
-        yield f"rows of {name}", lambda ws, name=name: _all_rows(ws, name)
+        yield f"rows of {name}", partial(_all_rows, name=name)
     yield "group", lambda ws: ws.journals.committed("billing", "acme/orders/eu")
     yield (
         "positions",
@@ -269,7 +270,7 @@ COMMANDS = (
     ("reads", "status", "{}", "totals", "--json"),
     ("reads", "checkpoint", "show", "{}", "totals", "--json"),
 )
-_MOVING = ("created_at_ms", "age_ms", "run_by", "holder", "epoch", "state")
+_MOVING = ("created_at_ms", "age_ms", "holder", "epoch", "state", "seconds", "rows_per_s")
 
 
 def command(path: Path, arguments: tuple[str, ...]) -> Outcome:

@@ -16,6 +16,7 @@ from rich.text import Text
 from millrace.cli.places import WorkspacePath, opened_with_journals
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
+from millrace.names import existing
 from millrace.pipeline.core import hops
 from millrace.pipeline.definition.job import Job
 from millrace.pipeline.large.unneeded import remove_unneeded
@@ -170,7 +171,7 @@ def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
 def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) -> None:
     """Print the rows that STEP of job NAME refused, and why."""
     with opened_with_journals(workspace) as ws:
-        History.open(ws.journals, name)
+        _check_step(History.open(ws.journals, name), step)
         rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
     if form == "json":
         for row in rows:
@@ -205,6 +206,16 @@ def gc(name: str, workspace: str) -> None:
         f"removed {counted(freed.rows, 'row')} from {counted(freed.journals, 'journal')}, "
         f"{counted(files, 'large value')} of {human_bytes(size)}"
     )
+
+
+def _check_step(history: History, step: str) -> None:
+    outline = history.outline()
+    names = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+    if step not in names:
+        raise UserError(
+            f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"
+            "  to fix: give one of these"
+        )
 
 
 def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.reads.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.reading import read_status
-from millrace.reads.session.store import group_name, read_checkpoints, read_task
+from millrace.reads.session.store import check_read, group_name, read_checkpoints, read_task
 from millrace.reads.tables import NONE
 from millrace.reads.tags import binding_of, journal_of
 from millrace.reads.task_files import read_task as task_in_file
@@ -157,6 +157,7 @@ def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> Non
     and where its first row that is not shown begins.
     """
     with opened_with_journals(workspace) as ws:
+        check_read(ws.journals, task)
         found = _checkpoint(ws.journals, task, number)
         names = _Names(ws.journals, task)
         rows = list(_rows_of(found, names))
@@ -193,11 +194,8 @@ class _Names:
 
 def _status(ws: Workspace, task: str) -> dict[str, Any]:
     broker = ws.journals
+    check_read(broker, task)
     found = read_checkpoints(broker, task)
-    if read_task(broker, task) is None:
-        raise UserError(
-            f"workspace {ws.path} has no task {task}\n  to fix: give the name of one that was read"
-        )
     names = _Names(broker, task)
     whole = merge(found.committed, *found.prepared)
     offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
@@ -255,8 +253,8 @@ def _checkpoint(broker: Broker, task: str, number: int | None) -> Checkpoint:
     if number not in [each.number for each in found.prepared]:
         there = ", ".join(str(each.number) for each in found.prepared) or "none"
         raise UserError(
-            f"task {task} has no checkpoint {number}\n  committed: {found.committed.number}, "
-            f"handed out and not committed: {there}"
+            f"task {task} has no checkpoint {number}\n  found: committed {found.committed.number}, "
+            f"handed out and not committed {there}\n  to fix: give one of these"
         )
     return merge(found.committed, *(each for each in found.prepared if each.number <= number))
 

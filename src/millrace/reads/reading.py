@@ -29,6 +29,7 @@ from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
+from millrace.shuffle.store import LocalStore
 
 _STATUS: Final = "status.json"
 _TELL_MS: Final = 1_000
@@ -392,7 +393,11 @@ class ReadSession:
             self._told_ms = _now_ms()
             # Each journal would take longer than a second to tell, where there are very many.
             status = self._status(with_journals=False)
-            about = {**asdict(replace(status, open=())), "at_ms": _now_ms()}
+            about = {
+                at_rest.WORKSPACE: _workspace_of(os.path.dirname(self._folder)),
+                **asdict(replace(status, open=())),
+                "at_ms": _now_ms(),
+            }
             path = os.path.join(self._folder, _STATUS)
             with open(f"{path}.new", "wb") as file:
                 file.write(at_rest.seal(about))
@@ -449,6 +454,7 @@ def read_status(parent: str, task: str) -> dict[str, Any] | None:
             where=path,
             what="the status of a session",
             to_fix="remove the file; a session that is open writes it again",
+            workspace=_workspace_of(parent),
         )
     return None
 
@@ -458,7 +464,14 @@ def _status_of(document: Document) -> dict[str, Any]:
     document.wholes("disk_bytes")
     for name in ("waiting", "long_open"):
         document.documents(name)
-    return {**document.fields, "age_ms": _now_ms() - document.whole("at_ms")}
+    ours = (at_rest.WORKSPACE, at_rest.CHECKSUM)
+    about = {name: value for name, value in document.fields.items() if name not in ours}
+    return {**about, "age_ms": _now_ms() - document.whole("at_ms")}
+
+
+def _workspace_of(parent: str) -> str | None:
+    """Which workspace a folder of sessions lies in."""
+    return LocalStore(os.path.dirname(os.path.abspath(parent))).workspace_id()
 
 
 def _what_to_do(error: BaseException) -> str:

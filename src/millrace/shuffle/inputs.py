@@ -39,6 +39,8 @@ def stream_of(data: object) -> pa.RecordBatchReader:
         return data
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()  # A stream between programs would cut names at a zero byte.
     if not hasattr(data, "__arrow_c_stream__"):
         raise UserError(
             f"from_arrow() of a {type(data).__name__}\n"

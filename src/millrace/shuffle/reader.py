@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
+from millrace.names import existing, shown
 from millrace.shuffle import attempts, layout
 from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
@@ -103,11 +104,18 @@ def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) 
 
 def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
     """The entry of a partition; a number outside the shuffle is an error."""
-    if isinstance(partition, bool) or not 0 <= partition < len(index.partitions):
+    return index.partitions[check_partition(partition, len(index.partitions))]
+
+
+def check_partition(partition: object, count: int) -> int:
+    """Refuse what is not the number of one of so many partitions."""
+    is_number = isinstance(partition, int) and not isinstance(partition, bool)
+    if not isinstance(partition, int) or not is_number or not 0 <= partition < count:
         raise UserError(
-            f"no partition {partition}\n  found: partitions 0 to {len(index.partitions) - 1}"
+            f"no partition {shown(partition)}\n  found: partitions 0 to {count - 1}\n"
+            "  to fix: give the number of one of these"
         )
-    return index.partitions[partition]
+    return partition
 
 
 def map_partition(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
@@ -230,10 +238,18 @@ def decode(
 
 def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
     """Positions of the columns; an unknown one is an error that names the known ones."""
-    for name in columns:
-        places = schema.get_all_field_indices(name)
+    if isinstance(columns, str):
+        raise UserError(
+            f"columns is the text {columns!r}\n  found: no list\n  to fix: give [{columns!r}]"
+        )
+    given: Sequence[object] = columns
+    for name in given:
+        places = schema.get_all_field_indices(name) if isinstance(name, str) else []
         if not places:
-            raise UserError(f"no column {name!r}\n  found: {', '.join(schema.names)}")
+            raise UserError(
+                f"no column {shown(name)}\n  found: {existing(str(name), schema.names)}\n"
+                "  to fix: give the names of columns there are"
+            )
         if len(places) > 1:
             raise UserError(
                 f"column {name!r} is ambiguous\n  {len(places)} columns have that name\n"

@@ -17,6 +17,7 @@ from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, MillraceError, StorageError, UserError
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
+from millrace.names import existing, shown
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import Store
@@ -109,9 +110,9 @@ def resolve(store: Store, wanted: int | str) -> QueryId:
     if not found:
         known = list(dict.fromkeys(name for name, _ in _named(store)))
         raise UserError(
-            f"no finished shuffle {wanted!r} in {store.root}\n"
-            f"  found: {', '.join(known[-10:]) or 'none that has a name'}\n"
-            "  to fix: choose one of them, or a run's number (millrace shuffle ls)"
+            f"no finished shuffle {shown(wanted)} in {store.root}\n"
+            f"  found: {existing(wanted, known, 'none that has a name')}\n"
+            "  to fix: choose one of them, or a run's number as a number (millrace shuffle ls)"
         )
     return found[-1]
 
@@ -160,10 +161,19 @@ def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
     read_run(store, query_id)
     found = find_manifest(store, query_id, stage_id)
     if found is None:
+        there = ", ".join(
+            str(stage)
+            for stage in stages(store, query_id)
+            if store.exists(layout.manifest_path(query_id, stage))
+        )
         raise UserError(
             f"run {query_id} has no finished stage {stage_id}\n"
-            "  found: no manifest, so the run is still going or died\n"
-            "  to fix: run the same shuffle again; its finished map tasks are reused"
+            + (
+                f"  found: the finished stages {there}\n  to fix: give one of these"
+                if there
+                else "  found: no manifest, so the run is still going or died\n"
+                "  to fix: run the same shuffle again; its finished map tasks are reused"
+            )
         )
     return found
 

@@ -24,6 +24,7 @@ from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.values import ANYTHING, Append, Commit, Lease, Publish
+from millrace.names import check_text, existing
 from millrace.reads.checkpoint import (
     BEGINNING,
     Checkpoint,
@@ -39,6 +40,9 @@ from millrace.reads.task import Task
 _PART_BYTES: Final = 256 * 1024
 """Larger ones are cut, since brokers limit what one row may hold."""
 _READ_ROWS: Final = 10_000
+_ROOT: Final = "millrace/reads"
+_TASK_PART: Final = 2
+"""Which part of a journal's name is the task's."""
 _TO_FIX: Final = "read under another task name, which begins anew"
 
 
@@ -85,7 +89,7 @@ class _Row:
 
 def journal_name(task: str) -> str:
     """The journal that keeps a task's checkpoints."""
-    return f"millrace/reads/{task}/checkpoints"
+    return f"{_ROOT}/{task}/checkpoints"
 
 
 def group_name(task: str) -> str:
@@ -237,6 +241,17 @@ class CheckpointStore:
 def read_checkpoints(broker: Broker, task: str) -> Resumed:
     """What is stored of a task, without being its session; nothing if it never ran."""
     return _read(broker, task).resumed()
+
+
+def check_read(broker: Broker, task: str) -> None:
+    """Refuse the name of a task that was never read."""
+    check_text(task, "a task")
+    known = [info.name.split("/")[_TASK_PART] for info in broker.list(_ROOT)]
+    if task not in known:
+        raise UserError(
+            f"there is no task {task!r} in this workspace\n  found: {existing(task, known)}\n"
+            "  to fix: give the name of a task that was read here"
+        )
 
 
 def read_task(broker: Broker, task: str) -> Task | None:
