@@ -211,7 +211,7 @@ def _cleaned(ws: Workspace) -> object:
 def journal_looks() -> Iterator[tuple[str, Look]]:
     yield "journals", lambda ws: [(info.name, dict(info.labels)) for info in ws.journals.list()]
     for name in ("acme/orders/eu", "acme/orders/us", FILES):
-        yield f"rows of {name}", partial(_all_rows, name=name)
+        yield f"rows of {name}", partial(all_rows, name=name)
     yield "group", lambda ws: ws.journals.committed("billing", "acme/orders/eu")
     yield (
         "positions",
@@ -220,9 +220,9 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
             for each in ws.journals.positions([("billing", "acme/orders/eu")])
         ],
     )
-    yield "job", _job_status
+    yield "job", job_steps
     yield "events", lambda ws: len(History.open(ws.journals, JOB).events)
-    yield "letters", lambda ws: _all_rows(ws, hops.dead_letters(JOB, "caption"))
+    yield "letters", lambda ws: all_rows(ws, hops.dead_letters(JOB, "caption"))
     yield "task", lambda ws: read_task(ws.journals, "totals")
     yield "checkpoint", lambda ws: read_checkpoints(ws.journals, "totals").committed.reads.rows()
     yield "session", lambda ws: bool(read_status(str(Path(ws.path, "reads")), "totals"))
@@ -236,7 +236,7 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
     )
 
 
-def _all_rows(ws: Workspace, name: str) -> object:
+def all_rows(ws: Workspace, name: str) -> object:
     offset, found = ws.journals.start_offset(name), []
     while True:
         fetched = ws.journals.read(name, offset)
@@ -246,7 +246,7 @@ def _all_rows(ws: Workspace, name: str) -> object:
         offset = fetched.next_offset
 
 
-def _job_status(ws: Workspace) -> object:
+def job_steps(ws: Workspace) -> object:
     about = json.loads(job_status(ws.journals, JOB).to_json())
     return [(step["name"], step["rows_in"], step["backlog"]) for step in about["steps"]]
 

@@ -27,6 +27,8 @@ MEMORY: Final = "memory"
 KAFKA: Final = "kafka://"
 FOLDER: Final = "journals"
 HOME_FILE: Final = "journals.json"
+NOTE_FILE: Final = "journals-of.json"
+"""In a folder elsewhere: to which workspace its journals belong."""
 _VERSION: Final = 1
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
@@ -114,8 +116,14 @@ def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) ->
             else f"{found}, and they are not there\n"
             "  to fix: open it on the host whose disk that is, or bring them back"
         )
+    if kind == EMBEDDED:
+        store.path(FOLDER)  # A link that leads elsewhere is refused.
+    else:
+        _refuse_others(store, folder)
     broker = EmbeddedBroker.open(folder, config)
     try:
+        if kind != EMBEDDED:
+            _note_workspace(store, folder)
         if home is None:
             fields = {at_rest.WORKSPACE: store.workspace_id(), "broker": kind}
             store.create(HOME_FILE, at_rest.seal({"version": _VERSION, **fields}))
@@ -123,6 +131,39 @@ def _open_embedded(store: LocalStore, kind: str, folder: str, config: Config) ->
         broker.close()
         raise
     return broker
+
+
+def _refuse_others(store: LocalStore, folder: str) -> None:
+    """Refuse a folder that holds the journals of another workspace, whatever names it."""
+    mine, there = store.workspace_id(), LocalStore(folder)
+    above = LocalStore(os.path.dirname(there.root))
+    data = there.read(NOTE_FILE)
+    noted = None if data is None else _noted(data, there.path(NOTE_FILE))
+    inside = above.workspace_id() if above.root != store.root else None
+    for found in (noted, inside):
+        if found is not None and found != mine:
+            raise UserError(
+                f"{folder} does not hold the journals of {store.root}\n"
+                f"  found: those of workspace {found}, this is {mine}\n"
+                "  to fix: name the folder of this workspace's journals"
+            )
+
+
+def _note_workspace(store: LocalStore, folder: str) -> None:
+    """Leave a note in a folder elsewhere, which says whose journals it holds."""
+    fields = {"version": _VERSION, at_rest.WORKSPACE: store.workspace_id()}
+    LocalStore(folder).create(NOTE_FILE, at_rest.seal(fields))
+
+
+def _noted(data: bytes, where: str) -> str:
+    return at_rest.load(
+        data,
+        lambda document: document.text(at_rest.WORKSPACE),
+        where=where,
+        what="a note of whose journals these are",
+        to_fix="restore it, or remove it if you know that they are this workspace's",
+        version=_VERSION,
+    )
 
 
 def place_of(
