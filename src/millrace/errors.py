@@ -110,7 +110,8 @@ class JournalUnknown(UserError):
         >>> ws.journals.get("oders")
         Traceback (most recent call last):
         millrace.errors.JournalUnknown: there is no journal 'oders'
-          to fix: create it, or look at the names there are
+          found: orders, ...
+          to fix: create it, or choose one of the names there are (millrace journal ls)
     """
 
 

