@@ -19,7 +19,7 @@ import xxhash
 from millrace import at_rest
 from millrace.at_rest import Document
 from millrace.errors import FormatError
-from millrace.ids import AttemptId, Fingerprint, ReducePartition
+from millrace.ids import ID_MAX, AttemptId, Fingerprint, ReducePartition
 from millrace.names import shown
 from millrace.shuffle.layout import is_payload_name
 
@@ -148,7 +148,7 @@ def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
 
 
 def _from_document(document: Document) -> MapTaskIndex:
-    partitions = tuple(_partition(entry) for entry in document.documents("partitions"))
+    partitions = tuple(map(_partition, document.items("partitions")))
     numbers = [part.reduce_partition for part in partitions]
     if numbers != list(range(len(numbers))):
         raise ValueError(f"partitions are numbered {numbers[:5]}..., expected 0, 1, 2, ...")
@@ -168,16 +168,23 @@ def _from_document(document: Document) -> MapTaskIndex:
     )
 
 
-def _partition(entry: Document) -> PartitionMeta:
+def _partition(entry: Mapping[str, Any]) -> PartitionMeta:
     part = PartitionMeta(
-        reduce_partition=ReducePartition(entry.whole("reduce_partition")),
-        file=entry.text_or_none("file"),
-        offset=entry.whole("offset"),
-        bytes=entry.whole("bytes"),
-        rows=entry.whole("rows"),
-        batches=entry.whole("batches"),
-        checksum=entry.text_or_none("checksum"),
+        reduce_partition=ReducePartition(entry["reduce_partition"]),
+        file=entry["file"],
+        offset=entry["offset"],
+        bytes=entry["bytes"],
+        rows=entry["rows"],
+        batches=entry["batches"],
+        checksum=entry["checksum"],
     )
+    # There may be very many: they are looked at one field after the other only if that is needed.
+    numbers = (part.reduce_partition, part.offset, part.bytes, part.rows, part.batches)
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
+        for name in ("reduce_partition", "offset", "bytes", "rows", "batches"):
+            Document(entry).whole(name)
+    if part.file is not None or part.checksum is not None:
+        _check_texts(entry)
     if part.file is None and part.rows:
         raise ValueError(f"partition {part.reduce_partition} has {part.rows} rows and no file")
     if part.file is not None and not is_payload_name(part.file):
@@ -185,6 +192,12 @@ def _partition(entry: Document) -> PartitionMeta:
     if part.file is not None and (not part.bytes or not part.checksum):
         raise ValueError(f"partition {part.reduce_partition} has no usable range or checksum")
     return part
+
+
+def _check_texts(entry: Mapping[str, Any]) -> None:
+    if type(entry["file"]) is not str or type(entry["checksum"]) is not str:
+        for name in ("file", "checksum"):
+            Document(entry).text_or_none(name)
 
 
 def encode_schema(schema: pa.Schema) -> str:

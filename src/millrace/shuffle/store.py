@@ -23,10 +23,11 @@ from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from millrace.errors import StorageError, UserError
+from millrace.errors import StorageError
 from millrace.faults import fault
 from millrace.shuffle import layout
 from millrace.shuffle.identity import decode
+from millrace.shuffle.within import path_within
 
 _ADVICE: Final = {
     errno.ENOSPC: "the disk is full; free space or choose another workspace folder",
@@ -178,15 +179,7 @@ class LocalStore:
 
     def path(self, relative: str) -> str:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
-        full = os.path.normpath(os.path.join(self.root, relative))
-        if "\0" in full:
-            raise UserError(f"path {relative!r} has a zero byte in it\n  to fix: leave it out")
-        if not _is_within(full, self.root):
-            raise _outside(relative, self.root, full)
-        real = os.path.realpath(full)
-        if real != full and not _is_within(real, os.path.realpath(self.root)):
-            raise _outside(relative, self.root, f"a link to {real}")
-        return full
+        return path_within(self.root, relative)
 
     def workspace_id(self) -> str | None:
         """Which workspace this is; None if it is none."""
@@ -426,18 +419,6 @@ class LocalStore:
 def vanished(error: StorageError) -> bool:
     """Whether an error says that a folder or file was removed meanwhile."""
     return isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _outside(relative: str, root: str, found: str) -> UserError:
-    return UserError(
-        f"path {relative!r} leads outside the workspace {root}\n  found: {found}\n"
-        "  to fix: use names within the workspace; do not open a workspace of somebody you do not "
-        "trust"
-    )
 
 
 def sync_folder(path: str) -> None:

@@ -169,7 +169,7 @@ def test_a_file_outside_the_attempt_is_refused(
     ("change", "words"),
     [
         ({"partitions": None}, "partitions is None, expected a list"),
-        ({"partitions": [5]}, "it holds 5, expected an object"),
+        ({"partitions": [5]}, "cannot be read as an index"),
         ({"schema": "AAAA"}, "as an index\n  found: "),
         ({"schema": 5}, "schema is 5, expected a text"),
         ({"created_at_ms": "soon"}, "created_at_ms is 'soon'"),
