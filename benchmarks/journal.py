@@ -56,7 +56,7 @@ CPU_CALLS = 500
 
 def own(folder: str) -> None:
     """Own the journals of a workspace until killed."""
-    mr.open(folder).journals.list()
+    mr.open(folder, create=True).journals.list()
     threading.Event().wait()
 
 

@@ -68,7 +68,7 @@ def batch(rows: int, row_bytes: int) -> pa.RecordBatch:
 
 def fill(folder: str, rows: int, journals: int, row_bytes: int, acked: Counter) -> None:
     """Own the journals, append the rows, and go on appending until killed."""
-    broker = mr.open(folder).journals
+    broker = mr.open(folder, create=True).journals
     names = [journal(number) for number in range(journals)]
     for begin in range(0, journals, 10_000):
         broker.create_many(names[begin : begin + 10_000], SCHEMA)

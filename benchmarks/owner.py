@@ -70,7 +70,7 @@ def batch() -> pa.RecordBatch:
 
 def own(folder: str) -> None:
     """Own the journals of a workspace until killed."""
-    mr.open(folder).journals.list()
+    mr.open(folder, create=True).journals.list()
     threading.Event().wait()
 
 

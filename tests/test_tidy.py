@@ -14,7 +14,8 @@ FUNCTION_LINES_MAX = 50
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "config", "faults", "text", "wakeup"},
+    {"ids", "config", "faults", "text", "wakeup", "names"},
+    {"at_rest"},
     {"identity"},
     {"keys"},
     {"shuffle"},
@@ -54,7 +55,9 @@ PURE = {
     "keys/weight.py",
     "identity/code.py",
     "identity/reflection.py",
+    "at_rest.py",
     "shuffle/layout.py",
+    "shuffle/identity.py",
     "shuffle/index.py",
     "shuffle/manifest.py",
     "shuffle/attempts.py",
@@ -182,6 +185,15 @@ ENDLESS_WAITS = {
 }
 # These name others' types for their users, and import them only for the type checker.
 TYPES_ONLY = {"workspace.py", "dataset.py", "pipeline/definition/job.py"}
+# What makes code, or objects of any class, of bytes. Nothing at rest may come near it.
+UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}
+UNSAFE_CALLS = {"eval", "exec", "__import__", "Unpickler", "run_path", "run_module"}
+SAFE_USES = {
+    ("pipeline/definition/functions.py", "eval"),  # The user's own annotation.
+    ("cli/job.py", "run_path"),  # The file that `millrace job run` is given.
+    ("spark/shipping.py", "pickle.PicklingError"),  # What Spark would ship is tried out first.
+    ("spark/shipping.py", "cloudpickle.dumps"),
+}
 
 
 def modules() -> list[Path]:
@@ -282,6 +294,30 @@ def complaints(path: Path) -> list[str]:
 
 def test_the_tree_is_tidy() -> None:
     assert [line for path in modules() for line in complaints(path)] == []
+
+
+def unsafe_uses(path: Path, tree: ast.AST) -> set[tuple[str, str]]:
+    where = name_of(path)
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in UNSAFE_MODULES:
+                found.add((where, f"{module}.{name}"))
+            case ast.ImportFrom(module=str(module)) if module in UNSAFE_MODULES:
+                found.add((where, f"from {module}"))
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if (
+                name in UNSAFE_CALLS
+            ):
+                found.add((where, name))
+    return found - SAFE_USES
+
+
+def test_nothing_makes_code_or_objects_of_bytes() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+
+    assert set().union(*(unsafe_uses(path, tree) for path, tree in trees.items())) == set()
+    for text in ("pickle.loads(x)", "cloudpickle.load(f)", "from marshal import loads", "eval(x)"):
+        assert unsafe_uses(SRC / "shuffle" / "index.py", ast.parse(text)), text
 
 
 def test_every_pure_module_exists() -> None:

@@ -417,6 +417,12 @@ class Config:
         """Refuse limits that cannot work."""
         for field in fields(self):
             value = getattr(self, field.name)
+            if type(value) is not type(field.default):
+                raise UserError(
+                    f"config {field.name} is {value!r}\n  found: a value of type "
+                    f"{type(value).__name__}\n  to fix: give one of type "
+                    f"{type(field.default).__name__}, as the default {field.default!r}"
+                )
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise UserError(
                     f"config {field.name} is {value}\n  to fix: give a number of at least 1"

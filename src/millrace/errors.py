@@ -3,6 +3,7 @@
 MillraceError
 ├── UserError                your input or configuration is wrong; fix it and run again
 │   ├── UnsupportedType      a column's type cannot be used here
+│   ├── WorkspaceUnknown     there is no workspace at this path, or no longer
 │   ├── AttemptExists        this attempt of a map task was already begun by someone
 │   ├── JournalUnknown       there is no journal of this name
 │   ├── SchemaMismatch       rows do not have the columns they were said to have
@@ -80,6 +81,18 @@ class UnsupportedType(UserError):
     """
 
 
+class WorkspaceUnknown(UserError):
+    """There is no workspace at this path, or no longer.
+
+    Example:
+        >>> mr.open("./nowhere").runs()  # looking creates nothing
+        Traceback (most recent call last):
+        millrace.errors.WorkspaceUnknown: there is no workspace at /.../nowhere
+          found: no such folder
+          to fix: give the path of a workspace; ...
+    """
+
+
 class AttemptExists(UserError):
     """This attempt of a map task was already begun by someone.
 
@@ -102,7 +115,8 @@ class JournalUnknown(UserError):
         >>> ws.journals.get("oders")
         Traceback (most recent call last):
         millrace.errors.JournalUnknown: there is no journal 'oders'
-          to fix: create it, or look at the names there are
+          found: orders, ...
+          to fix: create it, or choose one of the names there are (millrace journal ls)
     """
 
 
@@ -222,11 +236,10 @@ class StorageError(MillraceError):
     """The disk said no.
 
     Example:
-        >>> with open("file", "w") as file:
-        ...     done = file.write("not a folder")
-        >>> mr.open("file/mill")
-        Traceback (most recent call last):
-        millrace.errors.StorageError: making folder ... failed: [Errno 20] Not a directory: ...
+        >>> try:
+        ...     found = ws.from_arrow(pa.table({"x": [1, 2]}))
+        ... except mr.errors.StorageError as error:  # the disk is full, say
+        ...     print(error)
     """
 
 

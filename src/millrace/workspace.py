@@ -1,6 +1,7 @@
 """The workspace: the place that holds everything durable, and what a user does with it.
 
-Invariant: opening touches no Spark and no data; Spark is started, or asked, when work needs it.
+Invariant: opening touches no Spark and no data, and makes nothing; Spark is started, or asked, when
+work needs it, and the workspace is made by the first call that writes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from millrace.errors import UserError
 from millrace.ids import StageId
 from millrace.journal.embedded.losses import AcceptLoss
 from millrace.keys import Partitioner
+from millrace.names import path_text
 from millrace.operators.json_keys import JsonKeys
 from millrace.pipeline.definition.job import Job
 from millrace.plan.nodes import Scan
@@ -38,12 +40,15 @@ from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
 from millrace.spark.folders import Folders
 from millrace.spark.runner import Runner
-from millrace.transport import identity
 from millrace.transport.addresses import agent_address
+from millrace.transport.client import Agents
+from millrace.transport.home import Home
+from millrace.transport.identity import token_of
 from millrace.transport.journals import kinds
-from millrace.transport.journals.electing import own_or_join
+from millrace.transport.journals.electing import own_or_join_later
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.journals.joined import JoinedBroker
+from millrace.transport.journals.owner import Place as JournalPlace
 from millrace.transport.keep_alive import KeepAlive
 
 if TYPE_CHECKING:
@@ -60,8 +65,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     broker: str = kinds.EMBEDDED,
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
+    create: bool | None = None,
 ) -> Workspace:
-    """Open a workspace, making its folder if there is none.
+    """Open a workspace. A new one is made by the first call that writes; looking creates nothing.
 
     Args:
         path: a folder on a local disk, or on one that all hosts share; for shuffles and datasets
@@ -75,6 +81,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         accept_loss: what to do where commits of journals are missing that were acknowledged, as
             after a failing disk. By default that is `DataLost`. "read_only" lets what is left be
             read; True notes the loss in the ledger and goes on without what is missing.
+        create: by default a workspace is made with the first write, in a folder that is new or
+            empty. True makes it now, beside other files as well. False makes none: a path that is
+            no workspace is an error at once.
 
     Example:
         >>> import millrace as mr
@@ -83,13 +92,14 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         ...     shuffle.read(1).num_rows
         2
     """
-    text, limits = os.fspath(path), config or Config()
+    text, limits = path_text(path), config or Config()
     store: Store
     if is_url(text):
-        store = open_object_store(text, limits, probe=True)
+        store = open_object_store(text, limits)
     else:
         store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    return Workspace(store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
+    home = Home(store, create=create)
+    return Workspace(home, store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
 
 
 class Workspace:
@@ -104,6 +114,7 @@ class Workspace:
 
     def __init__(
         self,
+        home: Home,
         store: Store,
         spark: SparkSession | None,
         config: Config,
@@ -111,20 +122,33 @@ class Workspace:
         *,
         accept_loss: AcceptLoss = False,
     ) -> None:
+        """Use `millrace.open`."""
         self.store = store
         self.broker = broker
         self.config = config
-        self.id = identity.identify(store)
-        self.token = identity.token_of(store)
-        self._agents = Folders(
-            path=store.root, workspace_id=self.id, token=self.token, loopback=True
-        ).agents(config, lambda folder: agent_address(store, folder))
-        self._keep_alive = KeepAlive(self._agents)
+        self._home = home
+        self._reaching: tuple[Agents, KeepAlive] | None = None
         self._spark = spark
         self._started_spark = False
         self._journals: JoinedBroker | None = None
         self._accept_loss: AcceptLoss = accept_loss
         self._opening = threading.Lock()
+
+    @property
+    def id(self) -> str:
+        """What tells this workspace from every other one; made with it and never changed.
+
+        Example:
+            >>> ws.id == mr.open(ws.path).id
+            True
+        """
+        return self._home.look()
+
+    @property
+    def token(self) -> str:
+        """What callers of this workspace's processes must show."""
+        self._home.look()
+        return token_of(self.store)
 
     @property
     def path(self) -> str:
@@ -163,20 +187,14 @@ class Workspace:
             >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
             2
         """
-        folder = self._on_disk("journals").root
+        self._on_disk("journals")
         with self._opening:
             if self._journals is None:
-                place = kinds.place_of(
-                    folder,
-                    workspace_id=self.id,
-                    token=self.token,
-                    kind=self.broker,
-                    config=self.config,
-                    loopback=self._is_local(),
-                    joins_only=not self._is_reachable(),
-                    accept_loss=self._accept_loss,
+                self._journals = own_or_join_later(
+                    self._journal_place,
+                    self.config,
+                    lambda writes: self._home.make() if writes else self._home.look(),
                 )
-                self._journals = own_or_join(place)
             return self._journals
 
     def journal_address(self) -> JournalAddress:
@@ -184,6 +202,7 @@ class Workspace:
 
         The journals are owned or joined now, so that there is somebody to reach.
         """
+        self._home.make()
         address = kinds.reachable(self.journals.address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
@@ -242,7 +261,8 @@ class Workspace:
         files = requests.FileOptions(
             format=format, schema=schema, options=options, checksum=checksum
         )
-        return requests.shuffle(self.spark, self._place(), source, asked, files)
+        place = self._place()
+        return requests.shuffle(self.spark, place, source, asked, files)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -297,9 +317,9 @@ class Workspace:
             >>> ws.from_arrow(pa.table({"x": [1, 2]})).columns
             ['x']
         """
-        path = inputs.keep(
-            self._on_disk("rows of from_arrow"), inputs.stream_of(data), sync=self.config.sync
-        )
+        store, rows = self._on_disk("rows of from_arrow"), inputs.stream_of(data)
+        self._home.make()
+        path = inputs.keep(store, rows, sync=self.config.sync)
         return self._read(path, "arrow", by_content=True)
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
@@ -369,6 +389,7 @@ class Workspace:
         """
         folder = self._on_disk("coordinated reads").path("reads")
         wanted = task_of(task)
+        self._home.look()
         broker = self.journals
         make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
@@ -395,12 +416,17 @@ class Workspace:
             >>> ws.open_shuffle(shuffle.query_id).rows  # in any process, today or next week
             3
         """
+        self._home.look()
         run = runs.resolve(self.store, query_id)
         found = runs.read_manifest(self.store, run, StageId(stage_id))
-        for folder in {choice.folder for choice in found.chosen}:
+        elsewhere = {choice.folder for choice in found.chosen} - {None}
+        if not elsewhere:
+            return Shuffle(manifest=found, stores={None: self.store})
+        agents, keep_alive = self._remote()
+        for folder in elsewhere:
             if folder is not None:
-                self._keep_alive.add(folder)
-        return Shuffle(manifest=found, stores={None: self.store}, remote=self._agents)
+                keep_alive.add(folder)
+        return Shuffle(manifest=found, stores={None: self.store}, remote=agents)
 
     def to_spark(self, shuffle: Shuffle) -> DataFrame:
         """A shuffle as a Spark DataFrame, each of its partitions one of Spark's.
@@ -420,6 +446,7 @@ class Workspace:
             >>> shuffle.query_id in [run.query_id for run in ws.runs()]
             True
         """
+        self._home.look()
         return runs.list_runs(self.store)
 
     def cleanup(self, *, ttl_ms: int) -> Removed:
@@ -432,6 +459,7 @@ class Workspace:
             >>> ws.cleanup(ttl_ms=7 * day_ms).bytes
             0
         """
+        self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
@@ -443,6 +471,7 @@ class Workspace:
             >>> ws.drop_runs(older_than_ms=30 * day_ms).runs
             ()
         """
+        self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(
             self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
@@ -457,10 +486,13 @@ class Workspace:
         """
         with self._opening:
             journals, self._journals = self._journals, None
+            reaching, self._reaching = self._reaching, None
         if journals is not None:
             journals.close()
-        self._keep_alive.close()
-        self._agents.close()
+        if reaching is not None:
+            agents, keep_alive = reaching
+            keep_alive.close()
+            agents.close()
         if self._started_spark and self._spark is not None:
             self._spark.stop()
             self._spark = None
@@ -508,7 +540,13 @@ class Workspace:
         )
 
     def _runner(self) -> Runner:
-        return Runner(lambda: self.spark, lambda: self._spark, self._place, self.config)
+        return Runner(
+            lambda: self.spark,
+            lambda: self._spark,
+            self._place,
+            lambda: self._place() if self._home.is_there() else None,
+            self.config,
+        )
 
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
@@ -518,6 +556,31 @@ class Workspace:
             workspace_id=self.id,
             token=self.token,
             loopback=is_local(self.spark, self.config),
+        )
+
+    def _remote(self) -> tuple[Agents, KeepAlive]:
+        """What fetches map outputs from other hosts; made when it is first needed."""
+        with self._opening:
+            if self._reaching is None:
+                folders = Folders(
+                    path=self.path, workspace_id=self.id, token=self.token, loopback=True
+                )
+                agents = folders.agents(
+                    self.config, lambda folder: agent_address(self.store, folder)
+                )
+                self._reaching = agents, KeepAlive(agents)
+            return self._reaching
+
+    def _journal_place(self) -> JournalPlace:
+        return kinds.place_of(
+            self.path,
+            workspace_id=self.id,
+            token=self.token,
+            kind=self.broker,
+            config=self.config,
+            loopback=self._is_local(),
+            joins_only=not self._is_reachable(),
+            accept_loss=self._accept_loss,
         )
 
     def _is_local(self) -> bool:
@@ -532,12 +595,15 @@ class Workspace:
         return is_reachable(self._spark, self.config, os.environ)
 
     def _place(self) -> Place:
+        """Where runs write; the workspace is made now if there is none."""
         from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark
 
+        self._home.make()
+        agents, keep_alive = self._remote()
         return Place(
             store=self.store,
             folders=self._folders(),
             config=self.config,
-            agents=self._agents,
-            keep_alive=self._keep_alive,
+            agents=agents,
+            keep_alive=keep_alive,
         )

@@ -103,7 +103,7 @@ def child_owns(path: str, fault: str = "") -> None:
     """Own the journals until killed."""
     if fault:
         os.environ[VARIABLE] = armed(fault)[VARIABLE]
-    ws = mr.open(path, config=PATIENT)
+    ws = mr.open(path, create=True, config=PATIENT)
     ws.journals.list()
     assert isinstance(ws.journals._caller.link(), LocalLink)
     threading.Event().wait()

@@ -91,7 +91,7 @@ def child_creates(url: str, folder: str, point: str) -> None:
 
 def child_joins(path: str, url: str) -> None:
     """Work on journals that another process owns."""
-    ws = mr.open(path, broker=url)
+    ws = mr.open(path, create=True, broker=url)
     ws.journals.append("a", column([2]))
     ws.journals.commit("g", "a", 2, expected=None)
     assert type(ws.journals).__name__ != "KafkaBroker"

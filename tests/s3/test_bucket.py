@@ -41,7 +41,7 @@ ATTEMPT = AttemptId.of(1, 0, 0, 1)
 
 
 def test_opening_leaves_nothing_but_the_workspaces_name(bucket: ObjectStore, url: str) -> None:
-    ws = mr.open(url)
+    ws = mr.open(url, create=True)
     assert keys(bucket) == {"workspace.json"}
     assert mr.open(url).id == ws.id
     assert SECRET not in ws.path
@@ -59,14 +59,14 @@ def test_a_server_that_ignores_conditions_is_refused(server: Server, tmp_path: P
             with pytest.raises(
                 StorageError, match="If-None-Match: \\* replaced an object"
             ) as found:
-                mr.open(place)
+                mr.open(place, create=True)
 
             assert proxy.endpoint in str(found.value)
             assert "to fix: use a server with conditional writes" in str(found.value)
             assert keys(store_at(place)) == set()
             # The same server, asked without the proxy, is fine.
             direct = place.replace(proxy.endpoint, careless.endpoint)
-            assert mr.open(direct).runs() == []
+            assert mr.open(direct, create=True).runs() == []
     finally:
         careless.process.stop()
 
@@ -95,7 +95,7 @@ def test_a_put_whose_answer_was_lost_is_known_as_ones_own(server: Server, url: s
 )
 def test_urls_that_cannot_be_are_refused_without_showing_secrets(place: str, said: str) -> None:
     with pytest.raises(UserError) as found:
-        mr.open(place)
+        mr.open(place, create=True)
     assert said in str(found.value)
     assert SECRET not in str(found.value)
 
@@ -104,7 +104,7 @@ def test_refusals_name_bucket_and_key_and_what_to_do(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StorageError, match="s3://no-such-bucket/mill/probe/.*") as missing:
-        mr.open("s3://no-such-bucket/mill")
+        mr.open("s3://no-such-bucket/mill", create=True)
     assert "make the bucket first" in str(missing.value)
 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -131,7 +131,7 @@ def test_a_server_that_is_down_is_an_error_and_not_a_wait(url: str) -> None:
 
 
 def test_what_needs_a_disk_is_refused_and_says_so(url: str) -> None:
-    ws = mr.open(url)
+    ws = mr.open(url, create=True)
     needs: list[Callable[[], object]] = [
         lambda: ws.journals,
         lambda: ws.job("captions"),

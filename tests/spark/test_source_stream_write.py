@@ -26,7 +26,7 @@ class Query:
     """Files that become micro-batches one by one, and a query over them with its log."""
 
     def __init__(self, spark: SparkSession, folder: Path, broker: str = "embedded") -> None:
-        self.ws = mr.open(folder / "mill", spark, broker=broker)
+        self.ws = mr.open(folder / "mill", spark, broker=broker, create=True)
         self.log = folder / "log"
         self._spark = spark
         self._files = folder / "in"

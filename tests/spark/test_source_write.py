@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
-    return mr.open(tmp_path / "mill", spark)
+    return mr.open(tmp_path / "mill", spark, create=True)
 
 
 def numbers(spark: SparkSession, count: int = 200) -> DataFrame:

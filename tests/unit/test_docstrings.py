@@ -35,7 +35,7 @@ PUBLIC = public()
 BY_END = {".".join(each.name.split(".")[-2:]): each for each in PUBLIC}
 # Members of public classes that only Millrace itself uses.
 INSIDE = {
-    "Workspace": {"journal_address"},
+    "Workspace": {"journal_address", "token"},
     "Shuffle": {"of_outputs", "outputs", "check", "indexes"},
     "Job": {"nodes", "partitions", "hops", "description", "take_name", "take_target", "add"},
     "JobReport": {"document", "table"},

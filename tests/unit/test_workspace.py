@@ -6,13 +6,21 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+
 import millrace as mr
+from millrace.workspace import Workspace
 
 
 def test_many_who_open_a_new_workspace_at_once_find_one_id_and_one_token(tmp_path: Path) -> None:
+    def open_and_write(number: int) -> Workspace:
+        ws = mr.open(tmp_path / str(number))
+        ws.from_arrow(pa.table({"x": [1]}))
+        return ws
+
     for round_ in range(20):
         with ThreadPoolExecutor(8) as pool:
-            opened = list(pool.map(lambda _, n=round_: mr.open(tmp_path / str(n)), range(8)))
+            opened = list(pool.map(lambda _, n=round_: open_and_write(n), range(8)))
 
         assert len({ws.id for ws in opened}) == 1
         assert len({ws.token for ws in opened}) == 1
@@ -20,6 +28,6 @@ def test_many_who_open_a_new_workspace_at_once_find_one_id_and_one_token(tmp_pat
 
 
 def test_only_its_user_can_read_the_token(tmp_path: Path) -> None:
-    mr.open(tmp_path)
+    assert mr.open(tmp_path, create=True).token
 
     assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600

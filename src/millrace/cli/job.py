@@ -6,7 +6,6 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -14,8 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace.cli.places import WorkspacePath, opened_with_journals
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
+from millrace.names import existing
 from millrace.pipeline.core import hops
 from millrace.pipeline.definition.job import Job
 from millrace.pipeline.large.unneeded import remove_unneeded
@@ -24,8 +25,6 @@ from millrace.pipeline.report.report import when
 from millrace.pipeline.upkeep.retention import free_all
 from millrace.pipeline.upkeep.status import job_status, list_jobs, reset_step
 from millrace.text import counted, human_bytes
-from millrace.transport.journals import endpoint, kinds
-from millrace.workspace import Workspace
 from millrace.workspace import open as open_workspace
 
 BUILD = "build"
@@ -36,7 +35,7 @@ workspace_option = click.option(
     "--workspace",
     "-w",
     required=True,
-    type=click.Path(file_okay=False),
+    type=WorkspacePath(),
     help="The folder that `millrace.open(...)` was given.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
@@ -56,7 +55,7 @@ def job() -> None:
 @json_option
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the jobs that were run, by name."""
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         found = list_jobs(ws.journals)
     if as_json:
         click.echo(json.dumps([json.loads(status.to_json()) for status in found]))
@@ -85,7 +84,7 @@ def ls(workspace: str, *, as_json: bool) -> None:
 @json_option
 def status(name: str, workspace: str, *, as_json: bool) -> None:
     """Show how far job NAME is: rows, backlog, calls, and who runs it."""
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         found = job_status(ws.journals, name)
     click.echo(found.to_json() if as_json else str(found))
 
@@ -151,7 +150,7 @@ def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
     Its rows, records of calls, dead letters and files are removed: the next run does it again, and
     pays again. A source is taken in anew.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         gone = reset_step(ws.journals, name, step, again=again)
     click.echo(f"set back: {', '.join(gone)}")
 
@@ -171,8 +170,8 @@ def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
 )
 def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) -> None:
     """Print the rows that STEP of job NAME refused, and why."""
-    with _opened(workspace) as ws:
-        History.open(ws.journals, name)
+    with opened_with_journals(workspace) as ws:
+        _check_step(History.open(ws.journals, name), step)
         rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
     if form == "json":
         for row in rows:
@@ -197,7 +196,7 @@ def gc(name: str, workspace: str) -> None:
 
     What is done stays done. A step whose input is gone can no longer be reset by itself.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         freed = free_all(ws.journals, name)
         outline = History.open(ws.journals, name).outline()
         steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
@@ -209,19 +208,14 @@ def gc(name: str, workspace: str) -> None:
     )
 
 
-@contextmanager
-def _opened(workspace: str) -> Iterator[Workspace]:
-    """A workspace that has journals, served by whoever owns them."""
-    store = endpoint.store_of(workspace)
-    said = endpoint.read(store)
-    if said is None and not store.exists(kinds.FOLDER):
+def _check_step(history: History, step: str) -> None:
+    outline = history.outline()
+    names = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+    if step not in names:
         raise UserError(
-            f"workspace {workspace} has no journals, so no job was run there\n"
-            "  to fix: give the folder that `millrace.open(...)` was given"
+            f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"
+            "  to fix: give one of these"
         )
-    kind = said.broker.removesuffix(endpoint.READ_ONLY) if said else kinds.EMBEDDED
-    with open_workspace(workspace, broker=kind) as ws:
-        yield ws
 
 
 def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from millrace.cli import following
 from millrace.cli.following import OffsetOrEnd
+from millrace.cli.places import opened_with_journals, workspace_argument
 from millrace.cli.values import cell, plain
 from millrace.errors import DataLost, UserError
 from millrace.journal.contract import Broker
@@ -25,15 +26,12 @@ from millrace.journal.embedded.losses import AcceptLoss
 from millrace.journal.records import OFFSET, stored_schema
 from millrace.journal.values import Isolation, JournalInfo
 from millrace.text import counted
-from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.joined import JoinedBroker
-from millrace.workspace import open as open_workspace
 
 _PAGE_ROWS = 1000
 _LIMIT_ROWS = 20
 _NOBODY = ""
 
-workspace_argument = click.argument("workspace", type=click.Path(exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 loss_option = click.option(
     "--despite-loss", is_flag=True, help="Show what is left although commits are missing."
@@ -227,16 +225,8 @@ def accept_loss(workspace: str, *, yes: bool) -> None:
 
 @contextmanager
 def _journals(workspace: str, *, accept_loss: AcceptLoss = False) -> Iterator[JoinedBroker]:
-    """The journals as whoever owns them serves them; a folder that has none is told apart."""
-    store = endpoint.store_of(workspace)
-    said, home = endpoint.read(store), kinds.recorded(store)
-    if said is None and home is None:
-        raise UserError(
-            f"workspace {workspace} has no journals\n  to fix: give the folder that "
-            "`millrace.open(...)` was given, once its journals were used"
-        )
-    kind = said.broker.removesuffix(endpoint.READ_ONLY) if said else home or kinds.EMBEDDED
-    with open_workspace(workspace, broker=kind, accept_loss=accept_loss) as ws:
+    """The journals as their owner serves them."""
+    with opened_with_journals(workspace, accept_loss=accept_loss) as ws:
         yield ws.journals
 
 

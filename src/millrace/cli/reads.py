@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,19 +14,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.journal import json_option, workspace_argument
+from millrace.cli.journal import json_option
+from millrace.cli.places import opened_with_journals, workspace_argument
 from millrace.cli.values import cell, plain
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.reads.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.reading import read_status
-from millrace.reads.session.store import group_name, read_checkpoints, read_task
+from millrace.reads.session.store import check_read, group_name, read_checkpoints, read_task
 from millrace.reads.tables import NONE
 from millrace.reads.tags import binding_of, journal_of
 from millrace.reads.task_files import read_task as task_in_file
 from millrace.text import counted
 from millrace.workspace import Workspace
-from millrace.workspace import open as open_workspace
 
 _JOURNALS_MAX = 20
 _SILENT_MS = 10_000
@@ -90,7 +90,7 @@ def run(
     """
     task = task_in_file(task_file)
     with (
-        open_workspace(workspace) as ws,
+        opened_with_journals(workspace) as ws,
         suppress(KeyboardInterrupt),
         ws.reads(task, members=members, take_over=take_over) as session,
     ):
@@ -122,7 +122,7 @@ def status(workspace: str, task: str, *, as_json: bool) -> None:
 
     What a session that runs now waits for, and its disk, it writes down itself about once a second.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
         about = _status(ws, task)
     if as_json:
         click.echo(json.dumps(about))
@@ -156,7 +156,8 @@ def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> Non
     For each journal how far it was read, for each producer up to which clock its rows are shown,
     and where its first row that is not shown begins.
     """
-    with _opened(workspace) as ws:
+    with opened_with_journals(workspace) as ws:
+        check_read(ws.journals, task)
         found = _checkpoint(ws.journals, task, number)
         names = _Names(ws.journals, task)
         rows = list(_rows_of(found, names))
@@ -193,11 +194,8 @@ class _Names:
 
 def _status(ws: Workspace, task: str) -> dict[str, Any]:
     broker = ws.journals
+    check_read(broker, task)
     found = read_checkpoints(broker, task)
-    if read_task(broker, task) is None:
-        raise UserError(
-            f"workspace {ws.path} has no task {task}\n  to fix: give the name of one that was read"
-        )
     names = _Names(broker, task)
     whole = merge(found.committed, *found.prepared)
     offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
@@ -255,8 +253,8 @@ def _checkpoint(broker: Broker, task: str, number: int | None) -> Checkpoint:
     if number not in [each.number for each in found.prepared]:
         there = ", ".join(str(each.number) for each in found.prepared) or "none"
         raise UserError(
-            f"task {task} has no checkpoint {number}\n  committed: {found.committed.number}, "
-            f"handed out and not committed: {there}"
+            f"task {task} has no checkpoint {number}\n  found: committed {found.committed.number}, "
+            f"handed out and not committed {there}\n  to fix: give one of these"
         )
     return merge(found.committed, *(each for each in found.prepared if each.number <= number))
 
@@ -281,12 +279,6 @@ def _show(batch: pa.RecordBatch, member: int, form: str) -> int:
         for row in batch.to_pylist():
             click.echo(json.dumps({"member": member, **row}, default=plain))
     return int(batch.num_rows)
-
-
-@contextmanager
-def _opened(workspace: str) -> Iterator[Workspace]:
-    with open_workspace(workspace) as ws:
-        yield ws
 
 
 def _print(table: Table) -> None:

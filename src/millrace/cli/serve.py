@@ -6,8 +6,11 @@ import sys
 
 import click
 
+from millrace.cli.places import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
+from millrace.shuffle.object_address import is_url
 from millrace.transport.agent import leave, stop_on_signals
+from millrace.transport.home import Home
 from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.owner import Owner, Place
 from millrace.workspace import open as open_workspace
@@ -16,7 +19,7 @@ _TICK_S = 0.2
 
 
 @click.command()
-@click.argument("workspace", type=click.Path(file_okay=False))
+@workspace_argument
 @click.option(
     "--host",
     help="Address to listen on: one of this host that the others reach, or 0.0.0.0. "
@@ -57,7 +60,17 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     served.json says so): others wait for it and never take its place, at an address that nobody
     knows. Run it once without, or remove that file, to end that.
     """  # noqa: D301 - the backslash is click's
-    ws = open_workspace(workspace, broker=broker)
+    if is_url(workspace):
+        raise UserError(
+            f"{workspace} has no journals: they need a workspace on a local or shared disk\n"
+            "  found: a part of a bucket\n  to fix: give a folder"
+        )
+    store = endpoint.store_of(workspace)
+    home = Home(store)
+    if not home.is_there():
+        home.make()
+        click.echo(f"made a new workspace at {store.root}")
+    ws = open_workspace(workspace, broker=broker, create=False)
     place = kinds.place_of(
         ws.path,
         workspace_id=ws.id,

@@ -14,19 +14,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millrace.cli.places import WorkspacePath
+from millrace.cli.places import opened, workspace_argument
+from millrace.errors import Corrupt
 from millrace.ids import StageId
 from millrace.shuffle import runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
 from millrace.text import counted, human_bytes, parse_duration_ms
 from millrace.workspace import Workspace
-from millrace.workspace import open as open_workspace
 
 _BAR_WIDTH = 30
 _HEAVY = 2.0
 
-workspace_argument = click.argument("workspace", type=WorkspacePath())
 run_argument = click.argument("run", callback=lambda _context, _parameter, text: _run(text))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
@@ -41,11 +40,24 @@ def shuffle() -> None:
 @json_option
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the runs of WORKSPACE, oldest first."""
-    ws = open_workspace(workspace)
-    rows = [_run_row(ws, run) for run in ws.runs()]
+    with opened(workspace) as ws:
+        scanned = list(runs.scan(ws.store))
+        rows = [
+            _damaged_row(query_id) if isinstance(run, Corrupt) else _run_row(ws, run)
+            for query_id, run in scanned
+        ]
+    damaged = [run for _, run in scanned if isinstance(run, Corrupt)]
     if as_json:
         click.echo(json.dumps(rows))
-        return
+    else:
+        _print_runs(rows)
+    for error in damaged:
+        click.echo(f"error: {error}", err=True)
+    if damaged:
+        sys.exit(1)
+
+
+def _print_runs(rows: Sequence[dict[str, Any]]) -> None:
     table = Table(
         "run", "name", "when", "state", "partitions", "map tasks", "reused", "rows", "size"
     )
@@ -53,7 +65,7 @@ def ls(workspace: str, *, as_json: bool) -> None:
         table.add_row(
             str(row["run"]),
             escape(row["name"] or ""),
-            _when(row["created_at_ms"]),
+            "" if row["created_at_ms"] is None else _when(row["created_at_ms"]),
             row["state"],
             _count(row["partitions"]),
             _count(row["map_tasks"]),
@@ -71,9 +83,9 @@ def ls(workspace: str, *, as_json: bool) -> None:
 @json_option
 def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
     """Show one RUN: its plan, and how rows lie over partitions. Skewed ones stand out."""
-    ws = open_workspace(workspace)
-    found = ws.open_shuffle(run, stage)
-    about = runs.read_run(ws.store, found.query_id)
+    with opened(workspace) as ws:
+        found = ws.open_shuffle(run, stage)
+        about = runs.read_run(ws.store, found.query_id)
     sizes = found.sizes
     mean = found.rows / found.partitions
     if as_json:
@@ -113,7 +125,8 @@ def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
 @json_option
 def verify(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
     """Read every byte of RUN and compare it with its checksum. Exits with 1 on a problem."""
-    result = open_workspace(workspace).open_shuffle(run, stage).verify()
+    with opened(workspace) as ws:
+        result = ws.open_shuffle(run, stage).verify()
     if as_json:
         click.echo(
             json.dumps(
@@ -154,19 +167,20 @@ def read(
 ) -> None:
     """Print rows of one PARTITION of RUN; with --json one JSON object a line."""
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    stream = open_workspace(workspace).open_shuffle(run, stage).batches(partition, chosen)
-    table = Table(*stream.schema.names)
-    left = limit or sys.maxsize
-    for batch in stream:
-        rows = batch.slice(0, min(left, batch.num_rows)).to_pylist()
-        left -= len(rows)
-        for row in rows:
-            if as_json:
-                click.echo(json.dumps(row, default=str))
-            else:
-                table.add_row(*("" if v is None else str(v) for v in row.values()))
-        if not left:
-            break
+    with opened(workspace) as ws:
+        stream = ws.open_shuffle(run, stage).batches(partition, chosen)
+        table = Table(*stream.schema.names)
+        left = limit or sys.maxsize
+        for batch in stream:
+            rows = batch.slice(0, min(left, batch.num_rows)).to_pylist()
+            left -= len(rows)
+            for row in rows:
+                if as_json:
+                    click.echo(json.dumps(row, default=str))
+                else:
+                    table.add_row(*("" if v is None else str(v) for v in row.values()))
+            if not left:
+                break
     if not as_json:
         _print(table)
 
@@ -184,10 +198,11 @@ def gc(workspace: str, ttl: str, drop_runs: str | None, *, as_json: bool) -> Non
     Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
     every attempt that a run relies on, stays whatever its age.
     """
-    ws = open_workspace(workspace)
-    found = [ws.cleanup(ttl_ms=parse_duration_ms(ttl))]
-    if drop_runs is not None:
-        found.append(ws.drop_runs(older_than_ms=parse_duration_ms(drop_runs)))
+    ttl_ms = parse_duration_ms(ttl)
+    with opened(workspace) as ws:
+        found = [ws.cleanup(ttl_ms=ttl_ms)]
+        if drop_runs is not None:
+            found.append(ws.drop_runs(older_than_ms=parse_duration_ms(drop_runs)))
     _print_removed(found, as_json=as_json)
 
 
@@ -229,6 +244,11 @@ def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
         "rows": None if found is None else sum(found.partition_rows),
         "bytes": None if found is None else sum(found.partition_bytes),
     }
+
+
+def _damaged_row(query_id: int) -> dict[str, Any]:
+    names = ("name", "created_at_ms", "partitions", "map_tasks", "reused", "rows", "bytes")
+    return {"run": query_id, "state": "damaged"} | dict.fromkeys(names)
 
 
 def _show_document(found: Shuffle, about: runs.Run) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import ProducerId, Stamp
 from millrace.journal.sequencing import Sequence
 from millrace.journal.values import FileRange, JournalInfo, Published
+from millrace.names import existing, shown
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,6 +32,7 @@ V = TypeVar("V")
 VERSION: Final = "version"
 NEXT_JOURNAL: Final = "next_journal"
 OWN_PRODUCER: Final = "own_producer"
+_LOOKED_AT_MAX: Final = 100
 MOVED: Final = "moved"
 """What those wait for who wait for any journal to move."""
 
@@ -145,6 +148,16 @@ class Layer(Generic[K, V]):
             else:
                 self.own[key] = value
 
+    def some_keys(self, count: int) -> list[K]:
+        """So many keys of this table and those it lies on, for an error to name."""
+        found: list[K] = []
+        layer: Layer[K, V] | None = self
+        while layer is not None and len(found) < count:
+            keys = islice(list(layer.own), count)
+            found += [key for key in keys if self.get(key) is not None]
+            layer = layer.below
+        return found[:count]
+
     def all(self) -> Iterable[tuple[K, V]]:
         """Everything in a table that lies on no other."""
         assert self.below is None
@@ -220,12 +233,19 @@ class Book:
 
     def journal(self, name: str) -> Journal:
         """The journal of this name."""
-        found = self.journals.get(name)
+        given: object = name
+        found = self.journals.get(name) if isinstance(given, str) else None
         if found is None:
             raise JournalUnknown(
-                f"there is no journal {name!r}\n  to fix: create it, or look at the names there are"
+                f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"
+                "  to fix: create it, or choose one of the names there are (millrace journal ls)"
             )
         return found
+
+    def _existing(self, name: str) -> str:
+        """Some names of journals. Not all are compared: there may be very many, and this often."""
+        some = self.journals.some_keys(_LOOKED_AT_MAX)
+        return existing(name, some, "no journals") + ("" if len(some) < _LOOKED_AT_MAX else ", ...")
 
     def count(self, name: str) -> int:
         """A counter's value."""

@@ -21,9 +21,10 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.book import NEXT_JOURNAL, VERSION, Book, Journal, LeaseState, ProducerState
-from millrace.journal.names import JournalId, Offset, check_labels, check_name
+from millrace.journal.names import JournalId, Offset, check_group, check_labels, check_name
 from millrace.journal.records import ProducerId, first_difference, journal_schema
 from millrace.journal.values import Anything, Commit, JournalInfo, Lease, Truncated
+from millrace.names import check_text
 
 
 def create(
@@ -78,8 +79,7 @@ def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> Pr
 
 def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
     """Move a group on if it stands where expected."""
-    if not wanted.group:
-        raise UserError("a group has no name\n  to fix: give one")
+    check_group(wanted.group)
     journal = book.journal(wanted.journal)
     if wanted.id is not None and wanted.id != journal.id:
         raise JournalUnknown(
@@ -141,8 +141,8 @@ def truncate(
 
 def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -> Lease:
     """Take a lease that is free, over, or one's own, under the next epoch."""
-    if not name or not holder:
-        raise UserError("a lease needs a name and a holder\n  to fix: give both")
+    check_text(name, "a lease")
+    check_text(holder, "the holder of a lease")
     there = book.leases.get(name)
     if there and there.holder not in (None, holder) and there.expires_at_ms > now_ms:
         raise LeaseHeld(

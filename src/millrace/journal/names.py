@@ -12,29 +12,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NewType
 
 from millrace.errors import UserError
+from millrace.names import check_text
 
 JournalId = NewType("JournalId", int)
 """The number of a journal in its ledger, given once and for good."""
 Offset = NewType("Offset", int)
 """Where a row lies in its journal; offsets increase and are not dense."""
 
-NAME_LENGTH_MAX: Final = 512
 LABEL_LENGTH_MAX: Final = 256
-_PART: Final = re.compile(r"[A-Za-z0-9_.=:@+%,~-]+")
+_PART: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.=:@+%,~-]+"
+_NAME: Final = re.compile(rf"{_PART}(?:/{_PART})*")
+_ALLOWED: Final = (
+    "parts of letters, digits and _.=:@+%,~- between single slashes, none of them . or .."
+)
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 
 def check_name(name: str) -> str:
     """Refuse a name that cannot be a journal's."""
-    parts = name.split("/")
-    bad = next((p for p in parts if not _PART.fullmatch(p) or p in (".", "..")), None)
-    if bad is not None or len(name) > NAME_LENGTH_MAX:
-        why = f"part {bad!r}" if bad is not None else f"{len(name)} characters"
-        raise UserError(
-            f"{name[:80]!r} cannot name a journal: {why}\n  to fix: use parts of letters, digits "
-            f"and _.=:@+%,~- between single slashes, at most {NAME_LENGTH_MAX} characters"
-        )
-    return name
+    return check_text(name, "a journal", pattern=_NAME, allowed=_ALLOWED)
+
+
+def check_group(name: str) -> str:
+    """Refuse a name that cannot be a group's."""
+    return check_text(name, "a group")
 
 
 def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
@@ -42,6 +43,7 @@ def check_labels(labels: Mapping[Any, Any]) -> dict[str, str]:
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise UserError(f"label {key!r} is {value!r}\n  to fix: give texts for both")
+        check_text(value or "-", f"the value of label {key!r}", length_max=LABEL_LENGTH_MAX)
         if not _LABEL.fullmatch(key) or max(len(key), len(value)) > LABEL_LENGTH_MAX:
             raise UserError(
                 f"label {key[:80]!r} with a value of {len(value)} characters cannot be kept\n  "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -16,6 +15,8 @@ from typing import Any, Final, Protocol, Self
 
 import pyarrow as pa
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import (
     LeaseHeld,
@@ -36,6 +37,7 @@ from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
+from millrace.shuffle.store import LocalStore
 from millrace.wakeup import WakeUp, Worker, join
 
 _STATUS: Final = "status.json"
@@ -410,10 +412,14 @@ class ReadSession:
             self._told_ms = _now_ms()
             # Each journal would take longer than a second to tell, where there are very many.
             status = self._status(with_journals=False)
-            about = {**asdict(replace(status, open=())), "at_ms": _now_ms()}
+            about = {
+                at_rest.WORKSPACE: _workspace_of(os.path.dirname(self._folder)),
+                **asdict(replace(status, open=())),
+                "at_ms": _now_ms(),
+            }
             path = os.path.join(self._folder, _STATUS)
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(about, file)
+            with open(f"{path}.new", "wb") as file:
+                file.write(at_rest.seal(about))
             os.replace(f"{path}.new", path)
 
 
@@ -465,13 +471,34 @@ def read_status(parent: str, task: str) -> dict[str, Any] | None:
     for epoch in sorted(epochs, reverse=True):
         try:
             path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
-            with open(path, encoding="utf-8") as file:
-                about: dict[str, Any] = json.load(file)
+            with open(path, "rb") as file:
+                data = file.read()
         except OSError:
             continue
-        about["age_ms"] = _now_ms() - about["at_ms"]
-        return about
+        return at_rest.load(
+            data,
+            _status_of,
+            where=path,
+            what="the status of a session",
+            to_fix="remove the file; a session that is open writes it again",
+            workspace=_workspace_of(parent),
+        )
     return None
+
+
+def _status_of(document: Document) -> dict[str, Any]:
+    """What a session wrote down, with how long ago that was."""
+    document.wholes("disk_bytes")
+    for name in ("waiting", "long_open"):
+        document.documents(name)
+    ours = (at_rest.WORKSPACE, at_rest.CHECKSUM)
+    about = {name: value for name, value in document.fields.items() if name not in ours}
+    return {**about, "age_ms": _now_ms() - document.whole("at_ms")}
+
+
+def _workspace_of(parent: str) -> str | None:
+    """Which workspace a folder of sessions lies in."""
+    return LocalStore(os.path.dirname(os.path.abspath(parent))).workspace_id()
 
 
 def _what_to_do(error: BaseException) -> str:

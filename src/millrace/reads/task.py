@@ -15,11 +15,13 @@ from typing import Any, Final, NewType
 from millrace.errors import UserError
 from millrace.journal.clocks import CLOCK_MAX, Clock, clock_at
 from millrace.journal.names import Selector
+from millrace.names import check_text
 from millrace.reads.tags import BINDINGS_MAX
 
 CohortNumber = NewType("CohortNumber", int)
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME_LENGTH_MAX: Final = 100
 _NS_PER_MS: Final = 1_000_000
 _CLOCKS_PER_MS: Final = clock_at(_NS_PER_MS)
 _MOMENT_MS_MAX: Final = CLOCK_MAX // _CLOCKS_PER_MS - 1
@@ -201,11 +203,13 @@ def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str
 
 
 def _check_name(name: object, what: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UserError(
-            f"{str(name)[:80]!r} cannot name a {what}\n"
-            "  to fix: use up to 100 letters, digits and _.-"
-        )
+    check_text(
+        name,
+        f"a {what}",
+        pattern=_NAME,
+        allowed="letters, digits and _.-, beginning with a letter, a digit or _",
+        length_max=_NAME_LENGTH_MAX,
+    )
 
 
 def _check_labels(name: str, labels: object) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from millrace.config import Config
-from millrace.errors import FormatError, StorageError, UserError
+from millrace.errors import Corrupt, FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
 from millrace.shuffle import attempts, inputs, layout, reader, reuse, runs
@@ -230,6 +230,6 @@ def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Confi
 def _age_ms(store: Store, query_id: QueryId, now_ms: int) -> int:
     try:
         return now_ms - runs.read_run(store, query_id).created_at_ms
-    except (FormatError, UserError):
+    except (Corrupt, FormatError, UserError):
         changed = store.changed_at_ms(layout.query_folder(query_id))
         return 0 if changed is None else now_ms - changed

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millrace.errors import Corrupt, DataLost, MillraceError, UserError
+from millrace.errors import Corrupt, DataLost, MillraceError
 from millrace.faults import fault
 from millrace.ids import AttemptId, FolderId, QueryId, StageId
-from millrace.shuffle import reader
+from millrace.shuffle import layout, reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
@@ -237,10 +237,7 @@ class Shuffle:
             >>> sum(batch.num_rows for batch in shuffle.batches(1))
             2
         """
-        if isinstance(partition, bool) or not 0 <= partition < self.partitions:
-            raise UserError(
-                f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}"
-            )
+        reader.check_partition(partition, self.partitions)
         schema = self.schema
         if columns is not None:
             numbers = reader.field_numbers(schema, columns)
@@ -364,15 +361,17 @@ class Shuffle:
         if known is not None:
             return known.index
         remote = self._remote_for(choice)
+        where = f"{layout.attempt_folder(choice.attempt)}/{layout.INDEX_BIN}"
         if remote is None:
             store = self.stores[choice.folder]
+            where = store.path(where)
             index = reader.read_index(store, choice.attempt.task, choice.attempt.attempt)
         else:
             assert choice.folder is not None
             index = remote.index(choice.folder, choice.attempt)
         if index.content_checksum() != choice.content:
             raise Corrupt(
-                f"map output {choice.attempt} is not the one this shuffle was made of\n"
+                f"map output {choice.attempt} is not the one this shuffle was made of: {where}\n"
                 f"  expected: content {choice.content}, found: {index.content_checksum()}\n"
                 "  to fix: run the shuffle again"
             )

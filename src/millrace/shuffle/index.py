@@ -8,7 +8,6 @@ versions may add some; a change that older readers would misread raises the vers
 from __future__ import annotations
 
 import base64
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,13 +16,17 @@ from typing import Any, Final
 import pyarrow as pa
 import xxhash
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.errors import FormatError
-from millrace.ids import AttemptId, Fingerprint, ReducePartition
+from millrace.ids import ID_MAX, AttemptId, Fingerprint, ReducePartition
+from millrace.names import shown
 from millrace.shuffle.layout import is_payload_name
 
 MAGIC: Final = b"FFQI"
 VERSION: Final = 1
-_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
+_WHAT: Final = "an index"
+_TO_FIX: Final = "run the map task again"
 _HEADER: Final = struct.Struct("<4sII")
 
 
@@ -101,7 +104,7 @@ def encode_json(index: MapTaskIndex) -> bytes:
             for part in index.partitions
         ],
     }
-    return json.dumps(document, separators=(",", ":")).encode()
+    return at_rest.seal(document)
 
 
 def encode_bin(payload: bytes) -> bytes:
@@ -112,22 +115,20 @@ def encode_bin(payload: bytes) -> bytes:
 def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.bin`. `where` is the path that errors name."""
     if len(data) < _HEADER.size:
-        raise FormatError(
-            f"{where} is cut short: {len(data)} bytes, a header has {_HEADER.size}\n"
-            "  to fix: run the map task again"
-        )
+        found = f"{len(data)} bytes, a header has {_HEADER.size}: it is cut short"
+        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
     magic, version, length = _HEADER.unpack_from(data)
     if magic != MAGIC:
+        found = f"it starts with {magic!r}, an index with {MAGIC!r}"
+        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
+    if version != VERSION:
         raise FormatError(
-            f"{where} is not an index: it starts with {magic!r}, an index with {MAGIC!r}\n"
-            "  to fix: restore the file or run the map task again"
+            f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
+            "  to fix: read it with the Millrace that wrote it, or a newer one"
         )
-    _check_version(version, where=where)
     if len(data) != _HEADER.size + length:
-        raise FormatError(
-            f"{where} has {len(data) - _HEADER.size} payload bytes, its header says {length}\n"
-            "  to fix: run the map task again"
-        )
+        found = f"{len(data) - _HEADER.size} payload bytes, its header says {length}"
+        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
     return decode_json(data[_HEADER.size :], where=where)
 
 
@@ -141,43 +142,29 @@ def is_newer(data: bytes) -> bool:
 
 def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.json`."""
-    try:
-        document = json.loads(data)
-        _check_version(document.get("version", VERSION), where=where)
-        index = _from_document(document)
-    except (*_MALFORMED, OverflowError, OSError, pa.ArrowException) as error:
-        raise FormatError(
-            f"{where} cannot be read as an index: {type(error).__name__}: {error}\n"
-            "  to fix: run the map task again"
-        ) from error
-    return index
+    return at_rest.load(
+        data, _from_document, where=where, what=_WHAT, to_fix=_TO_FIX, version=VERSION
+    )
 
 
-def _check_version(version: object, *, where: str) -> None:
-    if version != VERSION:
-        raise FormatError(
-            f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
-            "  to fix: read it with the Millrace that wrote it, or a newer one"
-        )
-
-
-def _from_document(document: Mapping[str, Any]) -> MapTaskIndex:
-    partitions = tuple(_partition(entry) for entry in document["partitions"])
+def _from_document(document: Document) -> MapTaskIndex:
+    partitions = tuple(map(_partition, document.items("partitions")))
     numbers = [part.reduce_partition for part in partitions]
     if numbers != list(range(len(numbers))):
         raise ValueError(f"partitions are numbered {numbers[:5]}..., expected 0, 1, 2, ...")
-    ids = [document[name] for name in ("query_id", "stage_id", "map_task", "attempt")]
-    for name in ("made_from", "recent"):
-        if not isinstance(document.get(name) or {}, dict):
-            raise TypeError(f"{name} is {document[name]!r}, expected an object")
+    ids = [document.whole(name) for name in ("query_id", "stage_id", "map_task", "attempt")]
+    recent = document.table("recent")
+    if not all(isinstance(checksum, str) for checksum in recent.values()):
+        raise ValueError(f"recent is {shown(recent)}, expected texts")
+    fingerprint = document.text_or_none("fingerprint")
     return MapTaskIndex(
         id=AttemptId.of(*ids),
-        created_at_ms=int(document["created_at_ms"]),
+        created_at_ms=document.whole("created_at_ms"),
         partitions=partitions,
-        schema=decode_schema(document["schema"]),
-        fingerprint=document.get("fingerprint"),
-        made_from=document.get("made_from") or {},
-        recent=document.get("recent") or {},
+        schema=decode_schema(document.text("schema")),
+        fingerprint=None if fingerprint is None else Fingerprint(fingerprint),
+        made_from=document.table("made_from"),
+        recent=recent,
     )
 
 
@@ -185,17 +172,19 @@ def _partition(entry: Mapping[str, Any]) -> PartitionMeta:
     part = PartitionMeta(
         reduce_partition=ReducePartition(entry["reduce_partition"]),
         file=entry["file"],
-        offset=int(entry["offset"]),
-        bytes=int(entry["bytes"]),
-        rows=int(entry["rows"]),
-        batches=int(entry["batches"]),
+        offset=entry["offset"],
+        bytes=entry["bytes"],
+        rows=entry["rows"],
+        batches=entry["batches"],
         checksum=entry["checksum"],
     )
-    for name in ("file", "checksum"):
-        if not isinstance(entry[name], str | None):
-            raise TypeError(f"partition {part.reduce_partition}: {name} is {entry[name]!r}")
-    if min(part.offset, part.bytes, part.rows, part.batches) < 0:
-        raise ValueError(f"partition {part.reduce_partition} has a number below 0")
+    # There may be very many: they are looked at one field after the other only if that is needed.
+    numbers = (part.reduce_partition, part.offset, part.bytes, part.rows, part.batches)
+    if set(map(type, numbers)) != {int} or min(numbers) < 0 or max(numbers) > ID_MAX:
+        for name in ("reduce_partition", "offset", "bytes", "rows", "batches"):
+            Document(entry).whole(name)
+    if part.file is not None or part.checksum is not None:
+        _check_texts(entry)
     if part.file is None and part.rows:
         raise ValueError(f"partition {part.reduce_partition} has {part.rows} rows and no file")
     if part.file is not None and not is_payload_name(part.file):
@@ -203,6 +192,12 @@ def _partition(entry: Mapping[str, Any]) -> PartitionMeta:
     if part.file is not None and (not part.bytes or not part.checksum):
         raise ValueError(f"partition {part.reduce_partition} has no usable range or checksum")
     return part
+
+
+def _check_texts(entry: Mapping[str, Any]) -> None:
+    if type(entry["file"]) is not str or type(entry["checksum"]) is not str:
+        for name in ("file", "checksum"):
+            Document(entry).text_or_none(name)
 
 
 def encode_schema(schema: pa.Schema) -> str:

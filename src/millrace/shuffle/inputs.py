@@ -21,7 +21,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import MIB, Config
-from millrace.errors import FormatError, UserError
+from millrace.errors import Corrupt, FormatError, UserError
 from millrace.ids import QueryId
 from millrace.shuffle import layout, runs
 from millrace.shuffle.schema import check_names, conform_in_pieces, plain_schema
@@ -39,6 +39,8 @@ def stream_of(data: object) -> pa.RecordBatchReader:
         return data
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()  # A stream between programs would cut names at a zero byte.
     if not hasattr(data, "__arrow_c_stream__"):
         raise UserError(
             f"from_arrow() of a {type(data).__name__}\n"
@@ -136,7 +138,7 @@ def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterato
         if runs.is_alive(store, query_id, now_ms=now_ms, config=config):
             try:
                 yield runs.read_run(store, query_id).created_at_ms - grace_ms
-            except (FormatError, UserError):
+            except (Corrupt, FormatError, UserError):
                 yield 0  # It lives and has not said when it began: nothing is removed.
 
 

@@ -29,6 +29,7 @@ from millrace.ids import (
     StageId,
 )
 
+WORKSPACE_FILE: Final = "workspace.json"
 SHUFFLE: Final = "shuffle"
 FINGERPRINTS: Final = "fingerprints"
 INPUTS: Final = "inputs"
@@ -141,6 +142,11 @@ def is_payload_name(name: str) -> bool:
         return True
     middle = name.removeprefix("part-").removesuffix(".ipc")
     return name == f"part-{middle}.ipc" and number(middle) is not None
+
+
+def is_folder_id(text: str) -> bool:
+    """Whether a text can be the id of a host's folder."""
+    return _HEX.fullmatch(text) is not None
 
 
 def _checked(value: int) -> int:

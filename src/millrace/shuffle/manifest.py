@@ -6,16 +6,17 @@ attempt that finishes later, or lies beside the chosen one, changes no answer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace.errors import FormatError
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.ids import AttemptId, FolderId, MapTask, QueryId, StageId
 from millrace.shuffle.index import decode_schema, encode_schema
+from millrace.shuffle.layout import is_folder_id, parse_reference
 
 VERSION: Final = 1
 
@@ -57,10 +58,11 @@ class Manifest:
         return tuple(c for c in self.chosen if c.attempt.task.query_id != self.query_id)
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Write as `manifest.json`."""
+def encode(manifest: Manifest, *, workspace: str | None = None) -> bytes:
+    """Write as `manifest.json` of a workspace."""
     document = {
         "version": VERSION,
+        at_rest.WORKSPACE: workspace,
         "query_id": manifest.query_id,
         "stage_id": manifest.stage_id,
         "created_at_ms": manifest.created_at_ms,
@@ -82,73 +84,75 @@ def encode(manifest: Manifest) -> bytes:
             for choice in manifest.chosen
         ],
     }
-    return json.dumps(document, indent=1).encode()
+    return at_rest.seal(document, indent=1)
 
 
-def decode(data: bytes, *, where: str) -> Manifest:
-    """Read `manifest.json`."""
-    try:
-        document = json.loads(data)
-        if document["version"] != VERSION:
-            raise FormatError(
-                f"{where} has manifest version {document['version']}, this Millrace reads "
-                f"version {VERSION}\n"
-                "  to fix: read it with the Millrace that wrote it, or a newer one"
-            )
-        return Manifest(
-            query_id=QueryId(document["query_id"]),
-            stage_id=StageId(document["stage_id"]),
-            created_at_ms=document["created_at_ms"],
-            partitions=document["partitions"],
-            partitioner=document["partitioner"],
-            schema=decode_schema(document["schema"]),
-            chosen=tuple(_choice(entry) for entry in document["chosen"]),
-            partition_rows=tuple(document["partition_rows"]),
-            partition_bytes=tuple(document["partition_bytes"]),
-            choices=document["choices"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
-        raise FormatError(
-            f"{where} cannot be read as a manifest: {type(error).__name__}: {error}\n"
-            "  to fix: run the shuffle again"
-        ) from error
+def decode(data: bytes, *, where: str, workspace: str | None = None) -> Manifest:
+    """Read `manifest.json`; one that belongs to another workspace is refused."""
+    return at_rest.load(
+        data,
+        _from_document,
+        where=where,
+        what="a manifest",
+        to_fix="run the shuffle again, or restore the file",
+        version=VERSION,
+        workspace=workspace,
+    )
+
+
+def _from_document(document: Document) -> Manifest:
+    decided = Manifest(
+        query_id=QueryId(document.whole("query_id")),
+        stage_id=StageId(document.whole("stage_id")),
+        created_at_ms=document.whole("created_at_ms"),
+        partitions=document.whole("partitions"),
+        partitioner=document.table("partitioner"),
+        schema=decode_schema(document.text("schema")),
+        chosen=tuple(_choice(entry) for entry in document.documents("chosen")),
+        partition_rows=document.wholes("partition_rows"),
+        partition_bytes=document.wholes("partition_bytes"),
+        choices=document.table("choices"),
+    )
+    counts = {len(decided.partition_rows), len(decided.partition_bytes), decided.partitions}
+    if len(counts) != 1:
+        raise ValueError(f"{decided.partitions} partitions, and not one count for each")
+    return decided
 
 
 def encode_references(attempts: Sequence[AttemptId]) -> bytes:
     """Write as `reusing.json`: the attempts a running stage relies on."""
-    return json.dumps({"version": VERSION, "attempts": [str(a) for a in attempts]}).encode()
+    return at_rest.seal({"version": VERSION, "attempts": [str(a) for a in attempts]})
 
 
 def decode_references(data: bytes, *, where: str) -> tuple[AttemptId, ...]:
     """Read `reusing.json`."""
-    try:
-        document = json.loads(data)
-        if document["version"] != VERSION:
-            raise FormatError(
-                f"{where} has version {document['version']}, this Millrace reads {VERSION}\n"
-                "  to fix: clean up with the Millrace that wrote it, or a newer one"
-            )
-        return tuple(parse_attempt(text) for text in document["attempts"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            f"{where} cannot be read: {type(error).__name__}: {error}\n"
-            "  to fix: drop the run that it belongs to"
-        ) from error
+    return at_rest.load(
+        data,
+        lambda document: tuple(parse_attempt(str(text)) for text in document.items("attempts")),
+        where=where,
+        what="a list of attempts",
+        to_fix="drop the run that it belongs to",
+        version=VERSION,
+    )
 
 
 def parse_attempt(text: str) -> AttemptId:
     """Read `query/stage/map_task/attempt`."""
-    query_id, stage_id, map_task, attempt = (int(part) for part in text.split("/"))
-    return AttemptId.of(query_id, stage_id, map_task, attempt)
+    found = None if "-" in text else parse_reference(text.replace("/", "-"))
+    if found is None:
+        raise ValueError(f"{text!r} is no attempt")
+    return found
 
 
-def _choice(entry: Mapping[str, Any]) -> Choice:
-    folder = entry["folder"]
+def _choice(entry: Document) -> Choice:
+    folder = entry.text_or_none("folder")
+    if folder is not None and not is_folder_id(folder):
+        raise ValueError(f"{folder!r} is no folder's id")
     return Choice(
-        map_task=MapTask(entry["map_task"]),
-        attempt=parse_attempt(entry["attempt"]),
+        map_task=MapTask(entry.whole("map_task")),
+        attempt=parse_attempt(entry.text("attempt")),
         folder=None if folder is None else FolderId(folder),
-        content=entry["content"],
-        rows=entry["rows"],
-        bytes=entry["bytes"],
+        content=entry.text("content"),
+        rows=entry.whole("rows"),
+        bytes=entry.whole("bytes"),
     )

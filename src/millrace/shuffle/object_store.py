@@ -4,8 +4,8 @@
     {attempt folder}/index.bin        put last, on the same condition: the attempt exists from then
     {attempt folder}/index.bin, of 7 bytes    the attempt was removed and can never be finished
 
-Invariant: of many who create one name exactly one succeeds, which is probed when the store is
-opened. An attempt that was discarded before it had an index can never get one. What is removed is
+Invariant: of many who create one name exactly one succeeds, which is probed before the first
+write. An attempt that was discarded before it had an index can never get one. What is removed is
 missing, and never looks empty: the index goes first.
 """
 
@@ -27,6 +27,7 @@ from millrace.config import Config
 from millrace.errors import StorageError
 from millrace.faults import fault
 from millrace.shuffle import layout
+from millrace.shuffle.identity import decode
 from millrace.shuffle.object_address import Address, parse
 from millrace.shuffle.object_calls import Calls, Found
 from millrace.shuffle.scratch import scratch_folder
@@ -45,6 +46,7 @@ class ObjectStore:
     def __init__(self, address: Address, config: Config) -> None:
         self.address, self.config = address, config
         self.calls = Calls(address, config)
+        self._workspace_id: str | None = None
 
     @property
     def root(self) -> str:
@@ -60,8 +62,22 @@ class ObjectStore:
         """An object as people know it."""
         return self.address.name(relative)
 
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; asked for once, since it never changes."""
+        if self._workspace_id is None:
+            data = self.read(layout.WORKSPACE_FILE)
+            if data is not None:
+                self._workspace_id = decode(data, where=self.path(layout.WORKSPACE_FILE))
+        return self._workspace_id
+
     def probe(self) -> None:
         """Refuse a server that ignores conditions, or does not list what was just put."""
+        key = (os.getpid(), self.root)
+        if key not in _probed:
+            self._probe()
+            _probed.add(key)
+
+    def _probe(self) -> None:
         relative = f"{PROBE}/{secrets.token_hex(8)}"
         first = self.calls.put_new(relative, b"first")
         try:
@@ -279,15 +295,11 @@ _opened: dict[tuple[int, str, Config], ObjectStore] = {}
 _probed: set[tuple[int, str]] = set()
 
 
-def open_object_store(url: str, config: Config, *, probe: bool) -> ObjectStore:
-    """The store of a url, one for each process; probed the first time that is asked for."""
+def open_object_store(url: str, config: Config) -> ObjectStore:
+    """The store of a url, one for each process."""
     address = parse(url, os.environ)
     key = (os.getpid(), address.url, config)
-    found = _opened.setdefault(key, ObjectStore(address, config))
-    if probe and key[:2] not in _probed:
-        found.probe()
-        _probed.add(key[:2])
-    return found
+    return _opened.setdefault(key, ObjectStore(address, config))
 
 
 def _is_index(relative: str) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
+from millrace.names import existing, shown
 from millrace.shuffle import attempts, layout
 from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
@@ -21,20 +22,30 @@ from millrace.shuffle.store import Store, storage_errors
 
 
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
-    """The index of an attempt; None if it has none, an error if it has one that is not valid."""
-    folder = layout.attempt_folder(attempt)
+    """The index of an attempt; None if it has none, an error if it has one that is not valid.
+
+    Either of its two files is enough: one that is damaged is made up for by the other.
+    """
+    problem: Corrupt | None = None
     for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
-        data = store.read(f"{folder}/{name}")
+        relative = f"{layout.attempt_folder(attempt)}/{name}"
+        data = store.read(relative)
         if data is None:
             continue
-        where = store.path(f"{folder}/{name}")
-        index = decode(data, where=where)
-        if index.id != attempt:
-            raise FormatError(
-                f"{where} is the index of attempt {index.id}\n"
-                "  to fix: put the folder back where it was written"
-            )
-        return index
+        where = store.path(relative)
+        try:
+            index = decode(data, where=where)
+        except Corrupt as error:
+            problem = problem or error
+            continue
+        if index.id == attempt:
+            return index
+        problem = problem or Corrupt(
+            f"{where} is the index of another attempt\n  found: {index.id}\n"
+            "  to fix: put the folder back where it was written"
+        )
+    if problem is not None:
+        raise problem
     return None
 
 
@@ -42,7 +53,7 @@ def index_or_none(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
     """The index of an attempt; None if it has none that is valid."""
     try:
         return find_index(store, attempt)
-    except FormatError:
+    except (Corrupt, FormatError):
         return None
 
 
@@ -76,10 +87,8 @@ def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) 
     found: list[Found] = []
     for number in store.numbers(layout.task_folder(task)):
         attempt = AttemptId(task, Attempt(number))
-        try:
-            index = find_index(store, attempt)
-        except FormatError:
-            index = None  # Not valid, so for every reader the attempt does not exist.
+        # One that is not valid does not exist, for every reader.
+        index = index_or_none(store, attempt)
         if index is not None:
             found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
             continue
@@ -95,11 +104,18 @@ def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) 
 
 def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
     """The entry of a partition; a number outside the shuffle is an error."""
-    if isinstance(partition, bool) or not 0 <= partition < len(index.partitions):
+    return index.partitions[check_partition(partition, len(index.partitions))]
+
+
+def check_partition(partition: object, count: int) -> int:
+    """Refuse what is not the number of one of so many partitions."""
+    is_number = isinstance(partition, int) and not isinstance(partition, bool)
+    if not isinstance(partition, int) or not is_number or not 0 <= partition < count:
         raise UserError(
-            f"no partition {partition}\n  found: partitions 0 to {len(index.partitions) - 1}"
+            f"no partition {shown(partition)}\n  found: partitions 0 to {count - 1}\n"
+            "  to fix: give the number of one of these"
         )
-    return index.partitions[partition]
+    return partition
 
 
 def map_partition(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
@@ -222,10 +238,18 @@ def decode(
 
 def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
     """Positions of the columns; an unknown one is an error that names the known ones."""
-    for name in columns:
-        places = schema.get_all_field_indices(name)
+    if isinstance(columns, str):
+        raise UserError(
+            f"columns is the text {columns!r}\n  found: no list\n  to fix: give [{columns!r}]"
+        )
+    given: Sequence[object] = columns
+    for name in given:
+        places = schema.get_all_field_indices(name) if isinstance(name, str) else []
         if not places:
-            raise UserError(f"no column {name!r}\n  found: {', '.join(schema.names)}")
+            raise UserError(
+                f"no column {shown(name)}\n  found: {existing(str(name), schema.names)}\n"
+                "  to fix: give the names of columns there are"
+            )
         if len(places) > 1:
             raise UserError(
                 f"column {name!r} is ambiguous\n  {len(places)} columns have that name\n"

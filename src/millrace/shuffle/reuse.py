@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from millrace.errors import DataLost, FormatError, StorageError
+from millrace.errors import DataLost, StorageError
 from millrace.ids import AttemptId
 from millrace.shuffle import fingerprint as fp
 from millrace.shuffle import layout, reader
@@ -120,9 +120,6 @@ def is_whole(store: Store, index: MapTaskIndex, *, verify: bool = False) -> bool
 def _indexes(store: Store, folder: str) -> Iterator[MapTaskIndex]:
     references = [layout.parse_reference(name) for name in store.names(folder)]
     for attempt in sorted((a for a in references if a is not None), reverse=True):
-        try:
-            index = reader.find_index(store, attempt)
-        except FormatError:
-            continue  # Not valid, so the attempt does not exist.
+        index = reader.index_or_none(store, attempt)
         if index is not None:
             yield index

@@ -6,15 +6,17 @@ newest run's folder is never removed, so a number is never given out twice.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import (
+    Corrupt,
     FormatError,
     MillraceError,
     PeerGone,
@@ -23,6 +25,7 @@ from millrace.errors import (
     UserError,
 )
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
+from millrace.names import existing, shown
 from millrace.shuffle import layout, manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.store import Store
@@ -63,7 +66,7 @@ def begin_run(store: Store, *, plan: str, about: Mapping[str, Any], now_ms: int)
                 continue
             run = Run(query_id=query_id, created_at_ms=now_ms, plan=plan, about=about)
             store.touch(layout.alive_path(query_id))
-            store.create(layout.query_path(query_id), _encode(run))
+            store.create(layout.query_path(query_id), _encode(run, store.workspace_id()))
             return run
     raise StorageError(f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries")
 
@@ -78,18 +81,30 @@ def read_run(store: Store, query_id: QueryId) -> Run:
             f"  found: {', '.join(map(str, known[-10:])) or 'no runs'}\n"
             "  to fix: choose one of them (millrace shuffle ls)"
         )
-    return _decode(data, where=store.path(layout.query_path(query_id)))
+    return _decode(store, query_id, data)
 
 
 def list_runs(store: Store) -> list[Run]:
-    """All runs that can be read, oldest first."""
+    """All runs but those of a newer Millrace, oldest first; a damaged one is an error."""
     found = []
-    for number in store.numbers(layout.SHUFFLE):
-        data = store.read(layout.query_path(QueryId(number)))
-        if data is not None:
-            with suppress(FormatError):
-                found.append(_decode(data, where=store.path(layout.query_path(QueryId(number)))))
+    for _, run in scan(store):
+        if isinstance(run, Corrupt):
+            raise run
+        found.append(run)
     return found
+
+
+def scan(store: Store) -> Iterator[tuple[QueryId, Run | Corrupt]]:
+    """The same, each by itself: a damaged one comes as the error that it is."""
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        data = store.read(layout.query_path(query_id))
+        if data is not None:
+            try:
+                yield query_id, _decode(store, query_id, data)
+            except Corrupt as error:
+                yield query_id, error
+            except FormatError:
+                continue  # A newer Millrace's.
 
 
 def find_named(store: Store, name: str) -> list[QueryId]:
@@ -105,9 +120,9 @@ def resolve(store: Store, wanted: int | str) -> QueryId:
     if not found:
         known = list(dict.fromkeys(name for name, _ in _named(store)))
         raise UserError(
-            f"no finished shuffle {wanted!r} in {store.root}\n"
-            f"  found: {', '.join(known[-10:]) or 'none that has a name'}\n"
-            "  to fix: choose one of them, or a run's number (millrace shuffle ls)"
+            f"no finished shuffle {shown(wanted)} in {store.root}\n"
+            f"  found: {existing(wanted, known, 'none that has a name')}\n"
+            "  to fix: choose one of them, or a run's number as a number (millrace shuffle ls)"
         )
     return found[-1]
 
@@ -137,7 +152,18 @@ def find_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
     """The manifest of a stage; None while there is none."""
     path = layout.manifest_path(query_id, stage_id)
     data = store.read(path)
-    return None if data is None else manifest.decode(data, where=store.path(path))
+    if data is None:
+        return None
+    where = store.path(path)
+    found = manifest.decode(data, where=where, workspace=store.workspace_id())
+    if (found.query_id, found.stage_id) != (query_id, stage_id):
+        raise at_rest.damaged(
+            where,
+            "a manifest",
+            f"it is of run {found.query_id}, stage {found.stage_id}",
+            "put the file back where it was written",
+        )
+    return found
 
 
 def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifest:
@@ -145,10 +171,19 @@ def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
     read_run(store, query_id)
     found = find_manifest(store, query_id, stage_id)
     if found is None:
+        there = ", ".join(
+            str(stage)
+            for stage in stages(store, query_id)
+            if store.exists(layout.manifest_path(query_id, stage))
+        )
         raise UserError(
             f"run {query_id} has no finished stage {stage_id}\n"
-            "  found: no manifest, so the run is still going or died\n"
-            "  to fix: run the same shuffle again; its finished map tasks are reused"
+            + (
+                f"  found: the finished stages {there}\n  to fix: give one of these"
+                if there
+                else "  found: no manifest, so the run is still going or died\n"
+                "  to fix: run the same shuffle again; its finished map tasks are reused"
+            )
         )
     return found
 
@@ -157,7 +192,8 @@ def write_manifest(store: Store, decided: Manifest, *, sync: bool) -> None:
     """Record the choices, once."""
     path = layout.manifest_path(decided.query_id, decided.stage_id)
     store.make_folder(layout.stage_folder(decided.query_id, decided.stage_id))
-    if not store.create(path, manifest.encode(decided), sync=sync):
+    data = manifest.encode(decided, workspace=store.workspace_id())
+    if not store.create(path, data, sync=sync):
         raise UserError(f"{store.path(path)} exists already; a stage is decided once")
 
 
@@ -258,33 +294,43 @@ def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
         still_running([thread], config.gone_ms_max)
 
 
-def _encode(run: Run) -> bytes:
+def _encode(run: Run, workspace: str | None) -> bytes:
     document = {
         "version": _VERSION,
+        at_rest.WORKSPACE: workspace,
         "query_id": run.query_id,
         "created_at_ms": run.created_at_ms,
         "plan": run.plan,
         "about": run.about,
     }
-    return json.dumps(document, indent=1).encode()
+    return at_rest.seal(document, indent=1)
 
 
-def _decode(data: bytes, *, where: str) -> Run:
-    try:
-        document = json.loads(data)
-        if document.get("version", _VERSION) != _VERSION:
-            raise FormatError(
-                f"{where} has version {document['version']}, this Millrace reads {_VERSION}\n"
-                "  to fix: read it with the Millrace that wrote it, or a newer one"
-            )
-        return Run(
-            query_id=QueryId(document["query_id"]),
-            created_at_ms=document["created_at_ms"],
-            plan=document["plan"],
-            about=document["about"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            f"{where} cannot be read: {type(error).__name__}: {error}\n"
-            "  to fix: drop the run, or restore the file"
-        ) from error
+def _decode(store: Store, query_id: QueryId, data: bytes) -> Run:
+    return at_rest.load(
+        data,
+        lambda document: _from_document(document, query_id),
+        where=store.path(layout.query_path(query_id)),
+        what="a run",
+        to_fix="restore the file, or remove the folder of this run",
+        version=_VERSION,
+        workspace=store.workspace_id(),
+    )
+
+
+def _from_document(document: Document, query_id: QueryId) -> Run:
+    run = Run(
+        query_id=QueryId(document.whole("query_id")),
+        created_at_ms=document.whole("created_at_ms"),
+        plan=document.text("plan"),
+        about=document.table("about"),
+    )
+    if run.query_id != query_id:
+        raise ValueError(f"it is of run {run.query_id}")
+    # The rest of it is for people.
+    about = Document(run.about)
+    about.text_or_none(NAME)
+    for name in ("stages", "map_tasks"):
+        if run.about.get(name) is not None:
+            about.whole(name)
+    return run

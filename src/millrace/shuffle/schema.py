@@ -163,7 +163,12 @@ def _decode_map(column: pa.MapArray, kind: pa.DataType) -> pa.Array:
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Raise if two columns have one name: reads could not tell them apart."""
+    """Raise if two columns have one name, which reads could not tell apart, or a zero byte."""
+    zero = next((name for name in schema.names if "\0" in name), None)
+    if zero is not None:
+        raise UserError(
+            f"{zero!r} cannot name a column\n  found: a zero byte\n  to fix: rename the column"
+        )
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if doubled:
         raise UserError(

@@ -23,9 +23,11 @@ from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from millrace.errors import StorageError, UserError
+from millrace.errors import StorageError
 from millrace.faults import fault
 from millrace.shuffle import layout
+from millrace.shuffle.identity import decode
+from millrace.shuffle.within import path_within
 
 _ADVICE: Final = {
     errno.ENOSPC: "the disk is full; free space or choose another workspace folder",
@@ -33,6 +35,7 @@ _ADVICE: Final = {
     errno.EACCES: "no permission; give this user the right to write there",
     errno.EPERM: "not permitted; give this user the right to write there",
     errno.EROFS: "the file system is read-only; choose another workspace folder",
+    errno.ENOTDIR: "there is a file where a folder is meant; choose another workspace folder",
     errno.ENOENT: "the folder or file vanished; somebody removed it while it was in use",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
     errno.EIO: "the disk failed; look at the system log",
@@ -67,6 +70,12 @@ class Store(Protocol):
 
     def path(self, relative: str) -> str:
         """A name as people know it; one that leads outside is refused."""
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+
+    def probe(self) -> None:
+        """See that the place does what writers rely on; called before the first write."""
 
     def read(self, relative: str) -> bytes | None:
         """A whole small file; None if it is not there."""
@@ -170,12 +179,15 @@ class LocalStore:
 
     def path(self, relative: str) -> str:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
-        full = os.path.normpath(os.path.join(self.root, relative))
-        if "\0" in full:
-            raise UserError(f"path {relative!r} has a zero byte in it")
-        if full != self.root and not full.startswith(self.root.rstrip("/") + "/"):
-            raise UserError(f"path {relative!r} leads outside the workspace {self.root}")
-        return full
+        return path_within(self.root, relative)
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+        data = self.read(layout.WORKSPACE_FILE)
+        return None if data is None else decode(data, where=self.path(layout.WORKSPACE_FILE))
+
+    def probe(self) -> None:
+        """A file system does, or says so with the write."""
 
     def read(self, relative: str) -> bytes | None:
         """Read a whole small file; None if it is not there."""

@@ -9,7 +9,6 @@ Invariant: a task that writes to its host's own folder has seen the agent answer
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.config import Config
-from millrace.errors import StorageError
+from millrace.errors import Corrupt, FormatError, StorageError
 from millrace.ids import FolderId
 from millrace.shuffle.object_address import is_url
 from millrace.shuffle.object_store import open_object_store
@@ -30,7 +29,6 @@ from millrace.transport.launch import Wanted
 from millrace.transport.tls import trusted_roots
 
 FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
-WORKSPACE_FILE: Final = "workspace.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +99,13 @@ class Folders:
 
     def _is_at(self, store: Store) -> bool:
         try:
-            data = store.read(WORKSPACE_FILE)
-            return data is not None and json.loads(data)["id"] == self.workspace_id
-        except (ValueError, KeyError, TypeError):
+            return store.workspace_id() == self.workspace_id
+        except (Corrupt, FormatError):
             return False
 
     def _bucket(self, config: Config) -> Store:
         """The workspace in S3, once it was seen from this process that it is the same one."""
-        store = open_object_store(self.path, config, probe=False)
+        store = open_object_store(self.path, config)
         seen = (os.getpid(), self.path, self.workspace_id)
         if seen not in _seen:
             if not self._is_at(store):

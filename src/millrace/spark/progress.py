@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
-from millrace.errors import FormatError
 from millrace.ids import QueryId, StageId
 from millrace.shuffle import runs
 from millrace.shuffle.attempts import Finished
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.reader import find_index, list_attempts
+from millrace.shuffle.reader import index_or_none, list_attempts
 from millrace.shuffle.store import Store
 from millrace.text import human_bytes
 
@@ -121,9 +120,6 @@ class Progress:
         self._bars.update(self._task, completed=len(self._seen), amount=amount)
 
     def _count(self, map_task: int, found: Finished) -> None:
-        try:
-            index = find_index(self._store, found.id)
-        except FormatError:
-            return
+        index = index_or_none(self._store, found.id)
         if index is not None:
             self._seen[map_task] = (index.rows, index.bytes)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Runner:
     """What a dataset asks to be done.
 
-    `spark` starts a session if there is none, `started` gives the one that is there.
+    `spark` starts a session if there is none, `started` gives the one that is there. `place` makes
+    the workspace if there is none, `known_place` gives the one that is there.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Runner:
         spark: Callable[[], SparkSession],
         started: Callable[[], SparkSession | None],
         place: Callable[[], Place],
+        known_place: Callable[[], Place | None],
         config: Config,
     ) -> None:
         self._spark = spark
         self._started = started
         self._place = place
+        self._known_place = known_place
         self._config = config
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
@@ -49,7 +52,8 @@ class Runner:
         from millrace.spark.query_job import Known, explain_query  # noqa: PLC0415 - as above
 
         session = self._started()  # Not started for this.
-        known = None if session is None else Known(session, self._place())
+        place = None if session is None else self._known_place()
+        known = None if session is None or place is None else Known(session, place)
         return explain_query(plan, self._config, known)
 
     def frame(self, plan: Node) -> DataFrame:

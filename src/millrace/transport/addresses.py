@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.ids import FolderId
+from millrace.shuffle import layout
 from millrace.shuffle.store import Store
 from millrace.transport.wire import checked_folder
 
@@ -40,7 +41,10 @@ def known_agents(store: Store) -> dict[FolderId, str]:
     found = {}
     for name in sorted(store.names(AGENTS)):
         if name.endswith(_SUFFIX):
-            folder = checked_folder(name.removesuffix(_SUFFIX))
+            text = name.removesuffix(_SUFFIX)
+            if not layout.is_folder_id(text):
+                continue
+            folder = FolderId(text)
             address = agent_address(store, folder)
             if address is not None:
                 found[folder] = address

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import FormatError, StorageError, UserError
+from millrace.errors import StorageError, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.scan.source import has_content
 from millrace.shuffle import layout, reader, reuse
@@ -127,7 +127,9 @@ class Catalog:
             if index is not None:
                 return [index]
         numbers = self.store.numbers(layout.task_folder(task))
-        found = (self._valid_index(AttemptId(task, Attempt(number))) for number in numbers)
+        found = (
+            reader.index_or_none(self.store, AttemptId(task, Attempt(number))) for number in numbers
+        )
         return [index for index in found if index is not None]
 
     def _remember(self, task: MapTaskId, found: list[MapTaskIndex]) -> None:
@@ -136,12 +138,6 @@ class Catalog:
         self.registry.tasks.pop(task, None)
         for index in found:
             self.registry.register(index)
-
-    def _valid_index(self, attempt: AttemptId) -> MapTaskIndex | None:
-        try:
-            return reader.find_index(self.store, attempt)
-        except FormatError:
-            return None  # Not valid, so for whoever asks for the latest it does not exist.
 
     def _has_index(self, attempt: AttemptId) -> bool:
         folder = layout.attempt_folder(attempt)

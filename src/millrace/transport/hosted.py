@@ -11,17 +11,20 @@ Invariant: a folder's id is made once and never changes, so an answer for it can
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.errors import FormatError, MillraceError
 from millrace.ids import FolderId
+from millrace.names import shown
+from millrace.shuffle import layout
 from millrace.shuffle.store import LocalStore, storage_errors
-from millrace.transport.wire import checked_folder
+from millrace.transport.identity import token_text
 
 FOLDER_FILE: Final = "folder.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
@@ -32,7 +35,7 @@ def open_folder(store: LocalStore) -> FolderId:
     """The id of a host's folder, made with the folder if need be."""
     store.make_folder(".")
     if not store.exists(FOLDER_FILE):
-        mine = json.dumps({"version": VERSION, "id": secrets.token_hex(16)}).encode()
+        mine = at_rest.seal({"version": VERSION, "id": secrets.token_hex(16)})
         store.create(FOLDER_FILE, mine)
     found = find_folder(store)
     if found is None:
@@ -45,20 +48,21 @@ def find_folder(store: LocalStore) -> FolderId | None:
     data = store.read(FOLDER_FILE)
     if data is None:
         return None
-    where = store.path(FOLDER_FILE)
-    try:
-        document = json.loads(data)
-        version, text = document["version"], str(document["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"{where} cannot be read: {error}\n  to fix: remove the folder; its tasks run again"
-        ) from error
-    if version != VERSION:
-        raise FormatError(
-            f"{where} has version {version}, this Millrace reads version {VERSION}\n"
-            "  to fix: use a newer Millrace on this host"
-        )
-    return checked_folder(text)
+    return at_rest.load(
+        data,
+        _folder_id,
+        where=store.path(FOLDER_FILE),
+        what="a host's folder",
+        to_fix="remove the folder; its tasks run again",
+        version=VERSION,
+    )
+
+
+def _folder_id(document: Document) -> FolderId:
+    found = document.text("id")
+    if not layout.is_folder_id(found):
+        raise ValueError(f"id is {shown(found)}, expected 16 to 64 hexadecimal digits")
+    return FolderId(found)
 
 
 def write_token(store: LocalStore, token: str) -> None:
@@ -77,7 +81,7 @@ def write_token(store: LocalStore, token: str) -> None:
 def read_token(store: LocalStore) -> str | None:
     """The token that callers must show; None if there is none yet."""
     data = store.read(TOKEN_FILE)
-    return None if data is None else data.decode().strip()
+    return None if data is None else token_text(data, where=store.path(TOKEN_FILE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,41 +5,25 @@ Invariant: both are made once, by whoever opens the folder first, and never chan
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from typing import Final
 
-from millrace.errors import FormatError
+from millrace import at_rest
+from millrace.shuffle import identity
+from millrace.shuffle.layout import WORKSPACE_FILE
 from millrace.shuffle.store import Store
 
-WORKSPACE_FILE: Final = "workspace.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 TOKEN_VARIABLE: Final = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
-_VERSION: Final = 1
 
 
-def identify(store: Store) -> str:
-    """The workspace's id, made with its folder."""
+def make(store: Store) -> str:
+    """The id of a workspace that is made now, or was made by another process meanwhile."""
+    store.make_folder(".")
+    store.create(WORKSPACE_FILE, identity.encode(secrets.token_hex(8)))
     data = store.read(WORKSPACE_FILE)
-    if data is None:
-        store.make_folder(".")
-        mine = json.dumps({"version": _VERSION, "id": secrets.token_hex(8)}).encode()
-        store.create(WORKSPACE_FILE, mine)
-        data = store.read(WORKSPACE_FILE)
-    try:
-        document = json.loads(data or b"")
-        if document["version"] != _VERSION:
-            raise FormatError(
-                f"{store.path(WORKSPACE_FILE)} has version {document['version']}, this Millrace "
-                f"reads version {_VERSION}\n  to fix: open it with a newer Millrace"
-            )
-        return str(document["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"{store.path(WORKSPACE_FILE)} cannot be read: {error}\n"
-            "  to fix: restore it, or choose another folder"
-        ) from error
+    return identity.decode(data or b"", where=store.path(WORKSPACE_FILE))
 
 
 def token_of(store: Store) -> str:
@@ -52,4 +36,13 @@ def token_of(store: Store) -> str:
         return secrets.token_urlsafe(32)
     if not store.exists(TOKEN_FILE):
         store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=0o600)
-    return (store.read(TOKEN_FILE) or b"").decode().strip()
+    return token_text(store.read(TOKEN_FILE) or b"", where=store.path(TOKEN_FILE))
+
+
+def token_text(data: bytes, *, where: str) -> str:
+    """The token in a file; one that cannot be sent in a header is refused."""
+    with at_rest.decoding(where, "a token", "remove it; the next process makes a new one"):
+        text = data.decode("ascii").strip()
+        if not text.isprintable():
+            raise ValueError("it has control characters")
+        return text

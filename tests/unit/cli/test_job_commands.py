@@ -92,10 +92,10 @@ def test_what_is_not_there_is_said(mill: Path, tmp_path: Path) -> None:
             CliRunner().invoke(cli, [str(a) for a in ("job", *arguments)], catch_exceptions=False)
         return str(raised.value)
 
-    assert f"there is no job 'other' in this workspace\n  jobs: {JOB}" in error(
+    assert f"there is no job 'other' in this workspace\n  found: {JOB}" in error(
         "status", "other", "-w", mill
     )
-    assert "no job was run there" in error("ls", "-w", tmp_path / "nothing")
+    assert "there is no workspace at" in error("ls", "-w", tmp_path / "nothing")
     assert "has no step 'x'" in error("reset", JOB, "x", "-w", mill)
     file = tmp_path / "job.py"
     file.write_text("x = 1\n")

@@ -108,7 +108,7 @@ def test_delete_asks_first(mill: Path) -> None:
 
 
 def test_what_is_not_there_is_told_apart(mill: Path, tmp_path: Path) -> None:
-    ws: Workspace = mr.open(tmp_path / "other")
+    ws: Workspace = mr.open(tmp_path / "other", create=True)
     assert isinstance(call("journal", "ls", ws.path).exception, UserError)
     assert not (tmp_path / "other/journals").exists()
     unknown = call("journal", "read", mill, "none").exception
@@ -188,7 +188,7 @@ def test_ctrl_c_ends_a_follower_without_a_fuss(mill: Path) -> None:
 
 
 def test_a_follower_of_nothing_says_that_it_waits(tmp_path: Path) -> None:
-    with mr.open(tmp_path / "mill") as ws:
+    with mr.open(tmp_path / "mill", create=True) as ws:
         ws.journals.list()
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(call, "journal", "read", ws.path, "new", "--follow", "--limit", 1)

@@ -84,7 +84,7 @@ def test_status_and_checkpoint_show_name_journals_and_producers(
 
 
 def test_a_task_or_checkpoint_that_is_not_there_is_named(workspace: Path, task: Path) -> None:
-    with pytest.raises(MillraceError, match="no task nope"):
+    with pytest.raises(MillraceError, match="no task 'nope'"):
         call("status", workspace, "nope")
     call("run", workspace, task, "--patience", 0.5)
     with pytest.raises(MillraceError, match="no checkpoint 99"):

@@ -71,7 +71,7 @@ def make_run(ws: Workspace, *, finish: bool = True) -> int:
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Workspace:
-    return open_workspace(tmp_path / "mill")
+    return open_workspace(tmp_path / "mill", create=True)
 
 
 def call(*arguments: object) -> Result:

@@ -22,7 +22,7 @@ from tests.unit.shuffle.shuffle_kit import (
 )
 
 from millrace.config import Config
-from millrace.errors import FormatError
+from millrace.errors import Corrupt, FormatError
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import cleanup, layout, reader, reuse, runs
 from millrace.shuffle.cleanup import Removed
@@ -153,7 +153,7 @@ def test_a_torn_manifest_stops_the_clean_up_by_name_and_its_run_can_be_dropped(
     path = folder(store, old.id).parents[1] / "manifest.json"
     path.write_bytes(path.read_bytes()[:50])
 
-    with pytest.raises(FormatError, match=rf"{path} cannot be read as a manifest"):
+    with pytest.raises(Corrupt, match=rf"{path} cannot be read as a manifest"):
         clean(store)
     assert attempts_of(store, 1) == [1, 2]
 

@@ -130,7 +130,8 @@ def test_word_of_an_attempt_without_an_index_is_ignored(store: LocalStore) -> No
 
 def test_word_of_an_attempt_with_a_torn_index_is_ignored(store: LocalStore) -> None:
     write(store, FIRST, column([1]), source=made_from())
-    (folder(store, FIRST) / "index.bin").write_bytes(b"FFQI")
+    for name in ("index.bin", "index.json"):
+        (folder(store, FIRST) / name).write_bytes(b"FFQI")
 
     assert find(store, made_from()) is None
 

@@ -16,11 +16,13 @@ from tests.unit.shuffle.shuffle_kit import (
     write,
 )
 
+from millrace.at_rest import seal
 from millrace.config import Config
-from millrace.errors import FormatError, S3Unreachable, StorageError, UserError
+from millrace.errors import Corrupt, FormatError, S3Unreachable, StorageError, UserError
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.shuffle import layout, manifest, runs
 from millrace.shuffle.store import LocalStore
+from millrace.transport import identity
 
 RUN, STAGE = QueryId(1), StageId(0)
 
@@ -144,9 +146,14 @@ def test_a_torn_description_names_the_file_and_hides_no_other_run(store: LocalSt
     path = Path(store.path(layout.query_path(RUN)))
     path.write_bytes(path.read_bytes()[:20])
 
-    with pytest.raises(FormatError, match=rf"{path} cannot be read"):
+    with pytest.raises(Corrupt, match=rf"{path} cannot be read"):
         runs.read_run(store, RUN)
-    assert [run.query_id for run in runs.list_runs(store)] == [2]
+    with pytest.raises(Corrupt, match=rf"{path} cannot be read"):
+        runs.list_runs(store)
+    (torn, whole) = runs.scan(store)
+    assert isinstance(torn[1], Corrupt)
+    assert isinstance(whole[1], runs.Run)
+    assert whole[1].query_id == 2
 
 
 def test_a_stage_is_decided_once(store: LocalStore) -> None:
@@ -164,23 +171,28 @@ def test_a_stage_is_decided_once(store: LocalStore) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "has manifest version 2, this Millrace reads version 1"),
-        ({"chosen": [{"map_task": 0}]}, "KeyError: 'folder'"),
-        ({"chosen": 5}, "TypeError"),
-        ({"schema": "AAAA"}, "ArrowInvalid"),
-        ({"partitions": None, "chosen": [{"folder": None, "attempt": 5}]}, "KeyError"),
+        ({"version": 2}, "has version 2, this Millrace reads version 1"),
+        ({"chosen": [{"map_task": 0}]}, "KeyError: 'attempt'"),
+        ({"chosen": 5}, "chosen is 5, expected a list"),
+        ({"schema": "AAAA"}, "cannot be read as a manifest"),
+        ({"partitions": None}, "partitions is None, expected a whole number"),
+        ({"partitions": 7}, "7 partitions, and not one count for each"),
+        ({"workspace": "0" * 16}, "it belongs to workspace '0000000000000000', this is"),
     ],
     ids=str,
 )
 def test_a_manifest_that_cannot_be_read_says_why(
     store: LocalStore, change: dict[str, object], words: str
 ) -> None:
+    identity.make(store)
     begin(store)
     decide(store, 1, [write(store, AttemptId.of(1, 0, 0, 1), column([1]))])
     path = Path(store.path(layout.manifest_path(RUN, STAGE)))
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | change), encoding="utf-8")
+    fields = json.loads(path.read_bytes()) | change
+    del fields["checksum"]
+    path.write_bytes(seal(fields))
 
-    with pytest.raises(FormatError, match=words) as caught:
+    with pytest.raises((Corrupt, FormatError), match=words) as caught:
         runs.read_manifest(store, RUN, STAGE)
 
     assert str(path) in str(caught.value)
@@ -198,7 +210,7 @@ def test_what_is_relied_on_is_what_manifests_and_running_stages_name(store: Loca
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"attempts": [5]}', b'{"attempts": ["1/2"]}'])
 def test_references_that_cannot_be_read_say_so(text: bytes) -> None:
-    with pytest.raises(FormatError, match="here cannot be read"):
+    with pytest.raises(Corrupt, match="here cannot be read"):
         manifest.decode_references(text, where="here")
 
 

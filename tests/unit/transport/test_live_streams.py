@@ -51,7 +51,7 @@ LIVE = QUICK.with_options(live_beat_ms=20, live_watch_ms=20)
 OWN = """
 import sys, threading
 import millrace as mr
-ws = mr.open(sys.argv[1])
+ws = mr.open(sys.argv[1], create=True)
 ws.journals.list()
 print("owned", flush=True)
 threading.Event().wait()
@@ -247,7 +247,7 @@ def test_an_owner_that_keeps_breaking_off_is_given_up_on(
 
 
 def test_who_follows_goes_on_with_the_next_owner_when_one_ends(tmp_path: Path) -> None:
-    first, second, third = (mr.open(tmp_path, config=LIVE) for _ in range(3))
+    first, second, third = (mr.open(tmp_path, create=True, config=LIVE) for _ in range(3))
     first.journals.create("a", SCHEMA)
     first.journals.append("a", column(1))
     streams = [first.journals.follow("a"), second.journals.follow("a"), third.journals.follow("a")]
@@ -265,7 +265,7 @@ def test_who_follows_goes_on_with_the_next_owner_when_one_ends(tmp_path: Path) -
 
 
 def test_who_follows_a_killed_owner_takes_over_without_a_gap_or_a_double(tmp_path: Path) -> None:
-    with mr.open(tmp_path, config=LIVE) as ws:
+    with mr.open(tmp_path, create=True, config=LIVE) as ws:
         ws.journals.create("a", SCHEMA)
         ws.journals.append("a", column(*range(10)))
     with subprocess.Popen(
@@ -273,10 +273,10 @@ def test_who_follows_a_killed_owner_takes_over_without_a_gap_or_a_double(tmp_pat
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "owned\n"
-        ws = mr.open(tmp_path, config=LIVE)
+        ws = mr.open(tmp_path, create=True, config=LIVE)
         found = ws.journals.follow("a", from_offset=4)
         assert values(next(found)) == list(range(4, 10))
-        other = mr.open(tmp_path, config=LIVE)
+        other = mr.open(tmp_path, create=True, config=LIVE)
         other.journals.append("a", column(10, 11))
         assert values(next(found)) == [10, 11]
         other.journals.append("a", column(12))
@@ -313,7 +313,7 @@ def test_an_owner_that_is_stopped_ends_a_follower_that_waits_for_rows(tmp_path: 
 
 
 def test_a_closed_workspace_ends_its_followers(tmp_path: Path) -> None:
-    ws = mr.open(tmp_path, config=LIVE)
+    ws = mr.open(tmp_path, create=True, config=LIVE)
     ws.journals.create("a", SCHEMA)
     ws.journals.append("a", column(1))
     found = ws.journals.follow("a")

@@ -41,7 +41,7 @@ from millrace.workspace import Workspace
 
 
 def opened(path: Path, broker: str = "embedded") -> Workspace:
-    return mr.open(path, broker=broker, config=QUICK)
+    return mr.open(path, create=True, broker=broker, config=QUICK)
 
 
 def owns(ws: Workspace) -> bool:
@@ -141,7 +141,7 @@ def test_a_lock_that_is_held_and_nobody_who_answers_is_an_error_in_time(tmp_path
     config = QUICK.with_options(owner_start_ms_max=50, owner_retries_max=1)
     silent = Owner.open(place_at(tmp_path))
     (tmp_path / "owner.json").unlink()
-    ws = mr.open(tmp_path, config=config)
+    ws = mr.open(tmp_path, create=True, config=config)
 
     with pytest.raises(OwnerUnreachable, match="holds the journals of .* does not answer"):
         ws.journals.list()
@@ -408,7 +408,7 @@ def test_after_a_failed_sync_the_workspace_opens_its_journals_again(
 
 def test_an_idle_owner_tidies(tmp_path: Path) -> None:
     config = QUICK.with_options(owner_idle_ms=20, journal_move_out_bytes_min=1)
-    ws = mr.open(tmp_path, config=config)
+    ws = mr.open(tmp_path, create=True, config=config)
     ws.journals.create("a", SCHEMA)
     ws.journals.append("a", column(*range(100)))
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.unit.transport.owner_kit import QUICK, SCHEMA, all_values, column
 
 import millrace as mr
-from millrace.errors import OwnerUnreachable, UserError
+from millrace.errors import Corrupt, OwnerUnreachable, UserError
 from millrace.spark.session import is_local, is_reachable
 from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.electing import own_or_join
@@ -33,11 +33,11 @@ def serve(ws: Workspace) -> Owner:
 
 
 def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
-    ws = mr.open(tmp_path, config=QUICK)
+    ws = mr.open(tmp_path, create=True, config=QUICK)
     first = serve(ws)
     ws.journals.create("a", SCHEMA)
     first.close()
-    impatient = mr.open(tmp_path, config=IMPATIENT)
+    impatient = mr.open(tmp_path, create=True, config=IMPATIENT)
     with pytest.raises(
         OwnerUnreachable, match=r"(?s)left to `millrace serve`.*remove .*served\.json"
     ):
@@ -57,7 +57,7 @@ def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
 
 
 def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
-    ws = mr.open(tmp_path, config=IMPATIENT)
+    ws = mr.open(tmp_path, create=True, config=IMPATIENT)
     serve(ws).close()
     endpoint.keep_for(endpoint.store_of(ws.path), None)
 
@@ -68,9 +68,9 @@ def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
 
 
 def test_a_mark_that_cannot_be_read_still_keeps_others_away(tmp_path: Path) -> None:
-    ws = mr.open(tmp_path, config=IMPATIENT)
+    ws = mr.open(tmp_path, create=True, config=IMPATIENT)
     (tmp_path / "served.json").write_text("torn")
-    with pytest.raises(OwnerUnreachable, match=r"does not tell"):
+    with pytest.raises(Corrupt, match=r"served\.json cannot be read"):
         ws.journals.list()
     ws.close()
 
@@ -88,7 +88,7 @@ def joiner(ws: Workspace) -> JoinedBroker:
 
 
 def test_a_client_that_nobody_reaches_joins_or_says_what_to_run(tmp_path: Path) -> None:
-    ws = mr.open(tmp_path, config=QUICK)
+    ws = mr.open(tmp_path, create=True, config=QUICK)
     client = joiner(ws)
     with pytest.raises(UserError, match="millrace serve"):
         client.list()
@@ -138,7 +138,7 @@ def test_a_client_of_connect_is_not_reached_unless_all_is_here(
 
 def test_a_far_client_of_connect_never_listens(tmp_path: Path) -> None:
     far = cast("SparkSession", _Connect("spark.example", "yarn"))
-    ws = mr.open(tmp_path, far, config=IMPATIENT)
+    ws = mr.open(tmp_path, far, create=True, config=IMPATIENT)
     with pytest.raises(UserError, match="MILLRACE_AGENT_HOST"):
         ws.journals.list()
     ws.close()

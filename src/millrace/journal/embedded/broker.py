@@ -217,14 +217,14 @@ class EmbeddedBroker(SegmentReader):
             fault("journal.truncate.before_unlink")
             # What cannot be deleted now stays on the list of garbage.
             with contextlib.suppress(OSError):
-                self._disk.remove(os.path.join(self._root, segment.file))
+                self._disk.remove(self._path(segment.file))
             fault("journal.truncate.after_unlink")
 
     def _clear_garbage(self) -> None:
         files = sorted(self._garbage)
         with storage_errors("deleting what was truncated"):
             for file in files:
-                self._disk.remove(os.path.join(self._root, file))
+                self._disk.remove(self._path(file))
             for folder in {os.path.dirname(file) for file in files}:
                 path = os.path.join(self._root, folder)
                 if os.path.isdir(path):

@@ -25,13 +25,15 @@ from millrace.journal.names import Offset
 from millrace.journal.packed import Packed, Packing, messages, pack
 from millrace.journal.reading import ReadLimits, Stored, with_stamps
 from millrace.journal.values import Fetched, Isolation, Missing
-from millrace.shuffle.store import storage_errors
+from millrace.shuffle.store import LocalStore, storage_errors
 
 LEDGER: Final = "ledger.sqlite"
 _ROW_BYTES_MIN: Final = 32
 """What the system fields of a row take at least."""
 _PAGE_RANGES: Final = (2, 8, 16)
 _PAGE_JOURNALS: Final = 4096
+_INSIDE_MAX: Final = 4096
+"""Of how many files it is remembered that they lie within the folder."""
 
 
 class SegmentReader(BookBroker):
@@ -44,6 +46,7 @@ class SegmentReader(BookBroker):
         self._root = root
         self._ledger = ledger
         self._disk = disk
+        self._inside: set[str] = set()
 
     def _ranges(self, journal: Journal, offset: Offset) -> Iterator[Stored]:
         at, page = offset, 0
@@ -152,7 +155,7 @@ class SegmentReader(BookBroker):
         if isinstance(each.where, InLedger):
             data, name = each.where.content, f"{LEDGER} (body {each.where.body})"
         else:
-            name = os.path.join(self._root, each.where.file)
+            name = self._path(each.where.file)
             data = self._bytes(journal, each, name, each.where.position)
         found = xxhash.xxh3_64_hexdigest(data)
         if found != each.checksum:
@@ -161,6 +164,15 @@ class SegmentReader(BookBroker):
                 f"not the bytes that were written\n  expected: {each.checksum}, found: {found}"
             )
         return data
+
+    def _path(self, file: str) -> str:
+        """Where a segment's file lies; one that a link leads out of the folder is refused."""
+        if file not in self._inside:
+            if len(self._inside) >= _INSIDE_MAX:
+                self._inside.clear()
+            LocalStore(self._root).path(file)
+            self._inside.add(file)
+        return os.path.join(self._root, file)
 
     def _bytes(self, journal: Journal, each: Range, path: str, position: int) -> bytes:
         try:

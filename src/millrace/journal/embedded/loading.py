@@ -41,7 +41,7 @@ def load(db: Connection) -> Held:
         book=reading.book,
         segments=[tables.segment_of(row) for row in db.execute(open_)],
         dirty={row[0] for row in db.execute("SELECT segment FROM dirty")},
-        garbage=[row[0] for row in db.execute("SELECT file FROM garbage")],
+        garbage=[tables.file_of(row[0]) for row in db.execute("SELECT file FROM garbage")],
         waiting={JournalId(id_): size for id_, size in db.execute(sums)},
         next_body=db.execute(counted + "bodies").fetchone()[0],
         next_segment=1 if segment is None else segment[0],
@@ -123,4 +123,4 @@ class Reading:
 
     def adopted(self, row: tuple[Any, ...]) -> None:
         """The file of an adopted segment."""
-        self.book.adopted.put(row[0], value=True)
+        self.book.adopted.put(tables.file_of(row[0]), value=True)

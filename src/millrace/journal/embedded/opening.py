@@ -18,7 +18,7 @@ from millrace.journal.book import Book
 from millrace.journal.embedded.disk import Disk
 from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
 from millrace.journal.embedded.storing import stopped
-from millrace.shuffle.store import sync_folder
+from millrace.shuffle.store import LocalStore, sync_folder
 
 
 def with_capped_leases(book: Book, times: Times) -> Book:
@@ -99,7 +99,7 @@ def cut_back(root: str, disk: Disk, ledger: Ledger, held: Held, *, is_whole: boo
         if segment.id not in held.dirty:
             keep.append(segment)
             continue
-        path = os.path.join(root, segment.file)
+        path = LocalStore(root).path(segment.file)
         fault("journal.open.before_cut")
         try:
             size = disk.size(path)

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from millrace import at_rest
 from millrace.config import Config
 from millrace.errors import BrokerStopped, Corrupt, FormatError, MillraceError, StorageError
 from millrace.faults import fault
@@ -187,13 +188,13 @@ class SqliteLedger:
             rows = self._writer.execute(
                 "SELECT * FROM segments WHERE journal = ? AND next_offset <= ?", (journal, limit)
             ).fetchall()
-        return [tables.segment_of(row) for row in rows]
+            return [tables.segment_of(row) for row in rows]
 
     def unused_shared(self) -> Sequence[Segment]:
         """See `Ledger.unused_shared`."""
         with self._reported("reading"):
             rows = self._writer.execute(tables.UNUSED_SHARED).fetchall()
-        return [tables.segment_of(row) for row in rows]
+            return [tables.segment_of(row) for row in rows]
 
     def write_back(self) -> None:
         """See `Ledger.write_back`: put the log into the file."""
@@ -391,7 +392,7 @@ class SqliteLedger:
     def _read(self, query: str, values: tuple[Any, ...]) -> list[Range]:
         with self._reported("reading"), self._reader() as reader:
             rows = reader.execute(query, values).fetchall()
-        return [tables.range_of(row) for row in rows]
+            return [tables.range_of(row) for row in rows]
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -415,8 +416,10 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _reported(self, doing: str) -> Iterator[None]:
+        to_fix = "restore the folder of the journals from a copy"
         try:
-            yield
+            with at_rest.decoding(self._path, "a ledger of journals", to_fix):
+                yield
         except MillraceError:
             raise
         except sqlite3.Error as error:

@@ -17,12 +17,17 @@ from millrace.journal.embedded.ledger import InLedger, InSegment, Range, Segment
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.records import Flag, ProducerId, Stamp
 from millrace.journal.values import Appended, Published
+from millrace.names import shown
 
 APPLICATION_ID: Final = 0x4D524A31
 FORMAT_VERSION: Final = 2
 VERSIONS_READ: Final = (1, 2)
 DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 """What SQLite says of a file that is no database, or no longer one."""
+FOLDERS: Final = ("segments", "adopted")
+"""Where the files of segments lie, within the folder of the journals."""
+_PARTS_MIN: Final = 2
+_NOWHERE: Final = frozenset({"", ".", ".."})
 
 TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -133,11 +138,19 @@ def unsigned(value: int) -> Clock:
     return Clock(value + 2**64 if value < 0 else value)
 
 
+def file_of(given: object) -> str:
+    """The name of a segment's file; one that is not within the folder of the journals is none."""
+    parts = given.split("/") if isinstance(given, str) else []
+    if len(parts) < _PARTS_MIN or parts[0] not in FOLDERS or _NOWHERE & set(parts):
+        raise ValueError(f"a segment's file is {shown(given)}")
+    return "/".join(parts)
+
+
 def range_of(row: tuple[Any, ...]) -> Range:
     """A range from a row of `RANGES_FROM`."""
     journal, first, next_, rows, before, kind, size, checksum, *rest = row
     segment, file, position, body, content, producer, clock, flag = rest
-    where = InSegment(segment, file, position) if body is None else InLedger(body, content)
+    where = InSegment(segment, file_of(file), position) if body is None else InLedger(body, content)
     stamp = None
     if producer is not None:
         stamp = Stamp(
@@ -188,7 +201,7 @@ def segment_of(row: tuple[Any, ...]) -> Segment:
     return Segment(
         id=id_,
         journal=JournalId(journal),
-        file=file,
+        file=file_of(file),
         bytes=size,
         next=Offset(next_),
         is_open=bool(is_open),

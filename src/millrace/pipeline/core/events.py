@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace import at_rest
+from millrace.at_rest import Document
+
 
 class Happened(StrEnum):
     """What a row tells."""
@@ -75,13 +78,14 @@ def to_rows(events: list[Event]) -> pa.RecordBatch:
 
 def from_rows(rows: pa.Table) -> list[Event]:
     """Rows of the journal as events."""
-    return [
-        Event(
-            at_us=row["at_us"],
-            run=row["run"],
-            happened=Happened(row["happened"]),
-            step=row["step"],
-            detail=json.loads(row["detail"]),
-        )
-        for row in rows.to_pylist()
-    ]
+    with at_rest.decoding("the record of a job's runs", "events", "reset the job's steps"):
+        return [
+            Event(
+                at_us=row["at_us"],
+                run=row["run"],
+                happened=Happened(row["happened"]),
+                step=row["step"],
+                detail=dict(Document(json.loads(row["detail"])).fields),
+            )
+            for row in rows.to_pylist()
+        ]

@@ -14,6 +14,7 @@ from millrace.dataset import Dataset, Text
 from millrace.errors import UserError
 from millrace.journal.names import check_name, under
 from millrace.keys import check_partitions
+from millrace.names import check_text, existing, shown
 from millrace.pipeline.core import model
 from millrace.pipeline.core.hops import ROOT, Hop
 from millrace.pipeline.core.model import OnChange
@@ -211,7 +212,8 @@ class Job:
         names = [node.name for node in self._nodes]
         if step not in names:
             raise UserError(
-                f"job {self.name!r} has no step {step!r}\n  candidates: {', '.join(names)}"
+                f"job {self.name!r} has no step {shown(step)}\n"
+                f"  found: {existing(str(step), names)}\n  to fix: give one of these"
             )
         return self._place.reset(self, step, again=again)
 
@@ -326,12 +328,13 @@ class Job:
 
 def check_part(name: Any, call: str) -> str:  # noqa: ANN401 - what the user gave
     """Refuse a name that cannot be one part of a journal's name."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _NAME_LENGTH_MAX:
-        raise UserError(
-            f"{call}: {name!r} cannot be a name\n  to fix: use letters, digits and _.-, at most "
-            f"{_NAME_LENGTH_MAX} characters, beginning with a letter or digit"
-        )
-    return name
+    return check_text(
+        name,
+        f"a job, a source, a step or a sink: {call}",
+        pattern=_NAME,
+        allowed="letters, digits and _.-, beginning with a letter, a digit or _",
+        length_max=_NAME_LENGTH_MAX,
+    )
 
 
 def _wanted(job: str, call: str, journal: str | None, journals: str | None) -> str:

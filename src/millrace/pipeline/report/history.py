@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from millrace.errors import JournalUnknown, UserError
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
+from millrace.names import existing
 from millrace.pipeline.core import events, hops
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.report.outline import Outline
@@ -44,9 +45,9 @@ class History:
         try:
             history.look()
         except JournalUnknown as error:
-            known = ", ".join(job_names(broker)) or "none"
+            known = existing(job, job_names(broker))
             raise UserError(
-                f"there is no job {job!r} in this workspace\n  jobs: {known}\n"
+                f"there is no job {job!r} in this workspace\n  found: {known}\n"
                 "  to fix: give one of these, or run it first"
             ) from error
         return history

@@ -82,7 +82,7 @@ def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[Rec
     """Recorded files from an offset on, each with where to read on behind what was read with it."""
     while True:
         found = broker.read(journal, offset)
-        for file in recorded.from_rows(found.rows()):
+        for file in recorded.from_rows(found.rows(), journal=journal):
             yield file, found.next_offset
         if found.next_offset == offset:
             return

@@ -6,11 +6,14 @@ dead worker may have left some under the name they were written with.
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Final
 
 import pyarrow as pa
 
+from millrace import at_rest
+from millrace.names import shown
 from millrace.pipeline.core.hops import step_root
 
 
@@ -47,6 +50,11 @@ SCHEMA: Final = pa.schema(
 )
 
 
+_PART: Final = r"part-\d{5,}-\d{20}-\d{20}"
+_NAME: Final = re.compile(rf"{_PART}\.parquet")
+_UNFINISHED: Final = re.compile(rf"\.millrace/{_PART}-[0-9a-f]{{16}}\.unfinished")
+
+
 def file_name(journal_id: int, first: int, next_: int) -> str:
     """The name of the file with the rows of these offsets, without its ending."""
     return f"part-{journal_id:05}-{first:020}-{next_:020}"
@@ -57,9 +65,18 @@ def to_rows(file: RecordedFile) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([asdict(file)], schema=SCHEMA)
 
 
-def from_rows(rows: pa.Table) -> list[RecordedFile]:
-    """Rows of the record as files."""
-    return [RecordedFile(**row) for row in rows.to_pylist()]
+def from_rows(rows: pa.Table, *, journal: str) -> list[RecordedFile]:
+    """Rows of the record as files; a name that no sink gives, or that leads elsewhere, is none."""
+    with at_rest.decoding(f"journal {journal}", "the record of a sink", "reset the sink"):
+        return [_checked(RecordedFile(**row)) for row in rows.to_pylist()]
+
+
+def _checked(file: RecordedFile) -> RecordedFile:
+    if not _NAME.fullmatch(file.name) or not _UNFINISHED.fullmatch(file.unfinished):
+        raise ValueError(
+            f"a file is named {shown(file.name)}, before that {shown(file.unfinished)}"
+        )
+    return file
 
 
 def named_group(job: str, sink: str) -> str:

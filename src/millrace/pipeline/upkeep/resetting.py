@@ -17,6 +17,7 @@ from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.names import under
 from millrace.journal.values import ANYTHING, Lease
+from millrace.names import existing
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import Hop
@@ -42,9 +43,9 @@ def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> t
     part = None if outline is None else outline.hop_of(step)
     if outline is None or part is None or part.kind == "journal":
         known = () if outline is None else outline.parts
-        names = ", ".join(p.name for p in known if p.kind != "journal") or "none"
+        names = existing(step, [p.name for p in known if p.kind != "journal"])
         raise UserError(
-            f"job {job!r} has no step {step!r}\n  steps: {names}\n  to fix: give one of these"
+            f"job {job!r} has no step {step!r}\n  found: {names}\n  to fix: give one of these"
         )
     lease = _hold(broker, job)
     try:

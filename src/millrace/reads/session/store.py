@@ -18,11 +18,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from millrace import at_rest
 from millrace.errors import DataLost, JournalUnknown, UserError
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.names import JournalId, Offset
 from millrace.journal.values import ANYTHING, Append, Commit, Lease, Publish
+from millrace.names import check_text, existing
 from millrace.reads.checkpoint import (
     BEGINNING,
     Checkpoint,
@@ -38,6 +40,10 @@ from millrace.reads.task import Task
 _PART_BYTES: Final = 256 * 1024
 """Larger ones are cut, since brokers limit what one row may hold."""
 _READ_ROWS: Final = 10_000
+_ROOT: Final = "millrace/reads"
+_TASK_PART: Final = 2
+"""Which part of a journal's name is the task's."""
+_TO_FIX: Final = "read under another task name, which begins anew"
 
 
 class Kind(StrEnum):
@@ -83,7 +89,7 @@ class _Row:
 
 def journal_name(task: str) -> str:
     """The journal that keeps a task's checkpoints."""
-    return f"millrace/reads/{task}/checkpoints"
+    return f"{_ROOT}/{task}/checkpoints"
 
 
 def group_name(task: str) -> str:
@@ -149,7 +155,7 @@ class CheckpointStore:
         Bindings are known by their place, so they may be changed and added, not moved or removed.
         """
         if self._task_text:
-            before = Task.from_dict(json.loads(self._task_text))
+            before = _task_of(self._task_text, self._journal)
             names, now = [b.name for b in before.bindings], [b.name for b in task.bindings]
             if now[: len(names)] != names:
                 raise UserError(
@@ -237,10 +243,27 @@ def read_checkpoints(broker: Broker, task: str) -> Resumed:
     return _read(broker, task).resumed()
 
 
+def check_read(broker: Broker, task: str) -> None:
+    """Refuse the name of a task that was never read."""
+    check_text(task, "a task")
+    known = [info.name.split("/")[_TASK_PART] for info in broker.list(_ROOT)]
+    if task not in known:
+        raise UserError(
+            f"there is no task {task!r} in this workspace\n  found: {existing(task, known)}\n"
+            "  to fix: give the name of a task that was read here"
+        )
+
+
 def read_task(broker: Broker, task: str) -> Task | None:
     """A task as it was when it was last read; None if it never was."""
     text = _read(broker, task).task
-    return Task.from_dict(json.loads(text)) if text else None
+    return _task_of(text, journal_name(task)) if text else None
+
+
+def _task_of(text: bytes, journal: str) -> Task:
+    """A task as it is stored."""
+    with at_rest.decoding(f"journal {journal}", "a task", _TO_FIX):
+        return Task.from_dict(json.loads(text))
 
 
 @dataclass(slots=True)
@@ -285,8 +308,9 @@ def _read(broker: Broker, task: str) -> _Stored:
         rows = _read_all(broker, journal_name(task))
     except JournalUnknown:
         return stored
-    for row in rows:
-        stored.take(row)
+    with at_rest.decoding(f"journal {journal_name(task)}", "checkpoints", _TO_FIX):
+        for row in rows:
+            stored.take(row)
     return stored
 
 

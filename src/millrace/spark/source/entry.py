@@ -10,17 +10,17 @@ Invariant: journals that are kept nowhere but in their owner's memory are only e
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from millrace.config import Config
-from millrace.errors import OwnerUnreachable, UserError
+from millrace.errors import Corrupt, FormatError, OwnerUnreachable
 from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
 from millrace.spark.source.options import Options
-from millrace.transport import identity
+from millrace.transport.home import Home
+from millrace.transport.identity import token_of
 from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.electing import join_journals, own_or_join
 from millrace.transport.journals.endpoint import JournalAddress
@@ -44,13 +44,9 @@ class Entry:
     def of(cls, options: Options, *, make: bool = False) -> Entry:
         """The workspace that options name; made only if asked to."""
         store = LocalStore(options.path)
-        if not make and not store.exists(identity.WORKSPACE_FILE):
-            raise UserError(
-                f"no workspace at {options.path}\n  found: no {identity.WORKSPACE_FILE}\n"
-                "  to fix: give the path as the Spark driver sees it, and make it with "
-                "millrace.open first"
-            )
-        workspace_id, token = identity.identify(store), identity.token_of(store)
+        home = Home(store)
+        workspace_id = home.make() if make else home.look()
+        token = token_of(store)
         owner = endpoint.read(store)
         kind = options.broker or kinds.recorded(store) or (owner.broker if owner else None)
         return cls(
@@ -113,7 +109,6 @@ class Entry:
     def _is_here(self) -> bool:
         """Whether the folder at this path on this host is the workspace's own."""
         try:
-            data = self.store.read(identity.WORKSPACE_FILE)
-            return data is not None and json.loads(data)["id"] == self.workspace_id
-        except (ValueError, KeyError, TypeError):
+            return self.store.workspace_id() == self.workspace_id
+        except (Corrupt, FormatError):
             return False

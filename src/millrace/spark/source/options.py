@@ -7,13 +7,15 @@ refused, since a misspelt option would silently read or write something else.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal
 
 from millrace.errors import UserError
-from millrace.journal.names import NAME_LENGTH_MAX
+from millrace.journal.names import check_name
+from millrace.names import check_text, path_text
 
 Use = Literal["read", "write", "stream", "stream write"]
 
@@ -40,6 +42,7 @@ KNOWN: Final[Mapping[str, str]] = {
 }
 """Every option and what it says; docs/spark.md lists them for users."""
 
+_PRINTED: Final = re.compile(r".*\S.*")
 _SPARKS_OWN: Final = frozenset(
     {
         "checkpointlocation",
@@ -89,6 +92,23 @@ _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
 NUMBER: Final = "{n}"
 
 
+_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def _check_part(text: str) -> str:
+    """Refuse what names no job, step or task."""
+    return check_text(
+        text, "a job, a step or a task", pattern=_PART, allowed="letters, digits, _.-"
+    )
+
+
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
+    "journal": check_name,
+    "job": _check_part,
+    "step": _check_part,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a user asked for, checked."""
@@ -135,8 +155,11 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
             raise UserError(f"option {name} is for {whose}\n  to fix: give {whose}, too")
     if "job" in found and "step" not in found:
         raise UserError("option job is given without step\n  to fix: name one of its steps")
+    for name, check in _CHECKS.items():
+        if name in found:
+            check(found[name])
     return Options(
-        path=local_path(path),
+        path=local_path(path_text(path)),
         broker=found.get("broker"),
         shuffle=_shuffle(found, use),
         stage=_number(found, "stage") or 0,
@@ -244,12 +267,7 @@ def _shuffle(found: Mapping[str, str], use: Use) -> int | str | None:
 
 
 def _named(text: str) -> str:
-    if not text or not text.isprintable() or len(text) > NAME_LENGTH_MAX:
-        raise UserError(
-            f"{text[:80]!r} cannot name a shuffle\n"
-            f"  to fix: give 1 to {NAME_LENGTH_MAX} characters that can be printed"
-        )
-    return text
+    return check_text(text, "a shuffle", pattern=_PRINTED, allowed="text that shows something")
 
 
 def _journals(found: Mapping[str, str]) -> tuple[str, ...]:

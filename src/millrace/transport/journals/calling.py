@@ -36,12 +36,14 @@ class Caller:
         connect: Connect,
         config: Config,
         *,
+        before: Callable[[bool], object] = lambda _writes: None,
         close: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self._connect = connect
+        self._before = before
         self._close = close
         self._sleep = sleep
         self._now = now
@@ -55,6 +57,7 @@ class Caller:
 
     def call(self, name: str, args: Mapping[str, Any], *, wait_ms: int = 0) -> Any:  # noqa: ANN401
         """Make a call; `wait_ms` is how long the owner is meant to wait with the answer."""
+        self._before(CALLS[name].writes)
         return self._try(
             lambda link, left_ms: link.call(name, args, timeout_ms=left_ms + wait_ms),
             again=CALLS[name].again(args),
@@ -64,6 +67,7 @@ class Caller:
 
     def store(self, path: str, file: SegmentFile) -> SegmentFile:
         """Hand a file over. A copy that was not heard of is swept away by the owner some day."""
+        self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, left_ms: link.store(path, file, timeout_ms=left_ms),
             again=True,
@@ -72,6 +76,7 @@ class Caller:
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if the owner sees files that are written there from here."""
+        self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, _left_ms: link.shared_folder(), again=True, doing="adoption_folder"
         )
@@ -87,10 +92,12 @@ class Caller:
                 raise Cut("the stream ended before it began", may_be_done=False)
             return link, opened, stream
 
+        self._before(False)  # noqa: FBT003 - whether it writes
         return self._try(begin, again=True, doing="follow")
 
     def link(self) -> Link:
         """The link in use; made now if there is none."""
+        self._before(False)  # noqa: FBT003 - whether it writes
         return self._linked(self._deadline())
 
     def close(self) -> None:

@@ -161,9 +161,33 @@ class Election:
 
 def own_or_join(place: Place) -> JoinedBroker:
     """The journals of a workspace, to be owned or joined at the first call."""
-    election = Election(place, trusted_roots(os.environ))
-    flight = election.joining.flight
-    return JoinedBroker(Caller(election.connect, place.config, close=flight.close))
+    return own_or_join_later(lambda: place, place.config)
+
+
+def own_or_join_later(
+    place: Callable[[], Place],
+    config: Config,
+    before: Callable[[bool], object] = lambda _writes: None,
+) -> JoinedBroker:
+    """The same of a workspace that may not be there yet.
+
+    Args:
+        place: where it is; asked for when an owner is first looked for.
+        config: limits.
+        before: called before each call, with whether that call may change something.
+    """
+    made: list[Election] = []
+
+    def connect(deadline: float, epoch_min: int) -> Link:
+        if not made:
+            made.append(Election(place(), trusted_roots(os.environ)))
+        return made[0].connect(deadline, epoch_min)
+
+    def close() -> None:
+        for election in made:
+            election.joining.flight.close()
+
+    return JoinedBroker(Caller(connect, config, before=before, close=close))
 
 
 def join_journals(

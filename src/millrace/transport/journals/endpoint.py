@@ -11,9 +11,9 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
+from millrace import at_rest
 from millrace.errors import MillraceError
 from millrace.shuffle.store import LocalStore
-from millrace.transport.identity import WORKSPACE_FILE
 
 OWNER_FILE: Final = "owner.json"
 LOCK_FILE: Final = "owner.lock"
@@ -86,16 +86,22 @@ def keep_for(store: LocalStore, address: str | None) -> None:
     if address is None:
         store.remove_file(SERVED_FILE)
     else:
-        store.replace(SERVED_FILE, json.dumps({"version": VERSION, "address": address}).encode())
+        store.replace(SERVED_FILE, at_rest.seal({"version": VERSION, "address": address}))
 
 
 def kept_for(store: LocalStore) -> str | None:
     """The address of the owner that alone may have the journals; None if anybody may."""
     data = store.read(SERVED_FILE)
-    try:
-        return None if data is None else str(json.loads(data)["address"])
-    except (ValueError, KeyError, TypeError):
-        return f"an address that {store.path(SERVED_FILE)} does not tell"
+    if data is None:
+        return None
+    return at_rest.load(
+        data,
+        lambda document: document.text("address"),
+        where=store.path(SERVED_FILE),
+        what="the address of `millrace serve`",
+        to_fix="start `millrace serve` again, or remove the file",
+        version=VERSION,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +135,8 @@ class JournalAddress:
             return None
         store = LocalStore(self.path)
         try:
-            if self.workspace_id not in (None, _id(store)):
+            if self.workspace_id not in (None, store.workspace_id()):
                 return None
             return read(store)
         except MillraceError:
             return None
-
-
-def _id(store: LocalStore) -> str | None:
-    try:
-        return str(json.loads(store.read(WORKSPACE_FILE) or b"")["id"])
-    except (ValueError, KeyError, TypeError):
-        return None

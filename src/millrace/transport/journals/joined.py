@@ -385,7 +385,7 @@ class JoinedBroker:
         """See `Broker.close`: the owner goes on, unless it lives in this workspace's process.
 
         Example:
-            >>> other = mr.open("./other")
+            >>> other = mr.open("./other", create=True)
             >>> other.journals.list()
             ()
             >>> other.journals.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Callable
 from typing import Final
 
+from millrace import at_rest
+from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
@@ -15,6 +16,7 @@ from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.losses import AcceptLoss
 from millrace.journal.memory import MemoryBroker
+from millrace.names import shown
 from millrace.shuffle.store import LocalStore
 from millrace.transport.journals.endpoint import READ_ONLY
 from millrace.transport.journals.owner import Place
@@ -27,6 +29,9 @@ MEMORY: Final = "memory"
 KAFKA: Final = "kafka://"
 FOLDER: Final = "journals"
 HOME_FILE: Final = "journals.json"
+NOTE_FILE: Final = "journals-of.json"
+"""In a folder elsewhere: to which workspace its journals belong."""
+_VERSION: Final = 1
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
 
@@ -81,10 +86,26 @@ def opener(
 
 def recorded(store: LocalStore) -> str | None:
     """What kept the journals of a workspace when they were last opened, if that is known."""
-    try:
-        return check_kind(str(json.loads(store.read(HOME_FILE) or b"")["broker"]))
-    except (ValueError, KeyError, TypeError):
+    data = store.read(HOME_FILE)
+    if data is None:
         return None
+    return at_rest.load(
+        data,
+        _known_kind,
+        where=store.path(HOME_FILE),
+        what="the place of a workspace's journals",
+        to_fix="restore it; without it the journals may lie elsewhere",
+        version=_VERSION,
+        workspace=store.workspace_id(),
+    )
+
+
+def _known_kind(document: Document) -> str:
+    found = document.text("broker")
+    try:
+        return check_kind(found)
+    except UserError as error:
+        raise ValueError(f"broker is {shown(found)}") from error
 
 
 def _open_embedded(
@@ -101,14 +122,54 @@ def _open_embedded(
             else f"{found}, and they are not there\n"
             "  to fix: open it on the host whose disk that is, or bring them back"
         )
+    if kind == EMBEDDED:
+        store.path(FOLDER)  # A link that leads elsewhere is refused.
+    else:
+        _refuse_others(store, folder)
     broker = EmbeddedBroker.open(folder, config, accept_loss=accept_loss)
     try:
+        if kind != EMBEDDED:
+            _note_workspace(store, folder)
         if home is None:
-            store.create(HOME_FILE, json.dumps({"version": 1, "broker": kind}).encode())
+            fields = {at_rest.WORKSPACE: store.workspace_id(), "broker": kind}
+            store.create(HOME_FILE, at_rest.seal({"version": _VERSION, **fields}))
     except BaseException:
         broker.close()
         raise
     return broker
+
+
+def _refuse_others(store: LocalStore, folder: str) -> None:
+    """Refuse a folder that holds the journals of another workspace, whatever names it."""
+    mine, there = store.workspace_id(), LocalStore(folder)
+    above = LocalStore(os.path.dirname(there.root))
+    data = there.read(NOTE_FILE)
+    noted = None if data is None else _noted(data, there.path(NOTE_FILE))
+    inside = above.workspace_id() if above.root != store.root else None
+    for found in (noted, inside):
+        if found is not None and found != mine:
+            raise UserError(
+                f"{folder} does not hold the journals of {store.root}\n"
+                f"  found: those of workspace {found}, this is {mine}\n"
+                "  to fix: name the folder of this workspace's journals"
+            )
+
+
+def _note_workspace(store: LocalStore, folder: str) -> None:
+    """Leave a note in a folder elsewhere, which says whose journals it holds."""
+    fields = {"version": _VERSION, at_rest.WORKSPACE: store.workspace_id()}
+    LocalStore(folder).create(NOTE_FILE, at_rest.seal(fields))
+
+
+def _noted(data: bytes, where: str) -> str:
+    return at_rest.load(
+        data,
+        lambda document: document.text(at_rest.WORKSPACE),
+        where=where,
+        what="a note of whose journals these are",
+        to_fix="restore it, or remove it if you know that they are this workspace's",
+        version=_VERSION,
+    )
 
 
 def place_of(

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, UserError
+from millrace.errors import BrokerStopped, MillraceError, UserError, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.contract import Broker
 from millrace.journal.embedded import opening
@@ -32,6 +32,7 @@ from millrace.reads.live.asking import Message, Wanted
 from millrace.reads.live.following import messages
 from millrace.reads.live.rings import LiveClosed
 from millrace.shuffle.store import LocalStore, storage_errors, sync_file
+from millrace.transport.home import Home
 from millrace.transport.journals import endpoint
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.endpoint import OwnerEndpoint
@@ -87,7 +88,10 @@ class Owner:
             instance=secrets.token_hex(16),
             token=place.token,
         )
-        self.server = _listen(place, broker, identity, self._stop.stop)
+        home = Home(LocalStore(place.path))
+        self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
+        """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
+        self.server = _listen(place, broker, identity, self._stop.stop, self.check_there)
         self.said = OwnerEndpoint(
             address=_address(place, place.host, self.server.port),
             epoch=self.epoch,
@@ -157,12 +161,16 @@ class Owner:
         self._stop.stop()
 
     def _keep(self) -> None:
-        """Tidy in idle moments, and end when the broker has stopped."""
+        """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
         idle_s = self.place.config.owner_idle_ms / 1000
         most_s = self.place.config.owner_tidy_ms_max / 1000
         tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
             self.server.live.tick()
+            try:
+                self.check_there()
+            except WorkspaceUnknown:
+                break
             now, written_at = time.monotonic(), self.server.written_at
             is_idle = now - written_at >= idle_s
             if written_at > tidied_at and (is_idle or now - tidied_at >= most_s):
@@ -259,6 +267,7 @@ class LocalLink:
     def _check(self) -> None:
         if self.owner.ended.is_set() or self.owner.pid != os.getpid():
             raise Cut("the owner in this process has ended", may_be_done=False)
+        self.owner.check_there()
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -272,8 +281,16 @@ def _close_all() -> None:
 os.register_at_fork(after_in_child=_owners.clear)
 
 
+def _nothing() -> None:
+    """Nothing to check."""
+
+
 def _listen(
-    place: Place, broker: Broker, identity: Identity, stopped: Callable[[], None]
+    place: Place,
+    broker: Broker,
+    identity: Identity,
+    stopped: Callable[[], None],
+    check_there: Callable[[], object],
 ) -> OwnerServer:
     where = place.listen or place.host
     _check_port_is_free(where, place.port)
@@ -285,6 +302,7 @@ def _listen(
             config=place.config,
             certificate=place.certificate,
             stopped=stopped,
+            check_there=check_there,
         )
     except (pa.ArrowException, OSError) as error:
         raise UserError(

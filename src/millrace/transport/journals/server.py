@@ -82,7 +82,8 @@ class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
     """Serves a broker. It listens as soon as it is made.
 
-    `stopped` is told when the broker says that it writes no more.
+    `stopped` is told when the broker says that it writes no more. `check_there` raises once the
+    workspace was deleted.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         config: Config,
         certificate: Certificate | None = None,
         stopped: Callable[[], None] = lambda: None,
+        check_there: Callable[[], object] = lambda: None,
     ) -> None:
         pairs = None if certificate is None else [(certificate.chain, certificate.key)]
         self._admission = _Admission(identity)
@@ -104,6 +106,7 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         self.written_at = time.monotonic()
         """When something was last written."""
         self._stopped = stopped
+        self._check_there = check_there
         self._waits = threading.BoundedSemaphore(config.owner_waits_max)
         self._idle = threading.Condition()
         self._busy = 0
@@ -151,6 +154,7 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
     def _answer(self, work: Callable[[], tuple[Any, Parts]]) -> bytes:
         """What was found, or why not, in a form that gives the caller the same kind of error."""
         try:
+            self._check_there()
             found, parts = work()
             return seal({"found": found}, parts)
         except BrokerStopped as error:

@@ -201,9 +201,9 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.union("x"), "of str"),  # type: ignore[arg-type]
     (another_job, "'those' is of job 'other', not of 'captions'"),
     (lambda s: s.map("videos", same, schema=VIDEOS), "has a 'videos' already"),
-    (lambda s: s.map("a/b", same, schema=VIDEOS), "'a/b' cannot be a name"),
-    (lambda s: s.map("", same, schema=VIDEOS), "'' cannot be a name"),
-    (lambda s: s.map("x" * 101, same, schema=VIDEOS), "at most 100 characters"),
+    (lambda s: s.map("a/b", same, schema=VIDEOS), "'a/b' cannot name a"),
+    (lambda s: s.map("", same, schema=VIDEOS), "'' cannot name a"),
+    (lambda s: s.map("x" * 101, same, schema=VIDEOS), "1 to 100 characters"),
     (lambda s: s.map("runs", same, schema=VIDEOS), "'runs' is taken"),
     (lambda s: s.map("m", same, schema=VIDEOS, workers=0), "workers is 0"),
     (lambda s: s.map("m", same, schema=VIDEOS, workers=True), "workers is True"),
@@ -291,7 +291,7 @@ def test_two_sinks_do_not_fill_one_place() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "", ".", "-x", 7, None])
 def test_a_name_of_a_job_is_one_part_of_a_journals_name(name: Any) -> None:  # noqa: ANN401
-    with pytest.raises(UserError, match="cannot be a name"):
+    with pytest.raises(UserError, match="cannot name a job"):
         a_job(name)
 
 
@@ -303,5 +303,5 @@ def test_wrong_words_for_a_run_are_refused() -> None:
         job.run(until="done")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="on_change is 'go'"):
         job.run(on_change="go")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="has no step 'x'\n  candidates: videos, sink_parquet"):
+    with pytest.raises(UserError, match="has no step 'x'\n  found: videos, sink_parquet"):
         job.reset("x")

@@ -83,7 +83,7 @@ def test_a_file_is_named_by_its_journal_and_offsets_and_recorded(broker: Broker,
     names = [f"part-{id_:05}-{a:020}-{b:020}.parquet" for a, b in ((0, 7), (7, 30))]
     assert sorted(n for n in os.listdir(out) if n[0] != ".") == names
     assert pq.read_table(out / names[0])["x"].to_pylist() == [1, 2]
-    one, two = from_rows(broker.read(FILES, 0).rows())
+    one, two = from_rows(broker.read(FILES, 0).rows(), journal=FILES)
     assert (one.name, one.rows, one.first, one.next) == (names[0], 2, 0, 7)
     assert (two.name, two.bytes) == (names[1], (out / names[1]).stat().st_size)
     assert len(one.checksum) == 16

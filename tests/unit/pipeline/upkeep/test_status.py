@@ -120,7 +120,7 @@ def test_a_run_that_does_not_wait_wants_no_rows_that_came_after_it_began() -> No
 
 
 def test_an_unknown_job_is_refused_by_name(played: Played) -> None:
-    with pytest.raises(UserError, match=f"no job 'other'.*\n  jobs: {JOB}"):
+    with pytest.raises(UserError, match=f"no job 'other'.*\n  found: {JOB}"):
         job_status(played.broker, "other")
 
 

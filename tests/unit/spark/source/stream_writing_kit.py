@@ -105,7 +105,7 @@ def fail_in_transaction(point: str, file: str) -> None:
 def own(folder: Path, ready: str, file: str) -> None:
     """Own the journals until it fails as a file says."""
     os.environ[VARIABLE] = f"@{file}"
-    ws = mr.open(folder / "mill")
+    ws = mr.open(folder / "mill", create=True)
     ws.journals.list()
     Path(ready).touch()
     threading.Event().wait(2 * WAIT_S)

@@ -1,0 +1,181 @@
+"""JSON documents at rest: written with a checksum, and read as what they must be or not at all.
+
+A sealed document ends with the field `checksum`: the XXH3-64 of all bytes before the comma in front
+of that field. Documents of earlier versions have none and are read all the same.
+
+Invariant: `load` returns what was written or raises. A damaged file is `Corrupt`, a file of another
+version is a `FormatError`; both name the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from millrace.errors import Corrupt, FormatError, MillraceError
+from millrace.names import shown
+
+CHECKSUM: Final = "checksum"
+WORKSPACE: Final = "workspace"
+"""The field that says to which workspace a file belongs."""
+_WHOLE_MAX: Final = 2**64 - 1
+_SEAL: Final = re.compile(rb',\s*"checksum":\s*"([0-9a-f]{16})"\s*\}\s*\Z')
+_SEAL_BYTES_MAX: Final = 64
+_MALFORMED: Final = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    OSError,
+    pa.ArrowException,
+)
+
+Value = TypeVar("Value")
+
+
+class Document:
+    """The fields of a document, each taken as the type it must have; a `ValueError` otherwise."""
+
+    def __init__(self, fields: object) -> None:
+        if not isinstance(fields, dict):
+            raise TypeError(f"it holds {shown(fields)}, expected an object")
+        self.fields: Mapping[str, Any] = fields
+
+    def text(self, name: str) -> str:
+        """A text."""
+        found = self.fields[name]
+        if not isinstance(found, str):
+            raise _unexpected(name, found, "a text")
+        return found
+
+    def text_or_none(self, name: str) -> str | None:
+        """A text, or null; also null if it is not there."""
+        return None if self.fields.get(name) is None else self.text(name)
+
+    def whole(self, name: str) -> int:
+        """A whole number from 0 to 2**64 - 1."""
+        return _whole(name, self.fields[name])
+
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers."""
+        return tuple(_whole(name, value) for value in self.items(name))
+
+    def items(self, name: str) -> list[Any]:
+        """A list."""
+        found = self.fields[name]
+        if not isinstance(found, list):
+            raise _unexpected(name, found, "a list")
+        return found
+
+    def documents(self, name: str) -> list[Document]:
+        """A list of objects."""
+        return [Document(item) for item in self.items(name)]
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """An object; an empty one if it is not there."""
+        found = self.fields.get(name)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise _unexpected(name, found, "an object")
+        return found
+
+
+def seal(fields: Mapping[str, Any], *, indent: int | None = None) -> bytes:
+    """A document's bytes, with the checksum of all that stands before it."""
+    assert fields, "a document has fields"
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(fields, indent=indent, separators=separators)
+    body = text.removesuffix("}").rstrip().encode()
+    between = b",\n " if indent else b","
+    digest = xxhash.xxh3_64_hexdigest(body).encode()
+    return body + between + b'"checksum":"' + digest + (b'"\n}' if indent else b'"}')
+
+
+def load(
+    data: bytes,
+    read: Callable[[Document], Value],
+    *,
+    where: str,
+    what: str,
+    to_fix: str,
+    version: int | None = None,
+    workspace: str | None = None,
+) -> Value:
+    """Read a document.
+
+    Args:
+        data: the bytes of the file.
+        read: makes the value of the document's fields; raises on what cannot be.
+        where: the path of the file, which errors name.
+        what: what the file is, as "a manifest".
+        to_fix: what to do about a damaged one.
+        version: the version that the document must have; None if it has none.
+        workspace: to which workspace the file must belong, if it says so.
+    """
+    with decoding(where, what, to_fix):
+        document = Document(json.loads(data))
+        _check_seal(data, document)
+        if version is not None:
+            found = document.fields.get("version", version)
+            if found != version or isinstance(found, bool):
+                raise FormatError(
+                    f"{where} has version {shown(found)}, this Millrace reads version {version}\n"
+                    "  to fix: use the Millrace that wrote it, or a newer one"
+                )
+        _check_workspace(document, workspace)
+        return read(document)
+
+
+@contextmanager
+def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
+    """Whatever goes wrong while bytes at rest are decoded becomes `Corrupt` with their place."""
+    try:
+        yield
+    except MillraceError:
+        raise
+    except _MALFORMED as error:
+        raise damaged(where, what, error, to_fix) from error
+
+
+def damaged(where: str, what: str, found: object, to_fix: str) -> Corrupt:
+    """The error for a file that is not what was written."""
+    words = f"{type(found).__name__}: {found}" if isinstance(found, KeyError) else str(found)
+    return Corrupt(f"{where} cannot be read as {what}\n  found: {words}\n  to fix: {to_fix}")
+
+
+def _check_seal(data: bytes, document: Document) -> None:
+    if CHECKSUM not in document.fields:
+        return
+    tail = max(0, len(data) - _SEAL_BYTES_MAX)
+    found = _SEAL.search(data, tail)
+    if found is None:
+        raise ValueError("its checksum does not stand at its end")
+    digest = xxhash.xxh3_64_hexdigest(data[: found.start()])
+    if digest.encode() != found[1]:
+        raise ValueError(f"its bytes have checksum {digest}, it says {found[1].decode()}")
+
+
+def _check_workspace(document: Document, workspace: str | None) -> None:
+    named = document.fields.get(WORKSPACE)
+    if named is not None and workspace is not None and named != workspace:
+        raise ValueError(f"it belongs to workspace {shown(named)}, this is {workspace}")
+
+
+def _whole(name: str, found: object) -> int:
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _WHOLE_MAX:
+        raise _unexpected(name, found, "a whole number from 0 to 2**64 - 1")
+    return found
+
+
+def _unexpected(name: str, found: object, expected: str) -> ValueError:
+    return ValueError(f"{name} is {shown(found)}, expected {expected}")

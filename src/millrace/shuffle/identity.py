@@ -1,0 +1,39 @@
+"""Which workspace a folder or a part of a bucket is: the document `workspace.json`. Pure.
+
+Invariant: an id is 16 to 64 hexadecimal digits, so it can be a part of a path and leads nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace import at_rest
+from millrace.at_rest import Document
+from millrace.names import shown
+from millrace.shuffle.layout import is_folder_id
+
+VERSION: Final = 1
+
+
+def encode(workspace_id: str) -> bytes:
+    """Write as `workspace.json`."""
+    return at_rest.seal({"version": VERSION, "id": workspace_id})
+
+
+def decode(data: bytes, *, where: str) -> str:
+    """Read `workspace.json`: the workspace's id."""
+    return at_rest.load(
+        data,
+        _id,
+        where=where,
+        what="a workspace's own file",
+        to_fix="restore it, or choose another folder",
+        version=VERSION,
+    )
+
+
+def _id(document: Document) -> str:
+    found = document.text("id")
+    if not is_folder_id(found):
+        raise ValueError(f"id is {shown(found)}, expected 16 to 64 hexadecimal digits")
+    return found
