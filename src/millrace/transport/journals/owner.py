@@ -257,7 +257,6 @@ def _listen(
     place: Place, broker: Broker, identity: Identity, stopped: Callable[[], None]
 ) -> OwnerServer:
     where = place.listen or place.host
-    _check_port_is_free(where, place.port)
     try:
         return OwnerServer(
             _address(place, where, place.port),
@@ -270,25 +269,9 @@ def _listen(
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"the owner cannot listen on {where}:{place.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host) and a free port"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
+            "  taken, choose another port, or none for any free one"
         ) from error
-
-
-def _check_port_is_free(host: str, port: int) -> None:
-    """Flight would share a taken port with whoever has it, and calls would go to either."""
-    if port == 0:
-        return
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # A port that an owner left a moment ago counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UserError(
-                f"the owner cannot listen on {host}:{port}: {error}\n"
-                "  to fix: choose another port, or none for any free one"
-            ) from error
 
 
 def _address(place: Place, host: str, port: int) -> str:
