@@ -236,9 +236,9 @@ class OwnerServer(GuardedServer):
         folder = self.broker.adoption_folder()
         inside = os.path.realpath(folder) + os.sep
         for file in files:
-            if not os.path.realpath(file.path).startswith(inside):
+            if "\0" in file.path or not os.path.realpath(file.path).startswith(inside):
                 raise UserError(
-                    f"file {file.path} cannot be adopted from where it lies\n"
+                    f"file {file.path!r} cannot be adopted from where it lies\n"
                     f"  to fix: write it below {folder}, or use store_file"
                 )
 
