@@ -32,6 +32,7 @@ from millrace.scan.source import Listing, open_source
 from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.modes import parse_mode
 from millrace.shuffle.object_address import is_url
 from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
@@ -58,6 +59,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     *,
     broker: str = kinds.EMBEDDED,
     config: Config | None = None,
+    mode: str | None = None,
 ) -> Workspace:
     """Open a workspace, making its folder if there is none.
 
@@ -70,6 +72,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
             local disk elsewhere), "memory" (kept nowhere) or "kafka://host:port". Nothing of it is
             opened before `Workspace.journals` is used.
         config: limits to use instead of the defaults.
+        mode: who may use the folders of a workspace that is made, as `chmod` takes it: "0750" lets
+            the group read, "2770" lets it write, too. Without it they are this user's alone,
+            whatever the umask. It is kept in the workspace, and all processes follow it.
 
     Example:
         >>> import millrace as mr
@@ -79,12 +84,18 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         2
     """
     text, limits = os.fspath(path), config or Config()
+    wanted = None if mode is None else parse_mode(mode)
     store: Store
     if is_url(text):
+        if wanted is not None:
+            raise UserError(
+                f"workspace {text} is in a bucket, which has no modes\n"
+                "  to fix: leave mode= out; the bucket's policy says who may read it"
+            )
         store = open_object_store(text, limits, probe=True)
     else:
         store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    return Workspace(store, spark, limits, kinds.check_kind(broker))
+    return Workspace(store, spark, limits, kinds.check_kind(broker), wanted)
 
 
 class Workspace:
@@ -103,11 +114,12 @@ class Workspace:
         spark: SparkSession | None,
         config: Config,
         broker: str = kinds.EMBEDDED,
+        mode: int | None = None,
     ) -> None:
         self.store = store
         self.broker = broker
         self.config = config
-        self.id = identity.identify(store)
+        self.id = identity.identify(store, mode)
         self.token = identity.token_of(store)
         self._agents = Folders(
             path=store.root, workspace_id=self.id, token=self.token, loopback=True
@@ -509,6 +521,7 @@ class Workspace:
             workspace_id=self.id,
             token=self.token,
             loopback=is_local(self.spark),
+            mode=identity.mode_of(self.store),
         )
 
     def _is_local(self) -> bool:

@@ -5,13 +5,16 @@ Invariant: both are made once, by whoever opens the folder first, and never chan
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 from typing import Final
 
-from millrace.errors import FormatError
-from millrace.shuffle.store import Store
+from millrace.errors import FormatError, UserError
+from millrace.shuffle import modes
+from millrace.shuffle.store import LocalStore, Store
+from millrace.transport.tokens import checked_token
 
 WORKSPACE_FILE: Final = "workspace.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
@@ -19,14 +22,21 @@ TOKEN_VARIABLE: Final = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
 _VERSION: Final = 1
 
 
-def identify(store: Store) -> str:
-    """The workspace's id, made with its folder."""
+def identify(store: Store, mode: int | None = None) -> str:
+    """The workspace's id, made with its folder.
+
+    `mode` is what its folders are to have; one that is there must have it already.
+    """
     data = store.read(WORKSPACE_FILE)
     if data is None:
-        store.make_folder(".")
-        mine = json.dumps({"version": _VERSION, "id": secrets.token_hex(8)}).encode()
-        store.create(WORKSPACE_FILE, mine)
+        _make(store, mode)
         data = store.read(WORKSPACE_FILE)
+    if mode is not None and mode_of(store) != mode:
+        raise UserError(
+            f"workspace {store.root} has mode {modes.format_mode(mode_of(store))}, and mode "
+            f"{modes.format_mode(mode)} was asked for\n"
+            "  to fix: open it without mode=; a mode is given when a workspace is made"
+        )
     try:
         document = json.loads(data or b"")
         if document["version"] != _VERSION:
@@ -42,14 +52,35 @@ def identify(store: Store) -> str:
         ) from error
 
 
+def mode_of(store: Store) -> int:
+    """The mode of a workspace's folders."""
+    return modes.PRIVATE if store.remote else modes.mode_within(store.root)
+
+
+def _make(store: Store, mode: int | None) -> None:
+    about = {"version": _VERSION, "id": secrets.token_hex(8)}
+    if mode is not None:
+        about["mode"] = modes.format_mode(mode)
+    if isinstance(store, LocalStore):
+        is_new = store.make_folder(".", mode)
+        # An empty folder becomes the workspace; one with other things in it stays as it is.
+        if not is_new and not store.names("."):
+            with contextlib.suppress(OSError):
+                os.chmod(store.root, mode or modes.PRIVATE)
+    else:
+        store.make_folder(".")
+    store.create(WORKSPACE_FILE, json.dumps(about).encode(), mode=mode)
+
+
 def token_of(store: Store) -> str:
     """What callers must show: given by the environment, else in a file only its user can read."""
     given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        return given.strip()
+    if given is not None:
+        return checked_token(given, where=f"the variable {TOKEN_VARIABLE}")
     if store.remote:
         # All hosts see a bucket, so there are no agents that would ask for it.
         return secrets.token_urlsafe(32)
     if not store.exists(TOKEN_FILE):
-        store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=0o600)
-    return (store.read(TOKEN_FILE) or b"").decode().strip()
+        store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=modes.PRIVATE)
+    text = (store.read(TOKEN_FILE) or b"").decode(errors="replace")
+    return checked_token(text, where=f"the file {store.path(TOKEN_FILE)}")

@@ -21,6 +21,7 @@ from millrace.journal.book import Book, Journal
 from millrace.journal.embedded import tables
 from millrace.journal.embedded.ledger import Held, InLedger, Range, Segment, Storing
 from millrace.journal.names import JournalId, Offset
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors, sync_folder
 
 _NOT_A_LEDGER: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
@@ -128,6 +129,8 @@ class SqliteLedger:
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
+        if not os.path.exists(self._path):
+            modes.make_file(self._path)  # Its log and index get the same mode.
         # Statements begin and end their transactions themselves.
         db = sqlite3.connect(
             self._path,

@@ -69,7 +69,11 @@ class Entry:
     def folders(self) -> Folders:
         """How tasks find the folders of map outputs."""
         return Folders(
-            path=self.path, workspace_id=self.workspace_id, token=self.token, loopback=True
+            path=self.path,
+            workspace_id=self.workspace_id,
+            token=self.token,
+            loopback=True,
+            mode=identity.mode_of(self.store),
         )
 
     @contextlib.contextmanager

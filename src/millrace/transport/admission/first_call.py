@@ -62,7 +62,7 @@ class FirstCallReader:
                 if max(len(self._received), end) > self._bytes_max:
                     raise NotACall(f"more than {self._bytes_max} bytes before the headers' end")
                 return None
-            self._at = self._on_frame(frame[3], frame[4], frame[5:], end)
+            self._at = self._on_frame(frame[3], frame[4], bytes(frame[5:]), end)
         return FirstCall(self._stream, self._headers, bytes(self._received))
 
     def _on_frame(self, kind: int, flags: int, stream: bytes, end: int) -> int:

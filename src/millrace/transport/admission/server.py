@@ -23,6 +23,7 @@ from millrace.shuffle.scratch import scratch_folder
 from millrace.transport import wire
 from millrace.transport.admission.gate import Behind, Gate
 from millrace.transport.tls import Certificate
+from millrace.transport.tokens import checked_token
 
 ADMISSION: Final = "admission"
 _FOLDER: Final = "millrace-gate-"
@@ -39,6 +40,7 @@ class Admission:
 
     def __init__(self, token: str, shown: Mapping[str, str], refusal: str) -> None:
         self.reason = refusal
+        token = checked_token(token, where="the token of this server")
         self._shown = {wire.TOKEN_HEADER: f"Bearer {token}", **shown}
 
     def refusal(self, headers: AnyHeaders) -> str | None:

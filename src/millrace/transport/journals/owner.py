@@ -31,6 +31,7 @@ from millrace.journal.values import SegmentFile
 from millrace.reads.live.asking import Message, Wanted
 from millrace.reads.live.following import messages
 from millrace.reads.live.rings import LiveClosed
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, storage_errors, sync_file
 from millrace.transport.journals import endpoint
 from millrace.transport.journals.calls import CALLS
@@ -206,6 +207,7 @@ class LocalLink:
         self._check()
         there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
         with storage_errors(f"writing {there}"):
+            modes.make_file(there)
             shutil.copyfile(path, there)
             sync_file(there)
         return replace(file, path=there)

@@ -30,6 +30,7 @@ from millrace.journal.looking import BookReader
 from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.values import Adopt, SegmentFile
 from millrace.reads.live.rings import LiveReads
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors, sync_folder
 from millrace.transport import wire
 from millrace.transport.admission.server import Admission, AnyHeaders, GuardedServer, only
@@ -279,7 +280,7 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
     digest, got = xxhash.xxh3_64(), 0
     try:
         with storage_errors(f"writing {path}"):
-            with open(path, "xb") as out:
+            with open(path, "xb", opener=modes.opener) as out:
                 for chunk in reader:
                     for value in chunk.data.column(0):
                         data = value.as_buffer()
