@@ -11,7 +11,7 @@ from tests.unit.transport.agent_kit import make_host
 from tests.unit.transport.owner_kit import place_at
 
 import millrace as mr
-from millrace.cli import main
+from millrace.cli.main import cli
 from millrace.errors import UserError
 from millrace.shuffle.store import LocalStore
 from millrace.transport import hosted
@@ -68,7 +68,7 @@ def test_an_agent_service_does_not_start_with_such_a_file(tmp_path: Path, text: 
     file.write_text(text)
 
     found = CliRunner().invoke(
-        main, ["agent", "--folder", str(tmp_path / "all"), "--token-file", str(file)]
+        cli, ["agent", "--folder", str(tmp_path / "all"), "--token-file", str(file)]
     )
 
     assert found.exit_code
