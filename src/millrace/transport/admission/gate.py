@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 import selectors
 import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,11 +29,10 @@ from millrace.transport.admission.first_call import (
     SETTINGS,
     FirstCall,
     FirstCallReader,
-    NotACall,
     refusal,
 )
 from millrace.transport.admission.hpack import Headers
-from millrace.transport.admission.message_sizes import MessageSizes, TooLarge
+from millrace.transport.admission.message_sizes import MessageSizes
 from millrace.transport.admission.relay import Relay, close_socket
 
 _BACKLOG: Final = 512
@@ -41,6 +42,8 @@ _FILES_KEPT: Final = 256
 """For everything else in the process."""
 _NO_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _NO_FILES_WAIT_S: Final = 0.05
+_CONNECT_S: Final = 1.0
+"""How long Flight may take to be there; it listens in the same process."""
 _NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -86,6 +89,7 @@ class Gate:
         self._lock = threading.Lock()
         self._relays: dict[Relay, threading.Thread] = {}
         self._is_closing = False
+        _gates.add(self)
         self._thread = threading.Thread(target=self._run, name="millrace-gate", daemon=True)
         self._thread.start()
 
@@ -141,8 +145,7 @@ class Gate:
         if not self._make_room(address[0]):
             close_socket(client)
             return
-        with contextlib.suppress(OSError):
-            self._begin(client, address[0])
+        self._begin(client, address[0])
 
     def _begin(self, client: socket.socket, address: str) -> None:
         tls = self._behind.tls
@@ -199,7 +202,7 @@ class Gate:
                 self._read(unproven)
         except _NOT_NOW:
             return
-        except (OSError, NotACall, TooLarge, ValueError):
+        except Exception:  # noqa: BLE001 - the other connections have to go on
             if unproven in self._unproven:
                 self._drop(unproven)
 
@@ -244,6 +247,7 @@ class Gate:
         sizes.on_bytes(memoryview(call.received)[len(PREFACE) :])
         flight = socket.socket(socket.AF_UNIX)
         try:
+            flight.settimeout(_CONNECT_S)
             flight.connect(self._behind.flight)
             flight.settimeout(0)
         except OSError:
@@ -256,18 +260,44 @@ class Gate:
             sizes=sizes,
             silent_ms_max=self._config.server_silent_ms_max,
         )
-        self._forget(unproven)
         thread = threading.Thread(
             target=self._carry, args=(relay,), name="millrace-relay", daemon=True
         )
+        self._forget(unproven)
         with self._lock:
             self._relays[relay] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # The system has no more threads.
+            self._carried(relay)
 
     def _carry(self, relay: Relay) -> None:
         relay.run()
+        self._carried(relay)
+
+    def _carried(self, relay: Relay) -> None:
+        relay.close()
         with self._lock:
             self._relays.pop(relay, None)
+
+    def _forget_after_fork(self) -> None:
+        """Keep no connection of the parent's open; its threads are not here."""
+        relays, unproven = list(self._relays), list(self._unproven)
+        for side in [self._listener, *(one.socket for one in unproven)]:
+            side.close()
+        for relay in relays:
+            relay.close(shut=False)
+
+
+_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for gate in list(_gates):
+        gate._forget_after_fork()  # noqa: SLF001 - of this module
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _listener(host: str, port: int) -> socket.socket:

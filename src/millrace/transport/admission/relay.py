@@ -89,14 +89,20 @@ class Relay:
         """Carry bytes until either side ends, stands still, or sends what is too large."""
         with contextlib.suppress(_Ended, TooLarge, OSError, ValueError):
             self._carry()
-        for side in (self._client, self._flight):
-            close_socket(side)
 
     def cut(self) -> None:
         """End the connection now."""
         for side in (self._client, self._flight):
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(side, socket.SHUT_RDWR)
+
+    def close(self, *, shut: bool = True) -> None:
+        """Let go of both sides; with `shut` the connection ends for every process that has it."""
+        for side in (self._client, self._flight):
+            if shut:
+                close_socket(side)
+            else:
+                side.close()
 
     def _carry(self) -> None:
         up, down = self._up, self._down

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,3 +157,20 @@ def test_a_closed_gate_leaves_no_thread_and_its_port_is_free(behind: Behindhand)
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+def test_a_forked_process_keeps_nothing_open(behind: Behindhand) -> None:
+    """Else a port would stay taken, and peers would not hear of the end of a killed process."""
+    before = len(os.listdir("/proc/self/fd"))
+    with gate(behind, Config()) as made, connected(made, 1, RIGHT), connected(made, 1):
+        eventually(lambda: len(behind.connections) == 1)
+        # Those of the test itself: two connections, and one behind the gate.
+        count = before + 3
+        with warnings.catch_warnings(action="ignore"):
+            child = os.fork()
+        if not child:
+            os._exit(min(100, len(os.listdir("/proc/self/fd")) - count))
+        _, status = os.waitpid(child, 0)
+
+    # The gate's own selector and the pair that wakes it.
+    assert os.waitstatus_to_exitcode(status) == 3
