@@ -22,6 +22,7 @@ SMALL = mr.Config(
     task_memory_bytes_max=64 * KIB,
     one_task_bytes_max=1,
     broadcast_bytes_max=1,
+    agent_lease_ms=20_000,
 )
 
 
