@@ -45,7 +45,7 @@ from millrace.wakeup import WakeUp
 
 CONFIG = Config()
 TASK = Task("bench", [Binding(name="all", prefix="t")])
-SESSION = SessionId(task="bench", epoch=1, token="bench")  # noqa: S106
+SESSION = SessionId(task="bench", epoch=1, token="a-token-for-benchmarks")  # noqa: S106
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,20 @@ class Config:
     agent_indexes_max: int = 4096
     """Most indexes that an agent keeps in memory."""
 
+    # Servers: owner, agents, members, streams.
+    server_unproven_bytes_max: int = 64 * KIB
+    """Most bytes that a connection may send before it has shown the token."""
+    server_proof_ms_max: int = 10_000
+    """A connection that has not shown the token for this long is closed."""
+    server_unproven_per_address_max: int = 64
+    """Most connections from one address that have not shown the token; beyond it the oldest of them
+    is closed."""
+    server_connections_max: int = 1_024
+    """Most connections of one server, fewer where the process may not open three files for each;
+    beyond it the oldest without a token is closed, and if all have shown it, the new one."""
+    server_silent_ms_max: int = 120_000
+    """A connection that stands still for this long in the middle of a message is closed."""
+
     # Journals.
     journal_small_bytes_max: int = 256 * KIB
     """An append below this size rides inside the ledger and is moved out later."""

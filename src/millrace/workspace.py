@@ -35,6 +35,7 @@ from millrace.scan.source import Listing, open_source
 from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.modes import parse_mode
 from millrace.shuffle.object_address import is_url
 from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
@@ -43,7 +44,7 @@ from millrace.spark.runner import Runner
 from millrace.transport.addresses import agent_address
 from millrace.transport.client import Agents
 from millrace.transport.home import Home
-from millrace.transport.identity import token_of
+from millrace.transport.identity import mode_of, token_of
 from millrace.transport.journals import kinds
 from millrace.transport.journals.electing import own_or_join_later
 from millrace.transport.journals.endpoint import JournalAddress
@@ -66,6 +67,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
+    mode: str | None = None,
 ) -> Workspace:
     """Open a workspace. A new one is made by the first call that writes; looking creates nothing.
 
@@ -84,6 +86,9 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         create: by default a workspace is made with the first write, in a folder that is new or
             empty. True makes it now, beside other files as well. False makes none: a path that is
             no workspace is an error at once.
+        mode: who may use the folders of a workspace that is made, as `chmod` takes it: "0750" lets
+            the group read, "2770" lets it write, too. Without it they are this user's alone,
+            whatever the umask. It is kept in the workspace, and all processes follow it.
 
     Example:
         >>> import millrace as mr
@@ -93,12 +98,18 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         2
     """
     text, limits = path_text(path), config or Config()
+    wanted = None if mode is None else parse_mode(mode)
     store: Store
     if is_url(text):
+        if wanted is not None:
+            raise UserError(
+                f"workspace {text} is in a bucket, which has no modes\n  found: mode={mode!r}\n"
+                "  to fix: leave mode= out; the bucket's policy says who may read it"
+            )
         store = open_object_store(text, limits)
     else:
         store = LocalStore(os.path.abspath(os.path.expanduser(text)))
-    home = Home(store, create=create)
+    home = Home(store, create=create, mode=wanted)
     return Workspace(home, store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
 
 
@@ -556,6 +567,7 @@ class Workspace:
             workspace_id=self.id,
             token=self.token,
             loopback=is_local(self.spark, self.config),
+            mode=mode_of(self.store),
         )
 
     def _remote(self) -> tuple[Agents, KeepAlive]:

@@ -159,7 +159,7 @@ def test_serve_takes_no_wrong_token_and_nobody_who_does_not_trust_its_certificat
         monkeypatch.setenv("MILLRACE_TLS_CA", tls["MILLRACE_TLS_CA"])
         with mr.open(mill) as ws:
             assert ws.journals.list() == ()
-        monkeypatch.setenv("MILLRACE_TOKEN", "another one")
+        monkeypatch.setenv("MILLRACE_TOKEN", "another token than this")
         with mr.open(mill) as ws, pytest.raises(UserError, match="refuses this workspace's token"):
             ws.journals.list()
 
@@ -168,9 +168,9 @@ def test_serve_with_a_token_of_its_own_leaves_none_in_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mill = tmp_path / "mill"
-    with serving(mill, {"MILLRACE_TOKEN": "given"}):
+    with serving(mill, {"MILLRACE_TOKEN": "a-token-that-is-given"}):
         assert not (mill / "token").exists()
-        monkeypatch.setenv("MILLRACE_TOKEN", "given")
+        monkeypatch.setenv("MILLRACE_TOKEN", "a-token-that-is-given")
         with mr.open(mill) as ws:
             assert ws.journals.list() == ()
 

@@ -15,6 +15,7 @@ from millrace.transport.endpoint import Endpoint
 from millrace.transport.hosted import Hosting
 from millrace.transport.launch import own_host
 from millrace.transport.tls import CERT_VARIABLE, KEY_VARIABLE, certificate
+from millrace.transport.tokens import checked_token
 
 _file = click.Path(exists=True, dir_okay=False)
 
@@ -103,8 +104,5 @@ def _announce(store: LocalStore, said: Endpoint) -> None:
 def _token(path: str | None) -> str | None:
     if path is None:
         return None
-    with open(path, encoding="utf-8") as file:
-        token = file.read().strip()
-    if not token:
-        raise UserError(f"token file {path} is empty\n  to fix: put a long random text into it")
-    return token
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return checked_token(file.read(), where=f"the file {path}")

@@ -15,6 +15,7 @@ import xxhash
 from millrace.config import Config
 from millrace.journal import records
 from millrace.journal.values import FileRange, SegmentFile
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors
 
 
@@ -39,8 +40,8 @@ def write_file(
     stored = pa.schema([pa.field(field.name, field.type) for field in schema])
     ranges: list[FileRange] = []
     with storage_errors(f"writing {path}"):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "xb") as file:
+        modes.make_folders(os.path.dirname(path))
+        with open(path, "xb", opener=modes.opener) as file:
             position = file.write(stored.serialize())
             for batch in batches:
                 for piece in _pieces(records.conform(batch, schema, where=path), target):

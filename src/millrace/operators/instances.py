@@ -19,6 +19,7 @@ from typing import Final
 import duckdb
 
 from millrace.config import MIB
+from millrace.shuffle import modes
 
 _IDLE_MAX: Final = 2
 # How many rows a stream has is not known, so joins run in the order they are written in: an order
@@ -89,7 +90,7 @@ def _keep(instance: _Instance) -> None:
 
 
 def _made(wanted: Wanted) -> _Instance:
-    os.makedirs(wanted.spill_folder, exist_ok=True)
+    modes.make_folders(wanted.spill_folder)
     # The engine makes this folder when it spills.
     spill = os.path.join(wanted.spill_folder, f"query-{os.getpid()}-{secrets.token_hex(8)}")
     database = duckdb.connect(

@@ -37,6 +37,7 @@ from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore
 from millrace.wakeup import WakeUp, Worker, join
 
@@ -418,7 +419,7 @@ class ReadSession:
                 "at_ms": _now_ms(),
             }
             path = os.path.join(self._folder, _STATUS)
-            with open(f"{path}.new", "wb") as file:
+            with open(f"{path}.new", "wb", opener=modes.opener) as file:
                 file.write(at_rest.seal(about))
             os.replace(f"{path}.new", path)
 
@@ -453,13 +454,13 @@ def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Le
 
 def _fresh_folder(parent: str, task: Task, lease: Lease) -> str:
     """The folder of this session's queues; what earlier ones of the task left is removed."""
-    os.makedirs(parent, exist_ok=True)
+    modes.make_folders(parent)
     for name in os.listdir(parent):
         stem, _, epoch = name.rpartition("-")
         if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
     mine = os.path.join(parent, f"{task.name}-{lease.epoch}")
-    os.makedirs(mine, exist_ok=True)
+    modes.make_folders(mine)
     return mine
 
 

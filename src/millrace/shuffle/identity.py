@@ -10,14 +10,18 @@ from typing import Final
 from millrace import at_rest
 from millrace.at_rest import Document
 from millrace.names import shown
+from millrace.shuffle import modes
 from millrace.shuffle.layout import is_folder_id
 
 VERSION: Final = 1
 
 
-def encode(workspace_id: str) -> bytes:
-    """Write as `workspace.json`."""
-    return at_rest.seal({"version": VERSION, "id": workspace_id})
+def encode(workspace_id: str, mode: int | None = None) -> bytes:
+    """Write as `workspace.json`; `mode` is that of its folders, if one was asked for."""
+    document = {"version": VERSION, "id": workspace_id}
+    if mode is not None:
+        document["mode"] = modes.format_mode(mode)
+    return at_rest.seal(document)
 
 
 def decode(data: bytes, *, where: str) -> str:

@@ -23,7 +23,7 @@ import xxhash
 from millrace.config import MIB, Config
 from millrace.errors import Corrupt, FormatError, UserError
 from millrace.ids import QueryId
-from millrace.shuffle import layout, runs
+from millrace.shuffle import layout, modes, runs
 from millrace.shuffle.schema import check_names, conform_in_pieces, plain_schema
 from millrace.shuffle.store import LocalStore, Store, storage_errors, sync_file, sync_folder
 
@@ -126,7 +126,7 @@ def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
 def _locked(store: Store, digest: str) -> Iterator[None]:
     """Keep others from making or removing the file meanwhile; not on a disk without locks."""
     lock = f"{layout.INPUTS}/{digest}{_LOCK}"
-    with open(store.path(lock), "ab") as file:
+    with open(store.path(lock), "ab", opener=modes.opener) as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -161,7 +161,7 @@ class _Hashing:
 
 
 def _write(path: str, rows: pa.RecordBatchReader, schema: pa.Schema) -> str:
-    with open(path, "xb") as file:
+    with open(path, "xb", opener=modes.opener) as file:
         sink = _Hashing(file)
         with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema) as writer:
             for batch in _even(_plain(rows, schema)):

@@ -106,7 +106,9 @@ class ObjectStore:
         data = self.calls.get(relative)
         return None if data == REMOVED and _is_index(relative) else data
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
         """Put an object, unless the name is taken. Returns whether this call did."""
         del sync, mode  # A server that has answered keeps it, for whom the bucket is open to.
         fault("bucket.create.before_put")

@@ -23,7 +23,7 @@ import xxhash
 from millrace.config import KIB, MIB, Config
 from millrace.ids import ReducePartition
 from millrace.keys import Split
-from millrace.shuffle import layout
+from millrace.shuffle import layout, modes
 from millrace.shuffle.index import PartitionMeta
 
 SPILL_FILE: Final = "spill.tmp"
@@ -59,6 +59,7 @@ class _Spill:
     def put(self, batches: Iterable[pa.RecordBatch]) -> _Range:
         """Write batches as one stream."""
         if self.out is None:
+            modes.make_file(self.path)
             self.out = _buffered(pa.OSFile(self.path, "wb"), self.config)
         return write_range(self.out, batches, self.schema, _options("none"))
 
@@ -148,7 +149,9 @@ class PartFiles:
 
     def _start(self, partition: int) -> _Open:
         name = layout.part_file(ReducePartition(partition))
-        file = pa.OSFile(os.path.join(self.folder, name), "wb")
+        path = os.path.join(self.folder, name)
+        modes.make_file(path)
+        file = pa.OSFile(path, "wb")
         stream = pa.ipc.new_stream(file, self.schema, options=_options(self.config.compression))
         self.open[partition] = _Open(file, stream)
         return self.open[partition]
@@ -213,6 +216,7 @@ class OneFile:
             return [_empty(partition) for partition in range(self.partitions)]
         path = os.path.join(self.folder, layout.DATA_FILE)
         options = _options(self.config.compression)
+        modes.make_file(path)
         with pa.OSFile(path, "wb") as raw:
             out = _buffered(raw, self.config)
             ranges = [

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import Final
 
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors
 
 _MAKING: Final = "millrace-new-"
@@ -24,7 +25,7 @@ _LOCK: Final = "lock"
 def scratch_folder(parent: str, prefix: str) -> Iterator[str]:
     """A new folder of this prefix; what killed ones left of it in the same place goes first."""
     with storage_errors(f"making a folder in {parent}"):
-        os.makedirs(parent, exist_ok=True)
+        modes.make_folders(parent)
         _sweep(parent, prefix)
         folder, lock = _make(parent, prefix)
     try:

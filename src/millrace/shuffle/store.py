@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from millrace.errors import StorageError
 from millrace.faults import fault
-from millrace.shuffle import layout
+from millrace.shuffle import layout, modes
 from millrace.shuffle.identity import decode
 from millrace.shuffle.within import path_within
 
@@ -80,8 +80,13 @@ class Store(Protocol):
     def read(self, relative: str) -> bytes | None:
         """A whole small file; None if it is not there."""
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
-        """Make a file whole, unless the name is taken. Returns whether this call made it."""
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
+        """Make a file whole, unless the name is taken. Returns whether this call made it.
+
+        `mode` is a folder's, in place of the one that the workspace records.
+        """
 
     def replace(self, relative: str, data: bytes) -> None:
         """Put a file in place whole, over whatever was there."""
@@ -198,7 +203,9 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
         """Make a file whole, unless the name is taken. Returns whether this call made it."""
         target = self.path(relative)
         if not data:
@@ -232,16 +239,22 @@ class LocalStore:
         """Make a folder, unless it is there: making one is exclusive."""
         return self.make_folder(relative)
 
-    def make_folder(self, relative: str) -> bool:
-        """Make a folder and those above it. Returns False if it was there already."""
+    def make_folder(self, relative: str, mode: int | None = None) -> bool:
+        """Make a folder and those above it. Returns False if it was there already.
+
+        `mode` is for the workspace's own folder; the others follow what it records.
+        """
         full = self.path(relative)
         with storage_errors(f"making folder {full}"):
             try:
-                # Not exist_ok: a folder above that is removed meanwhile would read as a file there.
-                os.makedirs(full)
+                if not os.path.isdir(self.root):
+                    os.makedirs(os.path.dirname(self.root), exist_ok=True)
+                    modes.make_folder(self.root, mode or modes.PRIVATE)
+                    if full == self.root:
+                        return True
+                return modes.make_folders(full)
             except FileExistsError:
                 return False
-        return True
 
     def names(self, relative: str) -> list[str]:
         """Names in a folder, in no order; empty if there is no such folder."""
@@ -307,7 +320,10 @@ class LocalStore:
 
     def touch(self, relative: str) -> None:
         """Set a file's time of change to now, making it if need be."""
-        with storage_errors(f"touching {relative}"), open(self.path(relative), "ab"):
+        with (
+            storage_errors(f"touching {relative}"),
+            open(self.path(relative), "ab", opener=modes.opener),
+        ):
             os.utime(self.path(relative))
 
     def changed_at_ms(self, relative: str) -> int | None:
@@ -399,7 +415,7 @@ class LocalStore:
         name = secrets.token_hex(8)
         trash = self.path(layout.TRASH)
         try:
-            os.makedirs(trash, exist_ok=True)
+            modes.make_folders(trash)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -439,16 +455,17 @@ def sync_file(path: str) -> None:
         os.close(handle)
 
 
-def _write_new(path: str, data: bytes, *, sync: bool, mode: int = 0o666) -> None:
-    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-    with os.fdopen(handle, "wb") as file:
+def _write_new(path: str, data: bytes, *, sync: bool, mode: int | None = None) -> None:
+    with open(path, "xb", opener=modes.opener) as file:
+        if mode is not None:
+            modes.set_file_mode(file.fileno(), mode)
         file.write(data)
         if sync:
             file.flush()
             os.fsync(file.fileno())
 
 
-def _link(draft: str, target: str, data: bytes, *, sync: bool, mode: int) -> bool:
+def _link(draft: str, target: str, data: bytes, *, sync: bool, mode: int | None) -> bool:
     try:
         os.link(draft, target)
     except FileExistsError:

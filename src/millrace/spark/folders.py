@@ -18,6 +18,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, StorageError
 from millrace.ids import FolderId
+from millrace.shuffle import modes
 from millrace.shuffle.object_address import is_url
 from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
@@ -39,6 +40,8 @@ class Folders:
     workspace_id: str
     token: str
     loopback: bool
+    mode: int = modes.PRIVATE
+    """Of a host's own folder, as of the workspace."""
 
     def here(self, config: Config) -> tuple[FolderId | None, str | None, Store]:
         """This host's folder, the address of its agent (both None if shared), and the folder."""
@@ -119,7 +122,8 @@ class Folders:
 
     def _open(self, store: LocalStore) -> FolderId:
         try:
-            folder = hosted.open_folder(store)
+            LocalStore(os.path.dirname(store.root)).make_folder(".", self.mode)
+            folder = hosted.open_folder(store, self.mode)
             hosted.write_token(store, self.token)
         except StorageError as error:
             raise StorageError(

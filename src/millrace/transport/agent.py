@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -106,7 +105,6 @@ def leave() -> None:
 
 
 def _listen(agent: Agent, lease: Lease, instance: str) -> AgentServer:
-    _check_port_is_free(agent)
     try:
         return AgentServer(
             _address(agent, agent.port),
@@ -119,25 +117,9 @@ def _listen(agent: Agent, lease: Lease, instance: str) -> AgentServer:
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host) and a free port"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
+            "  taken, choose another port, or none for any free one"
         ) from error
-
-
-def _check_port_is_free(agent: Agent) -> None:
-    """Flight would share a taken port with whoever has it, and calls would go to either."""
-    if agent.port == 0:
-        return
-    family = socket.AF_INET6 if ":" in agent.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # A port that an agent left a moment ago counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((agent.host, agent.port))
-        except OSError as error:
-            raise UserError(
-                f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
-                "  to fix: choose another port, or none for any free one"
-            ) from error
 
 
 def _address(agent: Agent, port: int) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, storage_errors
 
 AGENT_FILE: Final = "agent.json"
@@ -62,7 +63,7 @@ def remove(store: LocalStore, instance: str) -> None:
 def locked(store: LocalStore, name: str, *, wait_ms: int) -> Iterator[bool]:
     """Hold a lock of this folder, which dies with its process. Yields False if it was not got."""
     with storage_errors(f"locking {store.path(name)}"):
-        handle = os.open(store.path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        handle = modes.opener(store.path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
     try:
         yield _lock(handle, wait_ms)
     finally:

@@ -13,7 +13,7 @@ from typing import Final
 from millrace.errors import UserError, WorkspaceUnknown
 from millrace.shuffle import identity, layout
 from millrace.shuffle.store import LocalStore, Store
-from millrace.transport.identity import make
+from millrace.transport.identity import check_mode, make
 
 _SHOWN_MAX: Final = 5
 _NOBODYS: Final = frozenset({"lost+found"})
@@ -27,16 +27,21 @@ Mark = tuple[int, int, int]
 class Home:
     """Where a workspace is, or is to be. May be used by many threads."""
 
-    def __init__(self, store: Store, *, create: bool | None = None) -> None:
+    def __init__(
+        self, store: Store, *, create: bool | None = None, mode: int | None = None
+    ) -> None:
         """Look once, so that a path that can be no workspace is refused at once.
 
         Args:
             store: the folder, or the part of a bucket.
             create: None to make a workspace with the first call that writes, in a folder that is
                 new or empty; True to make it now, beside other files as well; False to make none.
+            mode: what the folders of a workspace that is made are to have; one that is there must
+                have it already.
         """
         self._store = store
         self._create = create
+        self._mode = mode
         self._id: str | None = None
         self._mark: Mark | None = None
         self._lock = threading.Lock()
@@ -45,7 +50,7 @@ class Home:
         if create:
             store.probe()
             if self._find() is None:
-                make(store)
+                make(store, mode)
             self.look()
         elif create is False or store.exists(layout.WORKSPACE_FILE):
             self.look()
@@ -61,6 +66,8 @@ class Home:
                 raise self._gone() if self._id is not None else missing(self._store)
             if self._id not in (None, found):
                 raise self._replaced(found)
+            if self._mode is not None:
+                check_mode(self._store, self._mode)
             self._id, self._mark = found, mark
             return found
 
@@ -73,7 +80,7 @@ class Home:
             # What another process made meanwhile is a workspace by now.
             if (others := _others(self._store)) and self._find() is None:
                 raise _not_empty(self._store, others)
-            make(self._store)
+            make(self._store, self._mode)
         return self.look()
 
     def is_there(self) -> bool:

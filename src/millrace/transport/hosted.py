@@ -22,21 +22,23 @@ from millrace.at_rest import Document
 from millrace.errors import FormatError, MillraceError
 from millrace.ids import FolderId
 from millrace.names import shown
-from millrace.shuffle import layout
+from millrace.shuffle import layout, modes
 from millrace.shuffle.store import LocalStore, storage_errors
-from millrace.transport.identity import token_text
+from millrace.transport.tokens import checked_token
 
 FOLDER_FILE: Final = "folder.json"
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 VERSION: Final = 1
 
 
-def open_folder(store: LocalStore) -> FolderId:
-    """The id of a host's folder, made with the folder if need be."""
-    store.make_folder(".")
+def open_folder(store: LocalStore, mode: int = modes.PRIVATE) -> FolderId:
+    """The id of a host's folder, made with the folder if need be, for whom its mode names."""
+    store.make_folder(".", mode)
     if not store.exists(FOLDER_FILE):
-        mine = at_rest.seal({"version": VERSION, "id": secrets.token_hex(16)})
-        store.create(FOLDER_FILE, mine)
+        about = {"version": VERSION, "id": secrets.token_hex(16)}
+        if mode != modes.PRIVATE:
+            about["mode"] = modes.format_mode(mode)
+        store.create(FOLDER_FILE, at_rest.seal(about), mode=mode)
     found = find_folder(store)
     if found is None:
         raise FormatError(f"{store.path(FOLDER_FILE)} vanished\n  to fix: run the task again")
@@ -67,7 +69,8 @@ def _folder_id(document: Document) -> FolderId:
 
 def write_token(store: LocalStore, token: str) -> None:
     """Leave the token where the agent finds it, in a file that only this user can read."""
-    if read_token(store) == token:
+    checked_token(token, where="what the driver gave to this task")
+    if store.read(TOKEN_FILE) == token.encode():
         return
     path = store.path(TOKEN_FILE)
     draft = f"{path}.{secrets.token_hex(8)}.draft"
@@ -81,7 +84,9 @@ def write_token(store: LocalStore, token: str) -> None:
 def read_token(store: LocalStore) -> str | None:
     """The token that callers must show; None if there is none yet."""
     data = store.read(TOKEN_FILE)
-    return None if data is None else token_text(data, where=store.path(TOKEN_FILE))
+    if data is None:
+        return None
+    return checked_token(data.decode(errors="replace"), where=f"the file {store.path(TOKEN_FILE)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +128,8 @@ class Hosting:
         if root is None:
             return None
         store = LocalStore(root)
-        token = self.token or read_token(store)
-        return None if not token else Hosted(folder=folder, store=store, token=token)
+        token = read_token(store) if self.token is None else self.token
+        return None if token is None else Hosted(folder=folder, store=store, token=token)
 
     def is_empty(self) -> bool:
         """Whether nothing is left to serve."""

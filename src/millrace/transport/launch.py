@@ -20,6 +20,7 @@ import millrace
 from millrace.config import Config
 from millrace.errors import AgentUnreachable, UserError
 from millrace.ids import FolderId
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, storage_errors
 from millrace.transport import endpoint
 from millrace.transport.calls import Calls, Cut, Refused
@@ -146,7 +147,10 @@ def _spawn(wanted: Wanted) -> subprocess.Popen[bytes]:
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
     log = wanted.store.path(endpoint.LOG_FILE)
-    with storage_errors(f"starting an agent with the log {log}"), open(log, "wb") as output:
+    with (
+        storage_errors(f"starting an agent with the log {log}"),
+        open(log, "wb", opener=modes.opener) as output,
+    ):
         return subprocess.Popen(  # noqa: S603 - our own module, and no part from the network
             command,
             stdin=subprocess.DEVNULL,

@@ -6,14 +6,13 @@ sends slices of the mapped file, without copying them first.
 
 from __future__ import annotations
 
-import hmac
 import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -24,6 +23,14 @@ from millrace.faults import fault
 from millrace.ids import FolderId
 from millrace.shuffle.index import encode_json
 from millrace.transport import wire
+from millrace.transport.admission.server import (
+    ADMISSION,
+    Admission,
+    AnyHeaders,
+    GuardedServer,
+    only,
+    same,
+)
 from millrace.transport.catalog import Catalog, Message
 from millrace.transport.hosted import Hosted, Hosting
 from millrace.transport.lease import Lease
@@ -32,7 +39,6 @@ from millrace.transport.wire import Pong
 from millrace.version import __version__
 
 CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
-_ADMISSION: Final = "admission"
 
 
 def now_ms() -> int:
@@ -48,32 +54,35 @@ class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
         self.hosted = hosted
 
 
-class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in calls that show the token of the folder they name."""
+class _FolderAdmission(Admission):
+    """Lets in calls that show the token of the folder they name, as long as the lease lasts."""
 
     def __init__(self, hosting: Hosting, lease: Lease) -> None:
-        super().__init__()
         self.hosting = hosting
         self.lease = lease
 
-    def start_call(self, _info: fl.CallInfo, headers: dict[str, list[str]]) -> _Admitted:
-        """Admit the call or refuse it."""
-        hosted = self._named(headers)
-        shown = _only(headers, wire.TOKEN_HEADER).removeprefix("Bearer ").encode()
-        if hosted is None or not hmac.compare_digest(shown, hosted.token.encode()):
-            raise fl.FlightUnauthenticatedError("no such folder here, or not its token")
-        if not self.lease.on_call(now_ms()):
+    def refusal(self, headers: AnyHeaders) -> str | None:
+        """See `Admission.refusal`."""
+        return None if self._shown_for(headers) else "no such folder here, or not its token"
+
+    def on_call(self, headers: AnyHeaders) -> _Admitted:
+        """Renew the lease."""
+        hosted = self._shown_for(headers)
+        if hosted is None or not self.lease.on_call(now_ms()):
             raise fl.FlightUnavailableError("this agent is ending")
         return _Admitted(hosted)
 
-    def _named(self, headers: dict[str, list[str]]) -> Hosted | None:
+    def _shown_for(self, headers: AnyHeaders) -> Hosted | None:
+        """The folder that is named, if its token is shown."""
+        shown = only(headers, wire.TOKEN_HEADER).removeprefix("Bearer ")
         try:
-            return self.hosting.find(wire.checked_folder(_only(headers, wire.FOLDER_HEADER)))
-        except UserError:
+            hosted = self.hosting.find(wire.checked_folder(only(headers, wire.FOLDER_HEADER)))
+        except MillraceError:
             return None
+        return hosted if hosted is not None and same(shown, hosted.token) else None
 
 
-class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
+class AgentServer(GuardedServer):
     """Serves map outputs of a host's folders. It listens as soon as it is made."""
 
     def __init__(
@@ -86,9 +95,13 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
         instance: str,
         certificate: Certificate | None = None,
     ) -> None:
-        pairs = None if certificate is None else [(certificate.chain, certificate.key)]
-        admission = _Admission(hosting, lease)
-        super().__init__(location, tls_certificates=pairs, middleware={_ADMISSION: admission})
+        super().__init__(
+            location,
+            _FolderAdmission(hosting, lease),
+            config=config,
+            message_bytes_max=config.agent_request_bytes_max,
+            certificate=certificate,
+        )
         self.lease = lease
         self.config = config
         self.instance = instance
@@ -151,7 +164,7 @@ class AgentServer(fl.FlightServerBase):  # type: ignore[misc]
             yield b"" if found is None else encode_json(found)
 
     def _catalog(self, context: fl.ServerCallContext) -> tuple[FolderId, Catalog]:
-        hosted = context.get_middleware(_ADMISSION).hosted
+        hosted = context.get_middleware(ADMISSION).hosted
         known = self.catalogs.get(hosted.folder)
         if known is None or known.store != hosted.store:
             known = Catalog(hosted.store, self.config)
@@ -180,8 +193,3 @@ def _batch(message: Message) -> pa.RecordBatch:
     offsets = pa.py_buffer(array("q", accumulate(message.sizes, initial=0)))
     column = pa.Array.from_buffers(pa.large_binary(), count, [None, offsets, message.data])
     return pa.RecordBatch.from_arrays([column], schema=CHUNKS)
-
-
-def _only(headers: dict[str, list[Any]], name: str) -> str:
-    values = headers.get(name, [])
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""

@@ -104,7 +104,9 @@ class SteppedStore(LocalStore):
         self.stepping.step()
         return LocalStore.read(self, relative)
 
-    def create(self, relative: str, data: bytes, *, sync: bool = False, mode: int = 0o666) -> bool:
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
         self.stepping.step()
         return LocalStore.create(self, relative, data, sync=sync, mode=mode)
 

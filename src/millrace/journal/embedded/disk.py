@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Protocol
 
+from millrace.shuffle import modes
 from millrace.shuffle.store import sync_file, sync_folder
 
 
@@ -51,7 +52,7 @@ class LocalDisk:
         """See `Disk.write`."""
         handle = self._written.pop(path, None)
         if handle is None:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = modes.opener(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
         try:
             for part in parts:
                 view = memoryview(part)
@@ -78,7 +79,7 @@ class LocalDisk:
     def make_folder(self, path: str) -> bool:
         """See `Disk.make_folder`."""
         try:
-            os.mkdir(path)
+            modes.make_folder(path)
         except FileExistsError:
             return False
         return True

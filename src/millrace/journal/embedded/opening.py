@@ -18,6 +18,7 @@ from millrace.journal.book import Book
 from millrace.journal.embedded.disk import Disk
 from millrace.journal.embedded.ledger import Held, Ledger, Segment, Storing
 from millrace.journal.embedded.storing import stopped
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, sync_folder
 
 
@@ -38,13 +39,13 @@ def make_folders(path: str) -> None:
         path = os.path.dirname(path)
     for folder in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
+            modes.make_folder(folder)
         sync_folder(os.path.dirname(folder))
 
 
 def lock(path: str) -> int:
     """Hold the folder for this process; the system lets go when it dies, whatever its number."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = modes.opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -33,6 +33,7 @@ from millrace.journal.embedded.mark import Mark
 from millrace.journal.embedded.marking import CommitMarks
 from millrace.journal.embedded.reserve import Reserve
 from millrace.journal.names import JournalId, Offset
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors, sync_folder
 
 _PAGE_BYTES: Final = 4096
@@ -219,6 +220,8 @@ class SqliteLedger:
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
+        if not os.path.exists(self._path):
+            modes.make_file(self._path)  # Its log and index get the same mode.
         # Statements begin and end their transactions themselves.
         mode = "ro" if self._start.is_read_only else "rwc"
         db = sqlite3.connect(

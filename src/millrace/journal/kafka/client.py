@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.config import Config
 from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, StorageError, UserError
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors
 
 SCHEME: Final = "kafka://"
@@ -62,7 +63,7 @@ def name_in(folder: str) -> str:
     with storage_errors(f"opening {path}"):
         if not os.path.exists(path):
             fresh = f"{path}.{secrets.token_hex(4)}"
-            with open(fresh, "x", encoding="ascii") as file:
+            with open(fresh, "x", encoding="ascii", opener=modes.opener) as file:
                 file.write(secrets.token_hex(8))
                 file.flush()
                 os.fsync(file.fileno())

@@ -23,6 +23,7 @@ import xxhash
 
 from millrace.errors import Corrupt, DataLost, UserError
 from millrace.faults import fault
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, storage_errors, sync_folder
 
 ROOT: Final = "large"
@@ -306,7 +307,7 @@ def _put(store: LocalStore, folder: str, checksum: str, data: memoryview, seen: 
 def _write_new(full: str, data: memoryview) -> None:
     draft = f"{full}.{secrets.token_hex(8)}{DRAFT}"
     try:
-        with open(draft, "xb") as file:
+        with open(draft, "xb", opener=modes.opener) as file:
             file.write(data)
             fault("large.put.after_fill")
             file.flush()

@@ -13,6 +13,7 @@ from html import escape
 
 from millrace.pipeline.report.pictures import chart, graph
 from millrace.pipeline.report.report import HEADS, HINTS, JobReport, RunEntry, cells, when
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors
 
 _STYLE = """
@@ -50,8 +51,14 @@ def write_page(report: JobReport, path: str) -> str:
     full = os.path.abspath(path)
     hidden = f"{full}.{secrets.token_hex(4)}.tmp"
     with storage_errors(f"writing {full}"):
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        with open(hidden, "w", encoding="utf-8") as file:
+        folder = os.path.dirname(full)
+        is_within = modes.recorded_mode(folder) is not None
+        if is_within:
+            modes.make_folders(folder)
+        else:
+            os.makedirs(folder, exist_ok=True)
+        opener = modes.opener if is_within else None
+        with open(hidden, "w", encoding="utf-8", opener=opener) as file:
             file.write(page(report))
         os.replace(hidden, full)
     return full

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.reads.queue.blocks import SegmentNumber
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors
 
 _NAME: Final = re.compile(r"queue-(0|[1-9][0-9]*)\.ipc")
@@ -33,7 +34,7 @@ class SegmentFiles:
         self._held: dict[SegmentNumber, dict[int, weakref.ref[Any]]] = {}
         self._names: set[SegmentNumber] = set()
         with storage_errors(f"opening the queue in {self._folder}"):
-            os.makedirs(self._folder, exist_ok=True)
+            modes.make_folders(self._folder)
             for name in os.listdir(self._folder):
                 if _NAME.fullmatch(name):
                     os.unlink(os.path.join(self._folder, name))
@@ -115,7 +116,7 @@ class SegmentFiles:
         assert segment not in self._names, f"segment {segment} grows no more"
         self._close_written()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        handle = os.open(self.path(segment), flags, 0o666)
+        handle = modes.opener(self.path(segment), flags)
         self._written = (segment, handle, 0)
         self._names.add(segment)
         return handle, 0

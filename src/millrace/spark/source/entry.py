@@ -20,7 +20,7 @@ from millrace.shuffle.store import LocalStore
 from millrace.spark.folders import Folders
 from millrace.spark.source.options import Options
 from millrace.transport.home import Home
-from millrace.transport.identity import token_of
+from millrace.transport.identity import mode_of, token_of
 from millrace.transport.journals import endpoint, kinds
 from millrace.transport.journals.electing import join_journals, own_or_join
 from millrace.transport.journals.endpoint import JournalAddress
@@ -65,7 +65,11 @@ class Entry:
     def folders(self) -> Folders:
         """How tasks find the folders of map outputs."""
         return Folders(
-            path=self.path, workspace_id=self.workspace_id, token=self.token, loopback=True
+            path=self.path,
+            workspace_id=self.workspace_id,
+            token=self.token,
+            loopback=True,
+            mode=mode_of(self.store),
         )
 
     @contextlib.contextmanager

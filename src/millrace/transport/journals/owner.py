@@ -31,6 +31,7 @@ from millrace.journal.values import SegmentFile
 from millrace.reads.live.asking import Message, Wanted
 from millrace.reads.live.following import messages
 from millrace.reads.live.rings import LiveClosed
+from millrace.shuffle import modes
 from millrace.shuffle.store import LocalStore, storage_errors, sync_file
 from millrace.transport.home import Home
 from millrace.transport.journals import endpoint
@@ -225,6 +226,7 @@ class LocalLink:
         self._check()
         there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
         with storage_errors(f"writing {there}"):
+            modes.make_file(there)
             shutil.copyfile(path, there)
             sync_file(there)
         return replace(file, path=there)
@@ -293,7 +295,6 @@ def _listen(
     check_there: Callable[[], object],
 ) -> OwnerServer:
     where = place.listen or place.host
-    _check_port_is_free(where, place.port)
     try:
         return OwnerServer(
             _address(place, where, place.port),
@@ -307,25 +308,9 @@ def _listen(
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"the owner cannot listen on {where}:{place.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host) and a free port"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
+            "  taken, choose another port, or none for any free one"
         ) from error
-
-
-def _check_port_is_free(host: str, port: int) -> None:
-    """Flight would share a taken port with whoever has it, and calls would go to either."""
-    if port == 0:
-        return
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # A port that an owner left a moment ago counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise UserError(
-                f"the owner cannot listen on {host}:{port}: {error}\n"
-                "  to fix: choose another port, or none for any free one"
-            ) from error
 
 
 def _address(place: Place, host: str, port: int) -> str:

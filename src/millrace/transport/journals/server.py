@@ -8,7 +8,6 @@ folder that files are adopted from.
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import secrets
@@ -31,8 +30,10 @@ from millrace.journal.looking import BookReader
 from millrace.journal.packed import Formats, Packed, pack
 from millrace.journal.values import Adopt, SegmentFile
 from millrace.reads.live.rings import LiveReads
+from millrace.shuffle import modes
 from millrace.shuffle.store import storage_errors, sync_folder
 from millrace.transport import wire
+from millrace.transport.admission.server import Admission, AnyHeaders, GuardedServer, only
 from millrace.transport.journals.calls import CALLS, FILE, UPLOAD
 from millrace.transport.journals.shapes import Parts, seal, unseal
 from millrace.transport.live.messages import ENVELOPES
@@ -45,7 +46,6 @@ PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
 ENDING: Final = "this owner is ending"
 CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
-_ADMISSION: Final = "admission"
 _WAITING: Final = ("watch", "wait_for_rows", "moved")
 
 
@@ -59,27 +59,27 @@ class Identity:
     token: str
 
 
-class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+class _OwnerAdmission(Admission):
     """Lets in calls that show the workspace's token, until the owner ends."""
 
     def __init__(self, identity: Identity) -> None:
-        super().__init__()
+        super().__init__(identity.token, {}, "no such workspace here, or not its token")
         self.identity = identity
         self.ending = False
-        self._token = f"Bearer {identity.token}".encode()
 
-    def start_call(self, _info: fl.CallInfo, headers: dict[str, list[Any]]) -> None:
-        """Admit the call or refuse it."""
-        shown = _only(headers, wire.TOKEN_HEADER).encode()
-        about = _only(headers, WORKSPACE_HEADER)
-        mine = about in ("", self.identity.workspace_id)
-        if not hmac.compare_digest(shown, self._token) or not mine:
-            raise fl.FlightUnauthenticatedError("no such workspace here, or not its token")
+    def refusal(self, headers: AnyHeaders) -> str | None:
+        """See `Admission.refusal`. A call need not name the workspace."""
+        is_mine = only(headers, WORKSPACE_HEADER) in ("", self.identity.workspace_id)
+        return super().refusal(headers) or (None if is_mine else self.reason)
+
+    def on_call(self, headers: AnyHeaders) -> None:
+        """See `Admission.on_call`."""
+        del headers
         if self.ending:
             raise fl.FlightUnavailableError(ENDING)
 
 
-class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
+class OwnerServer(GuardedServer):
     """Serves a broker. It listens as soon as it is made.
 
     `stopped` is told when the broker says that it writes no more. `check_there` raises once the
@@ -97,9 +97,14 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         stopped: Callable[[], None] = lambda: None,
         check_there: Callable[[], object] = lambda: None,
     ) -> None:
-        pairs = None if certificate is None else [(certificate.chain, certificate.key)]
-        self._admission = _Admission(identity)
-        super().__init__(location, tls_certificates=pairs, middleware={_ADMISSION: self._admission})
+        self._admission = _OwnerAdmission(identity)
+        super().__init__(
+            location,
+            self._admission,
+            config=config,
+            message_bytes_max=config.owner_request_bytes_max,
+            certificate=certificate,
+        )
         self.broker = broker
         self.identity = identity
         self.config = config
@@ -236,9 +241,9 @@ class OwnerServer(fl.FlightServerBase):  # type: ignore[misc]
         folder = self.broker.adoption_folder()
         inside = os.path.realpath(folder) + os.sep
         for file in files:
-            if not os.path.realpath(file.path).startswith(inside):
+            if "\0" in file.path or not os.path.realpath(file.path).startswith(inside):
                 raise UserError(
-                    f"file {file.path} cannot be adopted from where it lies\n"
+                    f"file {file.path!r} cannot be adopted from where it lies\n"
                     f"  to fix: write it below {folder}, or use store_file"
                 )
 
@@ -279,7 +284,7 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
     digest, got = xxhash.xxh3_64(), 0
     try:
         with storage_errors(f"writing {path}"):
-            with open(path, "xb") as out:
+            with open(path, "xb", opener=modes.opener) as out:
                 for chunk in reader:
                     for value in chunk.data.column(0):
                         data = value.as_buffer()
@@ -308,8 +313,3 @@ def _check_arrived(expected: str, found: str) -> None:
 
 def _refusal(error: MillraceError) -> bytes:
     return seal({"error": wire.encode_error(error).decode()}, Parts())
-
-
-def _only(headers: Mapping[str, list[Any]], name: str) -> str:
-    values = headers.get(name, [])
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else ""

@@ -10,7 +10,6 @@ its task and the epoch of its lease. So nobody of an earlier session reaches thi
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from millrace.config import Config
 from millrace.errors import MillraceError, UserError
 from millrace.reads.member import Member
 from millrace.transport import wire
+from millrace.transport.admission.server import Admission, GuardedServer
 from millrace.transport.reads.links import Link
 from millrace.transport.reads.messages import (
     BODIES,
@@ -47,7 +47,6 @@ LIMIT_ON: Final = "limit-on"
 LIMIT_OFF: Final = "limit-off"
 STATS: Final = "stats"
 STOP: Final = "stop"
-_ADMISSION: Final = "admission"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +61,12 @@ class SessionId:
         """What a caller shows."""
         return [
             (wire.TOKEN_HEADER.encode(), f"Bearer {self.token}".encode()),
-            (SESSION_HEADER.encode(), f"{self.task}/{self.epoch}".encode()),
+            *((name.encode(), value.encode()) for name, value in self.shown().items()),
         ]
+
+    def shown(self) -> dict[str, str]:
+        """What says which session it is."""
+        return {SESSION_HEADER: f"{self.task}/{self.epoch}"}
 
 
 class Served(Protocol):
@@ -92,7 +95,7 @@ class Served(Protocol):
         """The session ends."""
 
 
-class MemberServer(fl.FlightServerBase):  # type: ignore[misc]
+class MemberServer(GuardedServer):
     """Serves one member. It listens as soon as it is made."""
 
     def __init__(
@@ -104,9 +107,13 @@ class MemberServer(fl.FlightServerBase):  # type: ignore[misc]
         config: Config,
         certificate: Certificate | None = None,
     ) -> None:
-        pairs = None if certificate is None else [(certificate.chain, certificate.key)]
-        admission = _Admission(session)
-        super().__init__(location, tls_certificates=pairs, middleware={_ADMISSION: admission})
+        super().__init__(
+            location,
+            Admission(session.token, session.shown(), "not the token or not the session of this"),
+            config=config,
+            message_bytes_max=config.reads_envelope_bytes_max,
+            certificate=certificate,
+        )
         self._served = served
         self._config = config
         self.streams = 0
@@ -218,22 +225,6 @@ class MemberServer(fl.FlightServerBase):  # type: ignore[misc]
     def _stop(self, _body: pa.Buffer) -> bytes:
         self._served.stop()
         return b""
-
-
-class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in calls of the session."""
-
-    def __init__(self, session: SessionId) -> None:
-        super().__init__()
-        self._wanted = [(key.decode(), value) for key, value in session.headers()]
-
-    def start_call(self, _info: fl.CallInfo, headers: dict[str, list[Any]]) -> None:
-        """Admit the call or refuse it."""
-        for name, value in self._wanted:
-            shown = headers.get(name, [])
-            text = shown[0] if len(shown) == 1 and isinstance(shown[0], str) else ""
-            if not hmac.compare_digest(text.encode(), value):
-                raise fl.FlightUnauthenticatedError("not the token or not the session of this")
 
 
 def pieces(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]:

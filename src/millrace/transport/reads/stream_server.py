@@ -6,12 +6,11 @@ at before it has shown the workspace's token and the task; a range is always the
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -20,6 +19,7 @@ from millrace.config import Config
 from millrace.errors import MemberLost, MillraceError, UserError
 from millrace.shuffle.store import LocalStore
 from millrace.transport import wire
+from millrace.transport.admission.server import Admission, GuardedServer
 from millrace.transport.pool import Pool
 from millrace.transport.reads.links import short
 from millrace.transport.reads.server import pieces
@@ -27,7 +27,6 @@ from millrace.transport.tls import Certificate
 
 TASK_HEADER: Final = "x-millrace-stream"
 FOLDER: Final = "streams"
-_ADMISSION: Final = "admission"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ class Rows(Protocol):
         """The rows of a piece; the same whenever it is asked for."""
 
 
-class StreamServer(fl.FlightServerBase):  # type: ignore[misc]
+class StreamServer(GuardedServer):
     """Gives out rows. It listens as soon as it is made."""
 
     def __init__(
@@ -65,11 +64,14 @@ class StreamServer(fl.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         scheme = "grpc" if certificate is None else "grpc+tls"
         named = f"[{host}]" if ":" in host else host
-        pairs = None if certificate is None else [(certificate.chain, certificate.key)]
-        admission = _Admission(_headers(task, token))
+        admission = Admission(token, {TASK_HEADER: task}, "not the token or not the task of this")
         try:
             super().__init__(
-                f"{scheme}://{named}:0", tls_certificates=pairs, middleware={_ADMISSION: admission}
+                f"{scheme}://{named}:0",
+                admission,
+                config=config,
+                message_bytes_max=config.agent_request_bytes_max,
+                certificate=certificate,
             )
         except (pa.ArrowException, OSError) as error:
             raise UserError(
@@ -130,22 +132,6 @@ def fetch(where: StreamAddress, piece: Piece, roots: bytes | None) -> Iterator[p
                 yield chunk.data
     finally:
         pool.close()
-
-
-class _Admission(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in calls that show the token and the task."""
-
-    def __init__(self, wanted: list[tuple[bytes, bytes]]) -> None:
-        super().__init__()
-        self._wanted = [(key.decode(), value) for key, value in wanted]
-
-    def start_call(self, _info: fl.CallInfo, headers: dict[str, list[Any]]) -> None:
-        """Admit the call or refuse it."""
-        for name, value in self._wanted:
-            shown = headers.get(name, [])
-            text = shown[0] if len(shown) == 1 and isinstance(shown[0], str) else ""
-            if not hmac.compare_digest(text.encode(), value):
-                raise fl.FlightUnauthenticatedError("not the token or not the task of this")
 
 
 def _headers(task: str, token: str) -> list[tuple[bytes, bytes]]:

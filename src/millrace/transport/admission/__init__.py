@@ -1,0 +1,1 @@
+"""What stands before every Flight server: limits and the token, checked before Flight reads."""

@@ -1,0 +1,89 @@
+"""A process with every kind of server in it, to be attacked: `python -m ... folder config [tls]`.
+
+It says where they answer, as JSON, and runs until its input ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from tests.unit.transport.agent_kit import make_host
+from tests.unit.transport.owner_kit import SCHEMA, TOKEN, column, place_at
+
+import millrace as mr
+from millrace.config import Config
+from millrace.ids import AttemptId
+from millrace.transport.hosted import Hosting
+from millrace.transport.journals.owner import Owner
+from millrace.transport.lease import Lease
+from millrace.transport.reads.member import Seat, ServedMember
+from millrace.transport.reads.server import SessionId
+from millrace.transport.reads.stream_server import Piece, StreamServer
+from millrace.transport.server import AgentServer, now_ms
+from millrace.transport.tls import own_certificate
+
+TASK = "attacked"
+SESSION = SessionId(task=TASK, epoch=7, token=TOKEN)
+
+
+class Numbers:
+    """The rows of a stream: the members and checkpoints that were asked for."""
+
+    schema = SCHEMA
+
+    def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        yield column(piece.member, piece.end)
+
+
+def main(folder: Path, config: Config) -> None:
+    certificate = own_certificate(os.environ)
+    scheme = "grpc" if certificate is None else "grpc+tls"
+    place = dataclasses.replace(place_at(folder / "mill", config), certificate=certificate)
+    owner = Owner.open(place)
+    owner.broker.create("a", SCHEMA)
+    owner.broker.append("a", column(1, 2, 3))
+    host = make_host(folder / "host")
+    host.write(AttemptId.of(1, 0, 0, 1), [1, 2, 3])
+    agent = AgentServer(
+        f"{scheme}://127.0.0.1:0",
+        Hosting.one(host.store.root),
+        lease=Lease(None, now_ms()),
+        config=config,
+        instance="attacked",
+        certificate=certificate,
+    )
+    seat = Seat(
+        number=0,
+        members=1,
+        task=mr.Task(TASK, [mr.Binding(name="all", prefix="t", key="x")]),
+        session=SESSION,
+        config=config,
+        folder=str(folder),
+        certificate=certificate,
+    )
+    member = ServedMember(seat, owner.broker)
+    stream = StreamServer(
+        "127.0.0.1", Numbers(), task=TASK, token=TOKEN, config=config, certificate=certificate
+    )
+    said = {
+        "owner": owner.said.address,
+        "live": owner.said.address,
+        "agent": f"{scheme}://127.0.0.1:{agent.port}",
+        "agent_folder": host.folder,
+        "member": member.address,
+        "stream": stream.address,
+    }
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Config(**json.loads(sys.argv[2])))
