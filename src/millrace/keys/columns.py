@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.errors import UnsupportedType, UserError
+from millrace.text import did_you_mean, listed
 
 Rows = Any
 """A pyarrow.Table or pyarrow.RecordBatch."""
@@ -103,11 +103,9 @@ def key_names(schema: pa.Schema, keys: str | Sequence[str]) -> tuple[str, ...]:
     for name in names:
         places = schema.get_all_field_indices(name)
         if not places:
-            near = get_close_matches(name, schema.names, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "use one of these"
             raise UserError(
-                f"no key column {name!r}\n  columns found: {', '.join(schema.names) or 'none'}"
-                f"\n  to fix: {hint}"
+                f"there is no key column {name!r}\n  found: columns {listed(schema.names)}\n"
+                f"  to fix: {did_you_mean(str(name), schema.names, 'use one of these')}"
             )
         if len(places) > 1:
             raise UserError(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, NewType
 
 from millrace.errors import UserError
 from millrace.journal.clocks import CLOCK_MAX, Clock, clock_at
 from millrace.journal.names import Selector
 from millrace.reads.tags import BINDINGS_MAX
+from millrace.text import did_you_mean
 
 CohortNumber = NewType("CohortNumber", int)
 
@@ -195,9 +195,11 @@ def _binding(content: object) -> Binding:
 def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for name in content:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"{where} has an unknown field {name!r}\n  to fix: {hint}")
+            fix = did_you_mean(str(name), known, "use one of these")
+            raise UserError(
+                f"{where} has an unknown field {name!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {fix}"
+            )
 
 
 def _check_name(name: object, what: str) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from millrace.errors import UserError
+from millrace.text import did_you_mean
 
 SCHEME: Final = "s3://"
 _KNOWN: Final = ("endpoint_override", "scheme", "region")
@@ -99,7 +99,7 @@ def parse(url: str, environment: Mapping[str, str]) -> Address:
 
 def _parameters(query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
-    for name in given:
+    for name, value in given.items():
         if name in _SECRETS:
             raise UserError(
                 f"the url of the workspace has {name} in it\n"
@@ -107,9 +107,11 @@ def _parameters(query: str) -> dict[str, str]:
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile or a role"
             )
         if name not in _KNOWN:
-            near = get_close_matches(name, _KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KNOWN)}"
-            raise UserError(f"unknown parameter {name!r} in the url of the workspace\n  {hint}")
+            fix = did_you_mean(name, _KNOWN, "use one of these")
+            raise UserError(
+                f"unknown parameter {name!r} in the url of the workspace\n"
+                f"  found: {name}={value}; known are {', '.join(_KNOWN)}\n  to fix: {fix}"
+            )
     return given
 
 

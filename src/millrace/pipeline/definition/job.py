@@ -88,6 +88,11 @@ class Job:
         return tuple(self._spread_out(node) for node in self._nodes)
 
     @property
+    def config(self) -> Config:
+        """The limits of its workspace."""
+        return self._place.config
+
+    @property
     def partitions(self) -> int:
         """Over how many journals rows are spread where nothing else is said."""
         return self._place.config.job_partitions
@@ -250,6 +255,14 @@ class Job:
 
     def add(self, node: model.Anything) -> None:
         """Take a node that a handle made."""
+        most = self.config.job_steps_max
+        if len(self._nodes) >= most:
+            raise UserError(
+                f"job {self.name!r} has too many steps\n"
+                f"  found: {node.name!r} would be step {most + 1:,}; job_steps_max is {most:,}\n"
+                "  to fix: do more in one step, go on in another job that reads its journal, "
+                "or raise Config(job_steps_max=...)"
+            )
         self._nodes.append(node)
 
     def __repr__(self) -> str:

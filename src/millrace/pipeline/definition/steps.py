@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.dataset import Dataset, Runner
+from millrace.config import Config
+from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.journal.names import check_name
 from millrace.keys import check_partitions
@@ -341,17 +342,17 @@ class Step:
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(Made(self.schema), _NOT_RUN)
+        return Dataset(Made(self.schema), _NotRun(self.job.config))
 
 
 class _NotRun:
     """Stands where a dataset has its runner: these are described and never run."""
 
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
         raise AssertionError(name)
-
-
-_NOT_RUN: Final[Runner] = _NotRun()
 
 
 def _check_sql(call: str, kind: str, given: object) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from millrace.errors import UserError
 from millrace.journal.names import NAME_LENGTH_MAX
+from millrace.text import did_you_mean
 
 Use = Literal["read", "write", "stream", "stream write"]
 
@@ -181,9 +181,10 @@ def _is_sparks_own(name: str) -> bool:
 def _known(name: str) -> str:
     known = _BY_LOWER.get(name.lower())
     if known is None:
-        near = get_close_matches(name.lower(), _BY_LOWER, n=1)
-        hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known: {', '.join(KNOWN)}"
-        raise UserError(f"unknown option {name!r} of format millrace\n  {hint}")
+        raise UserError(
+            f"format millrace has no option {name!r}\n  found: known are {', '.join(KNOWN)}\n"
+            f"  to fix: {did_you_mean(name, KNOWN, 'use one of these')}"
+        )
     return known
 
 
