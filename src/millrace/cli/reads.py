@@ -256,7 +256,8 @@ def _checkpoint(broker: Broker, task: str, number: int | None) -> Checkpoint:
         there = ", ".join(str(each.number) for each in found.prepared) or "none"
         raise UserError(
             f"task {task} has no checkpoint {number}\n  committed: {found.committed.number}, "
-            f"handed out and not committed: {there}"
+            f"handed out and not committed: {there}\n"
+            "  to fix: name one of these"
         )
     return merge(found.committed, *(each for each in found.prepared if each.number <= number))
 

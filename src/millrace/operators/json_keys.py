@@ -41,7 +41,9 @@ class JsonKeys:
             try:
                 return self._database.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
             except duckdb.Error as error:
-                raise UserError(f"a document is no JSON\n  {error}") from error
+                raise UserError(
+                    f"a document is no JSON\n  found: {error}\n  to fix: write it with json.dumps"
+                ) from error
             finally:
                 self._database.unregister("documents")
 

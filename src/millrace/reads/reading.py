@@ -290,7 +290,12 @@ class ReadSession:
         self._stop.set()
         with self._actor.changed:
             self._actor.changed.notify_all()
-        self._actor.fail(ReadsFailed(f"the session of task {self.task.name} was closed"))
+        self._actor.fail(
+            ReadsFailed(
+                f"the session of task {self.task.name} was closed\n"
+                "  to fix: open another one with ws.reads(task)"
+            )
+        )
         self._members.close()
         for thread in self._threads:
             if thread is not threading.current_thread():

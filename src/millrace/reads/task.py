@@ -178,7 +178,10 @@ class Task:
         _check_fields(content, ("name", "bindings"), "task")
         bindings = content.get("bindings")
         if not isinstance(bindings, list) or not isinstance(content.get("name"), str):
-            raise UserError("a task needs a name and a list of bindings")
+            raise UserError(
+                "a task needs a name and a list of bindings\n"
+                '  to fix: write {"name": ..., "bindings": [...]}'
+            )
         return cls(content["name"], [_binding(each) for each in bindings])
 
 
@@ -251,7 +254,10 @@ def _check_times(binding: Binding) -> None:
 
 
 def _wrong(name: str, why: str) -> UserError:
-    return UserError(f"binding {name} cannot be read\n  {why}")
+    return UserError(
+        f"binding {name} cannot be read\n  {why}\n"
+        "  to fix: give it the fields that docs/reads.md lists"
+    )
 
 
 def _moment(unix_ms: int) -> Clock:

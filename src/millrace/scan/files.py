@@ -17,6 +17,7 @@ import xxhash
 
 from millrace.config import MIB
 from millrace.errors import UserError
+from millrace.text import did_you_mean
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -115,7 +116,10 @@ def format_of(paths: Sequence[str], given: str | None) -> str:
     known = sorted(set(FORMATS.values()))
     if given is not None:
         if given not in known:
-            raise UserError(f"unknown format {given!r}\n  known: {', '.join(known)}")
+            raise UserError(
+                f"unknown format {given!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {did_you_mean(str(given), known, 'use one of these')}"
+            )
         return given
     by_format: dict[str | None, str] = {}
     for path in paths:

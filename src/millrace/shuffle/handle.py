@@ -239,7 +239,8 @@ class Shuffle:
         """
         if isinstance(partition, bool) or not 0 <= partition < self.partitions:
             raise UserError(
-                f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}"
+                f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}\n"
+                "  to fix: name one of these"
             )
         schema = self.schema
         if columns is not None:

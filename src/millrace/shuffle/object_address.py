@@ -54,7 +54,10 @@ class Address:
         """Name of an object in the bucket; one that leads outside the prefix is refused."""
         parts = [part for part in relative.split("/") if part not in ("", ".")]
         if ".." in parts or "\0" in relative:
-            raise UserError(f"path {relative!r} leads outside the workspace {self.name('')}")
+            raise UserError(
+                f"path {relative!r} leads outside the workspace {self.name('')}\n"
+                "  to fix: give a path below it"
+            )
         return "/".join([self.prefix, *parts] if self.prefix else parts)
 
     def name(self, relative: str) -> str:

@@ -18,6 +18,7 @@ from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.shuffle.store import Store, storage_errors
+from millrace.text import did_you_mean, listed
 
 
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
@@ -97,7 +98,8 @@ def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
     """The entry of a partition; a number outside the shuffle is an error."""
     if isinstance(partition, bool) or not 0 <= partition < len(index.partitions):
         raise UserError(
-            f"no partition {partition}\n  found: partitions 0 to {len(index.partitions) - 1}"
+            f"no partition {partition}\n  found: partitions 0 to {len(index.partitions) - 1}\n"
+            "  to fix: name one of these"
         )
     return index.partitions[partition]
 
@@ -197,7 +199,10 @@ def fetch_chunks(
     if chunk_bytes < 1:
         raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
     if not 0 <= start <= meta.bytes:
-        raise UserError(f"start {start} is outside the partition's {meta.bytes} bytes")
+        raise UserError(
+            f"start {start} is outside the partition's {meta.bytes} bytes\n"
+            "  to fix: begin within it"
+        )
     if meta.file is None:
         return
     data = map_range(store, attempt, meta)
@@ -225,7 +230,10 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
     for name in columns:
         places = schema.get_all_field_indices(name)
         if not places:
-            raise UserError(f"no column {name!r}\n  found: {', '.join(schema.names)}")
+            raise UserError(
+                f"there is no column {name!r}\n  found: columns {listed(schema.names)}\n"
+                f"  to fix: {did_you_mean(str(name), schema.names, 'name one of these')}"
+            )
         if len(places) > 1:
             raise UserError(
                 f"column {name!r} is ambiguous\n  {len(places)} columns have that name\n"

@@ -56,7 +56,10 @@ def begin_run(store: Store, *, plan: str, about: Mapping[str, Any], now_ms: int)
             store.touch(layout.alive_path(query_id))
             store.create(layout.query_path(query_id), _encode(run))
             return run
-    raise StorageError(f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries")
+    raise StorageError(
+        f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries\n"
+        "  to fix: run again, with fewer processes that start runs at the same moment"
+    )
 
 
 def read_run(store: Store, query_id: QueryId) -> Run:
@@ -149,7 +152,10 @@ def write_manifest(store: Store, decided: Manifest, *, sync: bool) -> None:
     path = layout.manifest_path(decided.query_id, decided.stage_id)
     store.make_folder(layout.stage_folder(decided.query_id, decided.stage_id))
     if not store.create(path, manifest.encode(decided), sync=sync):
-        raise UserError(f"{store.path(path)} exists already; a stage is decided once")
+        raise UserError(
+            f"{store.path(path)} exists already\n  found: another process decided this stage\n"
+            "  to fix: run again"
+        )
 
 
 def rely_on(

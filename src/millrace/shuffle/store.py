@@ -172,9 +172,14 @@ class LocalStore:
         """Absolute path of a name within the workspace; a name that leads outside is refused."""
         full = os.path.normpath(os.path.join(self.root, relative))
         if "\0" in full:
-            raise UserError(f"path {relative!r} has a zero byte in it")
+            raise UserError(
+                f"path {relative!r} has a zero byte in it\n  to fix: leave it out of the name"
+            )
         if full != self.root and not full.startswith(self.root.rstrip("/") + "/"):
-            raise UserError(f"path {relative!r} leads outside the workspace {self.root}")
+            raise UserError(
+                f"path {relative!r} leads outside the workspace {self.root}\n"
+                "  to fix: give a path below it"
+            )
         return full
 
     def read(self, relative: str) -> bytes | None:

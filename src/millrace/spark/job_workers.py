@@ -147,7 +147,14 @@ class Crew:
         hopeless = wrong or failures >= self._config.job_failures_max
         if hopeless and self.error is None:
             known = isinstance(error, MillraceError)
-            self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]
+            self.error = (
+                error
+                if known
+                else TaskFailed(
+                    "a worker failed\n  found: see below\n"
+                    f"  to fix: mend what it names and run the job again; it goes on\n{error}"
+                )
+            )  # type: ignore[assignment]
         if hopeless:
             self._ending.set()
 

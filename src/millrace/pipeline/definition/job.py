@@ -23,6 +23,7 @@ from millrace.pipeline.definition.functions import recognised
 from millrace.pipeline.definition.graph import hops_of, most_workers
 from millrace.pipeline.definition.returns import checked
 from millrace.pipeline.definition.steps import Step
+from millrace.text import did_you_mean, listed
 
 if TYPE_CHECKING:
     from millrace.pipeline.report.report import JobReport
@@ -216,7 +217,8 @@ class Job:
         names = [node.name for node in self._nodes]
         if step not in names:
             raise UserError(
-                f"job {self.name!r} has no step {step!r}\n  candidates: {', '.join(names)}"
+                f"job {self.name!r} has no step {step!r}\n  found: steps {listed(names)}\n"
+                f"  to fix: {did_you_mean(str(step), names, 'name one of these')}"
             )
         return self._place.reset(self, step, again=again)
 

@@ -27,6 +27,7 @@ from millrace.pipeline.large.values import stored_schema
 from millrace.plan.mapped import Made
 from millrace.plan.names import check_columns, check_keys
 from millrace.shuffle.schema import difference
+from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
     from millrace.pipeline.definition.job import Job
@@ -318,7 +319,10 @@ class Step:
         strange += sorted(set(options) - _OPTIONS)
         if strange:
             known = sorted(_OPTIONS - set(_NOT_FOR_SINKS))
-            raise UserError(f"{call} has no option {strange[0]!r}\n  known: {', '.join(known)}")
+            raise UserError(
+                f"{call} has no option {strange[0]!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {did_you_mean(strange[0], known, 'use one of these')}"
+            )
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
         _check_concurrency(call, calling, made)
