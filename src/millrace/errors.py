@@ -221,7 +221,9 @@ class StorageError(MillraceError):
         ...     done = file.write("not a folder")
         >>> mr.open("file/mill")
         Traceback (most recent call last):
-        millrace.errors.StorageError: making folder ... failed: [Errno 20] Not a directory: ...
+        millrace.errors.StorageError: making folder ... failed
+          found: [Errno 20] Not a directory: ...
+          to fix: a part of the path is a file; give a folder, or a path where nothing is yet
     """
 
 
@@ -269,6 +271,8 @@ class ReadsFailed(MillraceError):
         >>> closed.next_checkpoint()
         Traceback (most recent call last):
         millrace.errors.ReadsFailed: the session of task totals was closed
+          found: a call after close()
+          to fix: open another one with ws.reads(task)
     """
 
 
@@ -353,6 +357,7 @@ class LeaseHeld(Retriable):
         Traceback (most recent call last):
         millrace.errors.LeaseHeld: lease 'export' is held by 'host-1' under epoch ...
           for another ... ms
+          to fix: ask again then, or let its holder release it
     """
 
 

@@ -39,6 +39,16 @@ def parse_duration_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
+def path_text(given: object, call: str) -> str:
+    """A path that a user gave, as text; anything else is refused."""
+    text = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise UserError(
+            f"{call} needs a path\n  found: {given!r}\n  to fix: give the path of a file or folder"
+        )
+    return text
+
+
 def near_names(
     name: str, known: Iterable[str], *, count: int = 3, by_words: bool = False
 ) -> list[str]:

@@ -37,6 +37,7 @@ from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
 from millrace.spark.folders import Folders
 from millrace.spark.runner import Runner
+from millrace.text import path_text
 from millrace.transport import identity
 from millrace.transport.addresses import agent_address
 from millrace.transport.journals import kinds
@@ -78,7 +79,12 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         ...     shuffle.read(1).num_rows
         2
     """
-    text, limits = os.fspath(path), config or Config()
+    text, limits = path_text(path, "open"), config or Config()
+    if not isinstance(limits, Config):
+        raise UserError(
+            f"config is not a Config\n  found: {limits!r}\n"
+            "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
+        )
     store: Store
     if is_url(text):
         store = open_object_store(text, limits, probe=True)
@@ -424,6 +430,7 @@ class Workspace:
             0
         """
         now_ms = time.time_ns() // 1_000_000
+        _check_age(ttl_ms, "cleanup(ttl_ms=...)")
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
     def drop_runs(self, *, older_than_ms: int) -> Removed:
@@ -435,6 +442,7 @@ class Workspace:
             ()
         """
         now_ms = time.time_ns() // 1_000_000
+        _check_age(older_than_ms, "drop_runs(older_than_ms=...)")
         return cleanup.drop_runs(
             self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
         )
@@ -480,6 +488,11 @@ class Workspace:
         *,
         by_content: bool = False,
     ) -> Dataset:
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UserError(
+                f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
+                '  to fix: give pa.schema({"amount": pa.int64(), ...})'
+            )
         listing = Listing(
             now_ms=time.time_ns() // 1_000_000,
             recent_ms=self.config.recent_ms,
@@ -531,4 +544,12 @@ class Workspace:
             config=self.config,
             agents=self._agents,
             keep_alive=self._keep_alive,
+        )
+
+
+def _check_age(age_ms: object, call: str) -> None:
+    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or age_ms < 0:
+        raise UserError(
+            f"{call} takes milliseconds\n  found: {age_ms!r}\n"
+            "  to fix: give a whole number of 0 or more"
         )

@@ -26,6 +26,11 @@ _LABEL: Final = re.compile(r"[A-Za-z0-9_.:/-]+")
 
 def check_name(name: str) -> str:
     """Refuse a name that cannot be a journal's."""
+    if not isinstance(name, str):
+        raise UserError(
+            f"a journal's name is text\n  found: {name!r}\n"
+            "  to fix: give a name, as in 'acme/orders'"
+        )
     parts = name.split("/")
     bad = next((p for p in parts if not _PART.fullmatch(p) or p in (".", "..")), None)
     if bad is not None or len(name) > NAME_LENGTH_MAX:

@@ -292,7 +292,7 @@ class ReadSession:
             self._actor.changed.notify_all()
         self._actor.fail(
             ReadsFailed(
-                f"the session of task {self.task.name} was closed\n"
+                f"the session of task {self.task.name} was closed\n  found: a call after close()\n"
                 "  to fix: open another one with ws.reads(task)"
             )
         )

@@ -111,8 +111,16 @@ class Task:
 
     def __init__(self, name: str, bindings: Sequence[Binding]) -> None:
         _check_name(name, "task")
+        if isinstance(bindings, Binding) or not all(isinstance(one, Binding) for one in bindings):
+            raise UserError(
+                f"task {name} needs a list of bindings\n  found: {bindings!r}\n"
+                '  to fix: give [millrace.Binding(name="orders", prefix="orders")]'
+            )
         if not 1 <= len(bindings) <= BINDINGS_MAX:
-            raise UserError(f"task {name} has {len(bindings)} bindings\n  to fix: give one or more")
+            raise UserError(
+                f"task {name} has no bindings, or too many\n  found: {len(bindings)}\n"
+                f"  to fix: give 1 to {BINDINGS_MAX:,}"
+            )
         names = [binding.name for binding in bindings]
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import xxhash
 
 from millrace.config import MIB
 from millrace.errors import UserError
-from millrace.text import did_you_mean
+from millrace.text import did_you_mean, path_text
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -70,12 +70,13 @@ class InputFile:
 
 def find_files(paths: Paths) -> list[str]:
     """Files behind paths, folders and globs, each once, sorted; `_` or `.` first hides a name."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    alone = isinstance(paths, str) or not isinstance(paths, Iterable)
+    given = [paths] if alone else list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
     found: set[str] = set()
     for one in given:
-        found.update(_expand(os.fspath(one)))
+        found.update(_expand(path_text(one, "reading files")))
     return sorted(found)
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.errors import UserError
+from millrace.text import path_text
 
 SCHEMA: Final = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))]
@@ -55,9 +56,8 @@ def files(*patterns: Pattern | Sequence[Pattern]) -> Files:
 
 
 def _texts(given: Pattern | Sequence[Pattern]) -> list[str]:
-    if isinstance(given, str | os.PathLike):
-        return [os.fspath(given)]
-    return [os.fspath(one) for one in given]
+    alone = isinstance(given, str) or not isinstance(given, Sequence)
+    return [path_text(one, "files()") for one in ([given] if alone else given)]
 
 
 def _found(pattern: str) -> list[str]:

@@ -27,7 +27,7 @@ from millrace.pipeline.large.values import stored_schema
 from millrace.plan.mapped import Made
 from millrace.plan.names import check_columns, check_keys
 from millrace.shuffle.schema import difference
-from millrace.text import did_you_mean
+from millrace.text import did_you_mean, path_text
 
 if TYPE_CHECKING:
     from millrace.pipeline.definition.job import Job
@@ -259,10 +259,11 @@ class Step:
         Example:
             >>> texts.sink_parquet("listing/")
         """
-        call = f"sink_parquet({os.fspath(path)!r})"
-        if "://" in os.fspath(path):
+        text = path_text(path, "sink_parquet")
+        call = f"sink_parquet({text!r})"
+        if "://" in text:
             raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
-        full = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        full = os.path.abspath(os.path.expanduser(text))
         self.job.take_target(full, call)
         self._add(
             model.ParquetSink(
