@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +73,51 @@ WRONG: dict[str, Callable[[Any, Path], object]] = {
 }
 
 
+JOURNALS: dict[str, Callable[[Any], object]] = {
+    "schema": lambda journals: journals.create("x", "n int"),
+    "name": lambda journals: journals.create(3, ROWS.schema),
+    "odd name": lambda journals: journals.create("a b?", ROWS.schema),
+    "labels": lambda journals: journals.create("x", ROWS.schema, labels=["a"]),
+    "a label": lambda journals: journals.create("x", ROWS.schema, labels={"a": 3}),
+    "rows as a list": lambda journals: journals.append("orders", [1, 2]),
+    "rows as a dict": lambda journals: journals.append("orders", {"a": [1]}),
+    "other columns": lambda journals: journals.append("orders", pa.table({"m": [1]})),
+    "no journal": lambda journals: journals.append("oders", ROWS),
+    "expected": lambda journals: journals.append("orders", ROWS, expected="0"),
+    "offset as text": lambda journals: journals.read("orders", "0"),
+    "no offset": lambda journals: journals.read("orders", None),
+    "offset below 0": lambda journals: journals.read("orders", -1),
+    "rows_max": lambda journals: journals.read("orders", 0, rows_max="3"),
+    "group": lambda journals: journals.commit(3, "orders", 1, expected=None),
+    "committed text": lambda journals: journals.commit("g", "orders", "1", expected=None),
+    "beyond the end": lambda journals: journals.commit("g", "orders", 99, expected=None),
+    "truncate text": lambda journals: journals.truncate_before("orders", "1"),
+    "truncate too far": lambda journals: journals.truncate_before("orders", 99),
+    "delete nothing": lambda journals: journals.delete("oders"),
+    "holder": lambda journals: journals.acquire("lease", 3),
+    "lease name": lambda journals: journals.acquire(3, "host"),
+    "no lease": lambda journals: journals.renew("lease"),
+    "release": lambda journals: journals.release(3),
+    "prefix": lambda journals: journals.list(3),
+    "publish": lambda journals: journals.publish({"orders": ROWS}),
+}
+
+
+@pytest.mark.parametrize("name", JOURNALS)
+def test_a_wrong_argument_of_journals_says_what_to_do(name: str, workspace: mr.Workspace) -> None:
+    if not workspace.journals.list("orders"):
+        workspace.journals.create("orders", ROWS.schema)
+    with pytest.raises(MillraceError) as error:
+        JOURNALS[name](workspace.journals)
+    what, way = str(error.value).split("\n  to fix: ")
+    assert what
+    assert way
+
+
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> mr.Workspace:
-    return mr.open(tmp_path_factory.mktemp("mill"))
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mr.Workspace]:
+    with mr.open(tmp_path_factory.mktemp("mill")) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -70,8 +70,9 @@ class InputFile:
 
 def find_files(paths: Paths) -> list[str]:
     """Files behind paths, folders and globs, each once, sorted; `_` or `.` first hides a name."""
-    alone = isinstance(paths, str) or not isinstance(paths, Iterable)
-    given = [paths] if alone else list(paths)
+    given: Iterable[object] = [paths]
+    if not isinstance(paths, str) and isinstance(paths, Iterable):
+        given = list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
     found: set[str] = set()
