@@ -25,7 +25,13 @@ from millrace.plan.interval import plan_interval
 from millrace.plan.joining import Names, plan_join
 from millrace.plan.limits import limits_of
 from millrace.plan.mapped import Function, plan_map
-from millrace.plan.names import check_columns, check_keys, check_rows, check_told_apart
+from millrace.plan.names import (
+    check_columns,
+    check_keys,
+    check_names_are_text,
+    check_rows,
+    check_told_apart,
+)
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only
 from millrace.plan.offsets import Given
 from millrace.plan.ordering import with_order
@@ -156,12 +162,7 @@ class Dataset:
         """
         call = f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})"
         check_columns(self.schema, names, call)
-        for old, new in names.items():
-            if not isinstance(new, str) or not new:
-                raise UserError(
-                    f"{call}: a column's name is text\n  found: {new!r} for {old!r}\n"
-                    '  to fix: give it a name, as in rename(old="new")'
-                )
+        check_names_are_text(names.values(), call)
         pairs = [(names.get(name, name), column) for name, column in self._passed()]
         return self._with(Project(self.plan, _distinct_names(pairs, call)))
 

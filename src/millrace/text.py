@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Final
 
 from millrace.errors import UserError
@@ -37,6 +38,11 @@ def parse_duration_ms(text: str) -> int:
             f"not a time\n  found: {text!r}\n  to fix: give a number and a unit: 90s, 15m, 12h, 30d"
         )
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def is_whole(given: object, least: int, most: int) -> bool:
+    """Whether something is a whole number within bounds."""
+    return isinstance(given, Integral) and least <= int(given) <= most
 
 
 def path_text(given: object, call: str) -> str:

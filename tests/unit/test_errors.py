@@ -17,7 +17,7 @@ import millrace as mr
 from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError
-from millrace.ids import AttemptId
+from millrace.ids import Attempt, AttemptId
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.intents import Intents
 from millrace.journal.memory import MemoryBroker
@@ -175,7 +175,7 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.FormatError: lambda _: Intents.from_json("{}"),
     errors.DataLost: is_gone_at_rest,
     errors.MapOutputMissing: lambda folder: read_index(
-        LocalStore(str(folder)), AttemptId.of(7, 2, 13, 1).task, 1
+        LocalStore(str(folder)), AttemptId.of(7, 2, 13, 1).task, Attempt(1)
     ),
     errors.Corrupt: is_changed_at_rest,
     errors.StorageError: lambda folder: mr.open(str(folder / "file" / "mill")),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.journal.values import Lease, Publish
+from millrace.journal.values import Anything, Lease, Publish
 
 _TEXT: Final = ((str,), "text")
 _WHOLE: Final = ((Integral,), "a whole number")
@@ -20,7 +20,8 @@ _MAYBE_WHOLE: Final = ((Integral, type(None)), "a whole number, or nothing")
 _KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     **dict.fromkeys(("name", "group", "holder", "prefix"), _TEXT),
     "offset": _WHOLE,
-    **dict.fromkeys(("rows_max", "bytes_max", "expected", "sequence", "lease_ms"), _MAYBE_WHOLE),
+    **dict.fromkeys(("rows_max", "bytes_max", "sequence", "lease_ms"), _MAYBE_WHOLE),
+    "expected": ((Integral, Anything, type(None)), "the offset that is expected, or None for none"),
     "schema": ((pa.Schema,), "a schema of Arrow, as pa.schema({'amount': pa.int64()})"),
     "rows": ((pa.RecordBatch, pa.Table), "a Table or RecordBatch of Arrow"),
     "request": ((Publish,), "a Publish; transaction() and producer() make them"),

@@ -7,7 +7,7 @@ their encoding, unit or chunking, because that is what sends equal keys to one p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,13 +118,19 @@ def key_names(schema: pa.Schema, keys: str | Sequence[str]) -> tuple[str, ...]:
 
 def as_names(keys: str | Sequence[str]) -> tuple[str, ...]:
     """One key or several, as a tuple."""
-    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    given: object = keys
+    names: tuple[object, ...] = (given,)
+    if not isinstance(given, str) and isinstance(given, Iterable):
+        names = tuple(given)
     if not names:
         raise UserError("no key columns given\n  to fix: name at least one")
     for name in names:
         if not isinstance(name, str):
-            raise UserError(f"a key column is {name!r}\n  to fix: give column names as strings")
-    return names
+            raise UserError(
+                f"a key column is not named by text\n  found: {name!r}\n"
+                "  to fix: give column names as strings"
+            )
+    return tuple(map(str, names))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -15,13 +15,23 @@ def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, several, or none."""
     if given is None:
         return ()
-    names = (given,) if isinstance(given, str) else given
+    names: object = (given,) if isinstance(given, str) else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise UserError(
             f"columns are named by text\n  found: {given!r}\n"
             "  to fix: give the name of a column, or a list of names"
         )
     return tuple(names)
+
+
+def check_names_are_text(names: Iterable[object], call: str) -> None:
+    """New names of columns are texts that are not empty."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise UserError(
+                f"a column's name is text, in {call}\n  found: {name!r}\n"
+                '  to fix: give it a name, as in rename(old="new")'
+            )
 
 
 def check_columns(schema: pa.Schema, names: Iterable[str], call: str) -> None:

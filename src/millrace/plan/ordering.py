@@ -45,7 +45,8 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
 
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
     with worded(call):
-        found = _ORDER.fullmatch(text) if isinstance(text, str) else None
+        given: object = text
+        found = _ORDER.fullmatch(text) if isinstance(given, str) else None
         if found is None:
             raise Refused(
                 "an order is a column or an expression", found=repr(text), fix="write 'a DESC'"

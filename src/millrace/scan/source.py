@@ -113,7 +113,7 @@ def open_source(
         known = ", ".join(sorted(_OPTIONS.get(kind, ()))) or "none"
         raise UserError(
             f"unknown {kind} option {unknown[0]!r}\n  found: known are {known}\n"
-            "  to fix: use one of these"
+            "  to fix: use one of these, or leave it out"
         )
     listed = _identify_all(found, listing)
     if kind in formats.SELF_DESCRIBING:

@@ -21,7 +21,7 @@ from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.registry import Registry
 from millrace.shuffle.store import Store
-from millrace.text import counted, human_bytes
+from millrace.text import counted, human_bytes, is_whole
 
 
 class Remote(Protocol):
@@ -237,9 +237,9 @@ class Shuffle:
             >>> sum(batch.num_rows for batch in shuffle.batches(1))
             2
         """
-        if isinstance(partition, bool) or not 0 <= partition < self.partitions:
+        if type(partition) is bool or not is_whole(partition, 0, self.partitions - 1):
             raise UserError(
-                f"no partition {partition}\n  found: partitions 0 to {self.partitions - 1}\n"
+                f"no partition {partition!r}\n  found: partitions 0 to {self.partitions - 1}\n"
                 "  to fix: name one of these"
             )
         schema = self.schema

@@ -146,15 +146,7 @@ class Crew:
         wrong = isinstance(error, UserError) and not isinstance(error, JournalUnknown)
         hopeless = wrong or failures >= self._config.job_failures_max
         if hopeless and self.error is None:
-            known = isinstance(error, MillraceError)
-            self.error = (
-                error
-                if known
-                else TaskFailed(
-                    "a worker failed\n  found: see below\n"
-                    f"  to fix: mend what it names and run the job again; it goes on\n{error}"
-                )
-            )  # type: ignore[assignment]
+            self.error = error if isinstance(error, MillraceError) else _worker_failed(error)
         if hopeless:
             self._ending.set()
 
@@ -197,3 +189,10 @@ def _profile(spark: SparkSession, post: Post) -> ResourceProfile | None:
     for name, amount in post.resources:
         asked = asked.cpus(int(amount)) if name == "cpus" else asked.resource(name, amount)
     return ResourceProfileBuilder().require(asked).build
+
+
+def _worker_failed(error: Exception) -> TaskFailed:
+    return TaskFailed(
+        "a worker failed\n  found: see below\n"
+        f"  to fix: mend what it names and run the job again; it goes on\n{error}"
+    )

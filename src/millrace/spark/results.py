@@ -35,6 +35,7 @@ from millrace.spark.session import slots
 from millrace.spark.stage_job import Place
 from millrace.spark.tasks import run_tasks
 from millrace.spark.versions import check_versions, versions
+from millrace.text import path_text
 from millrace.transport.addresses import known_agents
 
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
@@ -77,7 +78,7 @@ def write_parquet(
 ) -> Written:
     """Run a plan and write its rows; what is wrong with the target is said before anything runs."""
     check_parquet(plan.schema, compression)
-    with Draft(path, mode) as draft:
+    with Draft(path_text(path, "write_parquet"), mode) as draft:
         run = run_query(spark, place, plan)
         return run.with_answer(lambda answer: write_files(spark, place, answer, draft, compression))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -31,14 +32,11 @@ NESTED: list[Callable[[int], str]] = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
 class Limited(OneTask):
     """A runner with other limits."""
 
-    __slots__ = ("limits",)
-
-    def __init__(self, **limits: int) -> None:
-        super().__init__()
-        object.__setattr__(self, "limits", Config(**limits))
+    limits: Config = field(default_factory=Config)
 
     @property
     def config(self) -> Config:
@@ -57,7 +55,7 @@ def test_what_nests_up_to_the_limit_is_calculated_and_one_more_is_refused(
 
 
 def test_the_limit_is_the_workspaces_own() -> None:
-    small = rows(TABLE, Limited(expression_depth_max=3))
+    small = rows(TABLE, Limited(limits=Config(expression_depth_max=3)))
     assert small.filter("((a > 3))").count() == 4
     with pytest.raises(UserError, match="expression_depth_max is 3"):
         small.filter("((((a > 3))))")
@@ -102,7 +100,7 @@ def test_an_expression_that_multiplies_is_refused_by_its_size() -> None:
 
 def test_operations_follow_one_another_up_to_the_limit() -> None:
     limit = 200
-    data = rows(TABLE, Limited(plan_depth_max=limit))
+    data = rows(TABLE, Limited(limits=Config(plan_depth_max=limit)))
     for n in range(limit - 6):
         data = data.filter(f"a > {-n}") if n % 2 else data.with_columns(a="a + 1")
     assert explain(plan_stages(data.plan, SIZES)).count("project") >= limit // 2 - 4
@@ -144,8 +142,8 @@ def test_five_thousand_aggregates_are_calculated() -> None:
 
 def test_a_column_that_is_passed_on_is_written_as_if_it_was_read() -> None:
     schema = pa.schema({"a b`c": pa.int64(), "d": pa.date64(), "s": pa.timestamp("s")})
-    for field in schema:
-        name, column = passed(field)
+    for each in schema:
+        name, column = passed(each)
         read = parse("`" + name.replace("`", "``") + "`", schema, call="x")
         assert (column.sql, column.text, column.columns) == (read.sql, read.text, read.columns)
 

@@ -56,8 +56,10 @@ def files(*patterns: Pattern | Sequence[Pattern]) -> Files:
 
 
 def _texts(given: Pattern | Sequence[Pattern]) -> list[str]:
-    alone = isinstance(given, str) or not isinstance(given, Sequence)
-    return [path_text(one, "files()") for one in ([given] if alone else given)]
+    several: Sequence[object] = [given]
+    if not isinstance(given, str) and isinstance(given, Sequence):
+        several = given
+    return [path_text(one, "files()") for one in several]
 
 
 def _found(pattern: str) -> list[str]:

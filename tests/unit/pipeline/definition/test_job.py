@@ -303,5 +303,5 @@ def test_wrong_words_for_a_run_are_refused() -> None:
         job.run(until="done")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="on_change is 'go'"):
         job.run(on_change="go")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="has no step 'x'\n  candidates: videos, sink_parquet"):
+    with pytest.raises(UserError, match="has no step 'x'\n  found: steps videos, sink_parquet"):
         job.reset("x")
