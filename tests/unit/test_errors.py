@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.unit.journal.test_embedded import segments
 from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, write
 from tests.unit.reads.test_sequence import stamped, standing
@@ -17,9 +18,10 @@ import millrace as mr
 from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError
-from millrace.ids import Attempt, AttemptId
+from millrace.ids import Attempt, AttemptId, FolderId
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.intents import Intents
+from millrace.journal.kafka.client import translated
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.records import Flag
 from millrace.keys import partition_ids
@@ -31,6 +33,7 @@ from millrace.shuffle.reader import read_index
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt
 from millrace.spark.job_failure import step_failed
+from millrace.transport.client import Agents
 from millrace.transport.journals import calling
 from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.server import SessionId
@@ -158,6 +161,21 @@ def does_not_answer(_: Path) -> None:
             raise OSError(111, "connection refused")
 
 
+def is_away(_: Path) -> None:
+    agents = Agents(
+        token="x",  # noqa: S106 - none
+        config=Config(fetch_retries_max=1, agent_call_ms_max=1_000),
+        address_of=lambda _folder: "grpc://127.0.0.1:1",
+        sleep=lambda _seconds: None,
+    )
+    agents.index(FolderId("0" * 16), AttemptId.of(7, 0, 0, 1))
+
+
+def is_slow(_: Path) -> None:
+    trouble = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route"))
+    raise translated(trouble, "asking for topics", "host:9092", Config())
+
+
 RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.UserError: lambda folder: mr.open(str(folder), broker="carrier pigeon"),
     errors.UnsupportedType: lambda _: partition_ids(pa.table({"k": [[1]]}), "k", 4),
@@ -191,9 +209,9 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.AlreadyOwned: is_open_twice,
     errors.MemberLost: does_not_answer,
     errors.OwnerUnreachable: is_not_there,
+    errors.AgentUnreachable: is_away,
+    errors.Retriable: is_slow,
 }
-# Raised by a cluster or an agent that is away: tests/kafka and tests/unit/transport look at those.
-ELSEWHERE = {MillraceError, errors.Retriable, errors.AgentUnreachable}
 
 
 def test_every_public_error_is_raised_somewhere() -> None:
@@ -202,7 +220,7 @@ def test_every_public_error_is_raised_somewhere() -> None:
         for _, found in inspect.getmembers(errors, inspect.isclass)
         if issubclass(found, MillraceError)
     }
-    assert public == RAISED.keys() | ELSEWHERE
+    assert public == RAISED.keys() | {MillraceError}
 
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
