@@ -6,16 +6,19 @@ Sizes are bytes, times are milliseconds, and the unit stands last in the name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Self
 
 from millrace.errors import UserError
+from millrace.text import did_you_mean
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 GIB: Final = 1024 * MIB
 
 Compression = Literal["none", "lz4", "zstd"]
+_KINDS: Final = {int: "a whole number", bool: "True or False", str: "text", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,14 @@ class Config:
     """How many times the middle partition's size counts as much larger than most."""
     stages_at_once_max: int = 4
     """How many stages of a query run side by side when they do not wait for each other."""
+    expression_depth_max: int = 200
+    """How deep brackets and operators of one expression nest. What AND and OR join is one level."""
+    expression_sql_chars_max: int = 16 * MIB
+    """The longest SQL that one expression becomes: nested casts and conditions multiply."""
+    plan_depth_max: int = 500
+    """How many operations of a dataset follow one another."""
+    plan_operations_max: int = 10_000
+    """Of how many operations a dataset consists; one that is used twice counts twice."""
     map_batch_rows_max: int = 10_000
     """Most rows that a function of `map_batches` gets at a time, as Spark's own functions do."""
     parquet_row_group_bytes: int = 64 * MIB
@@ -219,6 +230,8 @@ class Config:
     """How long a broker that was asked to end may take before it is killed."""
 
     # Pipelines.
+    job_steps_max: int = 300
+    """Of how many sources, steps and sinks a job consists."""
     job_batch_rows: int = 1024
     """Rows that a step takes at a time, unless it says otherwise."""
     job_batch_bytes: int = 1 * MIB
@@ -427,23 +440,34 @@ class Config:
     s3_ahead_bytes_max: int = 64 * MIB
     """What is fetched of a partition beyond the map output that is read just now."""
 
+    def __new__(cls, *given: object, **changes: object) -> Self:
+        """Refuse names that no limit has."""
+        if given:
+            raise UserError(
+                f"Config takes limits by name\n  found: {given[0]!r} without a name\n"
+                "  to fix: write, for example, Config(one_task_bytes_max=1024)"
+            )
+        _check_names(changes, [field.name for field in fields(cls)])
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         """Refuse limits that cannot work."""
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) is not type(field.default):
+                kind = _KINDS[type(field.default)]
                 raise UserError(
-                    f"config {field.name} is {value!r}\n  found: a value of type "
-                    f"{type(value).__name__}\n  to fix: give one of type "
-                    f"{type(field.default).__name__}, as the default {field.default!r}"
+                    f"config {field.name} is not {kind}\n  found: {value!r}\n  to fix: give {kind}"
                 )
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise UserError(
-                    f"config {field.name} is {value}\n  to fix: give a number of at least 1"
+                    f"config {field.name} is too small\n  found: {value}\n"
+                    "  to fix: give a number of at least 1"
                 )
         if self.compression not in ("none", "lz4", "zstd"):
             raise UserError(
-                f"config compression is {self.compression!r}\n  to fix: use none, lz4 or zstd"
+                f"config compression is unknown\n  found: {self.compression!r}\n"
+                "  to fix: use none, lz4 or zstd"
             )
 
     def peer_ms(self, part_ms_max: int) -> int:
@@ -463,15 +487,19 @@ class Config:
             'zstd'
             >>> mr.Config().with_options(compresion="zstd")
             Traceback (most recent call last):
-            millrace.errors.UserError: unknown config option 'compresion'
-              did you mean compression?
+            millrace.errors.UserError: Config has no limit of this name
+              found: 'compresion'
+              to fix: did you mean compression?
         """
-        known = {field.name for field in fields(self)}
-        for name in changes:
-            if name not in known:
-                from difflib import get_close_matches  # noqa: PLC0415 - only on the way to an error
-
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
-                raise UserError(f"unknown config option {name!r}\n  {hint}")
+        _check_names(changes, [field.name for field in fields(self)])
         return replace(self, **changes)
+
+
+def _check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            every = "help(millrace.Config) lists all of them"
+            raise UserError(
+                f"Config has no limit of this name\n  found: {name!r}\n"
+                f"  to fix: {did_you_mean(name, known, every, by_words=True)}"
+            )

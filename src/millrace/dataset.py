@@ -12,17 +12,26 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from millrace.config import Config
 from millrace.errors import UserError
 from millrace.keys import check_partitions
 from millrace.plan.aggregate import Aggregate
 from millrace.plan.aggregates import parse_aggregate
 from millrace.plan.asof import plan_asof
+from millrace.plan.depth import check_plan_size
 from millrace.plan.distinct import DistinctOn
-from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named
+from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named, passed
 from millrace.plan.interval import plan_interval
 from millrace.plan.joining import Names, plan_join
+from millrace.plan.limits import limits_of
 from millrace.plan.mapped import Function, plan_map
-from millrace.plan.names import check_columns, check_keys, check_rows, check_told_apart
+from millrace.plan.names import (
+    check_columns,
+    check_keys,
+    check_names_are_text,
+    check_rows,
+    check_told_apart,
+)
 from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only
 from millrace.plan.offsets import Given
 from millrace.plan.ordering import with_order
@@ -47,6 +56,10 @@ class Text(str):
 
 class Runner(Protocol):
     """Runs plans; a workspace has one."""
+
+    @property
+    def config(self) -> Config:
+        """The limits of its workspace."""
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
         """The rows of a plan, and what each stage did."""
@@ -123,7 +136,8 @@ class Dataset:
             ['cust_id', 'double']
         """
         call = f"select({', '.join(map(repr, columns))})"
-        named = [pair for text in columns for pair in parse_named(text, self.schema, call=call)]
+        with limits_of(self.runner.config):
+            named = [pair for text in columns for pair in parse_named(text, self.schema, call=call)]
         return self._with(Project(self.plan, _distinct_names(named, call)))
 
     def with_columns(self, **columns: str) -> Dataset:
@@ -134,10 +148,9 @@ class Dataset:
             ['cust_id', 'amount', 'double']
         """
         call = f"with_columns({', '.join(f'{k}={v!r}' for k, v in columns.items())})"
-        new = {name: parse(text, self.schema, call=call) for name, text in columns.items()}
-        kept = [
-            (name, new.pop(name) if name in new else self._column(name)) for name in self.columns
-        ]
+        with limits_of(self.runner.config):
+            new = {name: parse(text, self.schema, call=call) for name, text in columns.items()}
+        kept = [(name, new.pop(name) if name in new else column) for name, column in self._passed()]
         return self._with(Project(self.plan, (*kept, *new.items())))
 
     def rename(self, **names: str) -> Dataset:
@@ -149,7 +162,8 @@ class Dataset:
         """
         call = f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})"
         check_columns(self.schema, names, call)
-        pairs = [(names.get(name, name), self._column(name)) for name in self.columns]
+        check_names_are_text(names.values(), call)
+        pairs = [(names.get(name, name), column) for name, column in self._passed()]
         return self._with(Project(self.plan, _distinct_names(pairs, call)))
 
     def drop(self, *columns: str) -> Dataset:
@@ -160,7 +174,7 @@ class Dataset:
             ['cust_id']
         """
         check_columns(self.schema, columns, f"drop({', '.join(map(repr, columns))})")
-        kept = [(name, self._column(name)) for name in self.columns if name not in columns]
+        kept = [(name, column) for name, column in self._passed() if name not in columns]
         if not kept:
             raise UserError("drop() leaves no column\n  to fix: keep at least one")
         return self._with(Project(self.plan, tuple(kept)))
@@ -174,8 +188,9 @@ class Dataset:
         """
         call = f"filter({condition!r})"
         plan = self.plan
-        for part in parse_conditions(condition, self.schema, call=call):
-            plan = Filter(plan, part)
+        with limits_of(self.runner.config):
+            for part in parse_conditions(condition, self.schema, call=call):
+                plan = Filter(plan, part)
         return self._with(plan)
 
     def group_by(self, *keys: str) -> Grouped:
@@ -230,9 +245,10 @@ class Dataset:
             >>> ranked.filter("place = 1").sort("cust_id").collect()["amount"].to_pylist()
             [30, 20]
         """
-        plan = plan_window(
-            self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
-        )
+        with limits_of(self.runner.config):
+            plan = plan_window(
+                self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
+            )
         return self._with(plan)
 
     def join(
@@ -258,17 +274,17 @@ class Dataset:
             >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
             3
         """
-        return self._with(
-            plan_join(
+        with limits_of(self.runner.config):
+            plan = plan_join(
                 self.plan,
-                other.plan,
+                plan_of(other, "join"),
                 on=on,
                 left_on=left_on,
                 right_on=right_on,
                 how=how,
                 condition=condition,
             )
-        )
+        return self._with(plan)
 
     def join_asof(
         self,
@@ -300,7 +316,7 @@ class Dataset:
         """
         plan = plan_asof(
             self.plan,
-            other.plan,
+            plan_of(other, "join_asof"),
             on=(on, left_on, right_on),
             by=(by, left_by, right_by),
             direction=direction,
@@ -338,7 +354,7 @@ class Dataset:
         """
         plan = plan_interval(
             self.plan,
-            other.plan,
+            plan_of(other, "join_interval"),
             on=(None, left_on, right_on),
             by=(by, left_by, right_by),
             lower=lower,
@@ -357,7 +373,8 @@ class Dataset:
             [30, 10, 20]
         """
         call = f"sort({', '.join(map(repr, columns))})"
-        rows, keys = with_order(self.plan, columns, call)
+        with limits_of(self.runner.config):
+            rows, keys = with_order(self.plan, columns, call)
         return self._with(only(Sort(rows, keys), self.columns))
 
     def limit(self, rows: int) -> Dataset:
@@ -377,7 +394,7 @@ class Dataset:
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        sides = tuple(named_as(self.plan, other.plan) for other in others)
+        sides = tuple(named_as(self.plan, plan_of(other, "union")) for other in others)
         return self._with(Union((self.plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:
@@ -517,12 +534,13 @@ class Dataset:
         return Text(self.runner.explain(self.plan))
 
     def _with(self, plan: Node) -> Dataset:
+        check_plan_size(plan, self.runner.config)
         check_told_apart(plan.schema.names)
         return Dataset(plan, self.runner)
 
-    def _column(self, name: str) -> Expression:
-        quoted = "`" + name.replace("`", "``") + "`"
-        return parse(quoted, self.schema, call=f"column {name!r}")
+    def _passed(self) -> list[tuple[str, Expression]]:
+        """All columns as they are, by their names."""
+        return [passed(field) for field in self.schema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,11 +570,22 @@ class Grouped:
         if not aggregates and not self.keys:
             raise UserError("agg() has nothing to calculate\n  to fix: agg(n='count(*)')")
         schema = self.dataset.schema
-        parsed = tuple(
-            parse_aggregate(name, text, schema, call=call) for name, text in aggregates.items()
-        )
+        with limits_of(self.dataset.runner.config):
+            parsed = tuple(
+                parse_aggregate(name, text, schema, call=call) for name, text in aggregates.items()
+            )
         plan = Aggregate(self.dataset.plan, self.keys, parsed)
         return self.dataset._with(plan)  # noqa: SLF001 - its own
+
+
+def plan_of(other: object, call: str) -> Node:
+    """The plan of another dataset that a call was given."""
+    if isinstance(other, Dataset):
+        return other.plan
+    raise UserError(
+        f"{call} takes a dataset\n  found: {type(other).__name__}\n"
+        "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
+    )
 
 
 def _distinct_names(

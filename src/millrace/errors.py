@@ -287,7 +287,8 @@ class ReadsFailed(MillraceError):
         >>> closed.next_checkpoint()
         Traceback (most recent call last):
         millrace.errors.ReadsFailed: the session of task totals was closed
-          to fix: open it again; it goes on from the last checkpoint
+          found: a call after close()
+          to fix: open it again with ws.reads(task); it goes on from the last checkpoint
     """
 
     @classmethod
@@ -366,6 +367,7 @@ class LeaseHeld(Retriable):
         Traceback (most recent call last):
         millrace.errors.LeaseHeld: lease 'export' is held by 'host-1' under epoch ...
           for another ... ms
+          to fix: ask again then, or let its holder release it
     """
 
 

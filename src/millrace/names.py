@@ -5,13 +5,13 @@ Invariant: a name that was checked is a text without control characters, and not
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable
 from typing import Final
 
 from millrace.errors import UserError
+from millrace.text import near_names
 
 NAME_LENGTH_MAX: Final = 512
 NEAR_MAX: Final = 5
@@ -55,16 +55,15 @@ def check_text(
     )
 
 
-def path_text(given: object) -> str:
-    """A path as a text; what cannot be one is refused."""
-    if isinstance(given, os.PathLike):
-        given = os.fspath(given)
-    if isinstance(given, str) and given and not _CONTROL.search(given):
-        return given
+def path_text(given: object, call: str) -> str:
+    """A path that a user gave to a call, as a text; what cannot be one is refused."""
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if isinstance(text, str) and text.strip() and not _CONTROL.search(text):
+        return text
     raise UserError(
-        f"{shown(given)} cannot be the path of a workspace\n"
-        f"  found: {'a text' if isinstance(given, str) else f'a {type(given).__name__}'}\n"
-        "  to fix: give a path as a text or a Path, without control characters"
+        f"{call} needs a path\n  found: {shown(given)}\n"
+        "  to fix: give the path of a file or folder, as a text or a Path, without control "
+        "characters"
     )
 
 
@@ -73,7 +72,7 @@ def existing(wanted: str, names: Iterable[str], none: str = "none") -> str:
     known = list(dict.fromkeys(names))
     if not known:
         return none
-    near = difflib.get_close_matches(wanted, known, n=NEAR_MAX, cutoff=0.5)
+    near = near_names(wanted, known, count=NEAR_MAX)
     few = list(dict.fromkeys([*near, *known]))[:NEAR_MAX]
     more = len(known) - len(few)
     return ", ".join(few) + (f" and {more} more" if more else "")

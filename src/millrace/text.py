@@ -1,13 +1,18 @@
-"""Numbers as people write and read them."""
+"""Numbers and names as people write and read them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Final
 
 from millrace.errors import UserError
 
 _STEP: Final = 1024
+_LETTERS_PER_SLIP: Final = 4
+"""Names are near if they differ by at most one slip of the keyboard in so many letters."""
+_LISTED_MAX: Final = 12
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -29,5 +34,67 @@ def parse_duration_ms(text: str) -> int:
     """Milliseconds of '90s', '15m', '12h', '30d' or '250ms'."""
     found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip())
     if found is None:
-        raise UserError(f"not a time: {text!r}\n  to fix: a number and a unit: 90s, 15m, 12h, 30d")
+        raise UserError(
+            f"not a time\n  found: {text!r}\n  to fix: give a number and a unit: 90s, 15m, 12h, 30d"
+        )
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def is_whole(given: object, least: int, most: int) -> bool:
+    """Whether something is a whole number within bounds."""
+    return isinstance(given, Integral) and least <= int(given) <= most
+
+
+def near_names(
+    name: str, known: Iterable[str], *, count: int = 3, by_words: bool = False
+) -> list[str]:
+    """The known names that `name` is likely a slip for, nearest first; none if all are far.
+
+    Names are near if they differ in case alone, in the order of two letters, or by one letter in
+    four: `amuont` is near to `amount`, but `len` is not near to `ln`. With `by_words` a name is
+    near as well if all words between its underscores are in the other: `sync_ms`, `sync`.
+    """
+    ranked = []
+    for candidate in known:
+        distance = _distance(name.lower(), candidate.lower())
+        slips = max(len(name), len(candidate)) // _LETTERS_PER_SLIP
+        turned = distance == 1 and sorted(name.lower()) == sorted(candidate.lower())
+        if distance <= slips or turned:
+            ranked.append((distance, candidate))
+        elif by_words and _shares_words(name, candidate):
+            ranked.append((len(name) + abs(len(name) - len(candidate)), candidate))
+    return [candidate for _, candidate in sorted(ranked)[:count]]
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str, *, by_words: bool = False) -> str:
+    """What to do about an unknown name: the near ones if there are some, else `otherwise`."""
+    near = near_names(name, known, by_words=by_words)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a message: all of a few, the first of many and how many more there are."""
+    every = list(names)
+    more = len(every) - _LISTED_MAX
+    shown = ", ".join(every[:_LISTED_MAX]) or "none"
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _shares_words(name: str, other: str) -> bool:
+    one, two = set(name.lower().split("_")), set(other.lower().split("_"))
+    return one <= two or two <= one
+
+
+def _distance(one: str, two: str) -> int:
+    """How many letters are added, left out, changed or swapped with their neighbour."""
+    before: Sequence[int] = []
+    last = list(range(len(two) + 1))
+    for row, letter in enumerate(one, 1):
+        current = [row]
+        for column, other in enumerate(two, 1):
+            step = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != other))
+            if row > 1 and column > 1 and letter == two[column - 2] and one[row - 2] == other:
+                step = min(step, before[column - 2] + 1)
+            current.append(step)
+        before, last = last, current
+    return last[-1]

@@ -97,7 +97,12 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         ...     shuffle.read(1).num_rows
         2
     """
-    text, limits = path_text(path), config or Config()
+    text, limits = path_text(path, "open"), config or Config()
+    if not isinstance(limits, Config):
+        raise UserError(
+            f"config is not a Config\n  found: {limits!r}\n"
+            "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
+        )
     wanted = None if mode is None else parse_mode(mode)
     store: Store
     if is_url(text):
@@ -472,6 +477,7 @@ class Workspace:
         """
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
+        _check_age(ttl_ms, "cleanup(ttl_ms=...)")
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
     def drop_runs(self, *, older_than_ms: int) -> Removed:
@@ -484,6 +490,7 @@ class Workspace:
         """
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
+        _check_age(older_than_ms, "drop_runs(older_than_ms=...)")
         return cleanup.drop_runs(
             self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
         )
@@ -532,6 +539,11 @@ class Workspace:
         *,
         by_content: bool = False,
     ) -> Dataset:
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UserError(
+                f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
+                '  to fix: give pa.schema({"amount": pa.int64(), ...})'
+            )
         listing = Listing(
             now_ms=time.time_ns() // 1_000_000,
             recent_ms=self.config.recent_ms,
@@ -618,4 +630,12 @@ class Workspace:
             config=self.config,
             agents=agents,
             keep_alive=keep_alive,
+        )
+
+
+def _check_age(age_ms: object, call: str) -> None:
+    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or age_ms < 0:
+        raise UserError(
+            f"{call} takes milliseconds\n  found: {age_ms!r}\n"
+            "  to fix: give a whole number of 0 or more"
         )

@@ -8,6 +8,13 @@ import sys
 from pathlib import Path
 
 
+def number(pattern: str, text: str) -> int:
+    """The one number that a line shows."""
+    shown = re.findall(pattern, text)
+    assert len(shown) == 1, text
+    return int(shown[0].replace(",", ""))
+
+
 def test_a_killed_job_goes_on_and_pays_once(tmp_path: Path) -> None:
     millrace = str(Path(sys.executable).parent / "millrace")
     sizes = ["--orders", "120", "--call-ms", "30"]
@@ -20,18 +27,25 @@ def test_a_killed_job_goes_on_and_pays_once(tmp_path: Path) -> None:
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    said = re.search(r"paid calls: (\d+) in all, (\d+) before the kill; (\d+) results", ran.stdout)
-    assert said is not None, ran.stdout
-    in_all, before, reused = map(int, said.groups())
-    assert "rows in: 120" in ran.stdout
-    assert before >= 60
-    assert 0 < reused <= before
-    doubt = re.search(r"in doubt: (\d+); paid for twice: (\d+)", ran.stdout)
-    assert doubt is not None, ran.stdout
-    in_doubt, twice = map(int, doubt.groups())
-    assert in_all == 120 + twice
+    told = ran.stdout
+    killed_at = number(r"Spark and all, after ([\d,]+) calls", told)
+    before = number(r"([\d,]+) calls before the kill", told)
+    after = number(r"([\d,]+) calls after it", told)
+    in_all = number(r"= +([\d,]+) calls =", told)
+    orders = number(r"calls = ([\d,]+) orders \+", told)
+    twice = number(r"orders \+ ([\d,]+) called twice", told)
+    reused = number(r"([\d,]+) results of the first run", told)
+    again = number(r"([\d,]+) orders called by the second run", told)
+    recorded = number(r"= +([\d,]+) orders;", told)
+    in_doubt = number(r"orders; ([\d,]+) of them in doubt", told)
+    assert number(r"rows in: ([\d,]+)", told) == 120
+    assert 60 <= before == killed_at
+    assert before + after == in_all == orders + twice
+    assert reused + again == recorded == orders == 120
+    assert after == again
+    assert reused <= before
     assert twice <= in_doubt
-    assert "nothing lost, nothing doubled" in ran.stdout
-    page = re.search(r"the report: (\S+)", ran.stdout)
+    assert "nothing lost, nothing doubled" in told
+    page = re.search(r"the report: (\S+)", told)
     assert page is not None
     assert "<svg" in Path(page[1]).read_text(encoding="utf-8")

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.errors import UserError
 from millrace.plan.aggregates import AggregateExpression, parse_aggregate
 from millrace.plan.expressions import parse, parse_named, quoted
+from millrace.plan.spark_functions import SPARK_FUNCTIONS
 from millrace.plan.types import to_arrow
 
 pytestmark = pytest.mark.spark
@@ -397,3 +398,9 @@ def test_random_arithmetic_equals_sparks(frame: DataFrame, cases: list[str]) -> 
         kept.append(f"{case} where small")
     assert len(kept) > len(cases) // 2
     assert differences(kept, evaluated(kept), asked(frame, kept)) == []
+
+
+def test_functions_that_only_spark_has_are_known_by_name(spark: SparkSession) -> None:
+    listed = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    named = {name for name in listed if re.fullmatch(r"[a-z_0-9]+", name)}
+    assert named == SPARK_FUNCTIONS

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millrace.config import Config
 from millrace.dataset import Written
 from millrace.plan.nodes import Node
 from millrace.shuffle.handle import RunReport
@@ -16,6 +17,10 @@ class NoRunner:
     """Runs nothing: whoever asks is wrong."""
 
     __slots__ = ()
+
+    @property
+    def config(self) -> Config:
+        return Config()
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
         raise AssertionError(plan)

@@ -26,6 +26,7 @@ FILES: Final = 4
 NATIONS: Final = ("CHILE", "FIJI", "GHANA", "JAPAN", "NEPAL", "PERU", "SPAIN", "TONGA")
 _POLL_S: Final = 0.02
 _WAIT_S: Final = 300
+_SETTLE_S: Final = 0.3
 
 
 @click.command()
@@ -46,11 +47,11 @@ def demo(folder: str, orders: int, call_ms: int) -> None:
         click.echo(f"2. a paid API answers at {service.url} and counts its calls")
         click.echo("3. the job: orders joined with customers, each sent to the API, good ones kept")
         _run_and_kill(folder, service.url, log, at=orders // 2)
-        paid = len(calls(log))
-        click.echo(f"   killed with SIGKILL, Spark and all, after {paid:,} calls")
+        before = _settled(log, call_ms)
+        click.echo(f"   killed with SIGKILL, Spark and all, after {before:,} calls")
         click.echo("4. the same job again, in a new process")
         report = _run(folder, service.url)
-    _tell(folder, orders, calls(log), paid, report)
+    _tell(folder, orders, calls(log), before, report)
 
 
 def _run_and_kill(folder: str, url: str, log: str, *, at: int) -> None:
@@ -61,17 +62,30 @@ def _run_and_kill(folder: str, url: str, log: str, *, at: int) -> None:
             if process.poll() is not None or time.monotonic() > deadline:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise UserError(
-                    f"the first run did not get to its {at}th call\n  look at: {folder}/first.log"
+                    f"the first run did not get to its {at}th call\n"
+                    f"  found: {len(calls(log)):,} calls\n  to fix: look at {folder}/first.log"
                 )
             time.sleep(_POLL_S)
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _settled(log: str, call_ms: int) -> int:
+    """How many calls the service counted once all that were on their way to it have arrived."""
+    count = -1
+    while count != len(calls(log)):
+        count = len(calls(log))
+        time.sleep(_SETTLE_S + call_ms / 1000)
+    return count
 
 
 def _run(folder: str, url: str) -> dict[str, Any]:
     """Run the job to its end and return its report."""
     with _started(folder, url, "second") as process:
         if process.wait(_WAIT_S):
-            raise UserError(f"the second run failed\n  look at: {folder}/second.log")
+            raise UserError(
+                f"the second run failed\n  found: exit code {process.returncode}\n"
+                f"  to fix: look at {folder}/second.log"
+            )
     with open(os.path.join(folder, "report.json"), encoding="utf-8") as file:
         report: dict[str, Any] = json.load(file)
     return report
@@ -86,27 +100,37 @@ def _started(folder: str, url: str, run: str) -> subprocess.Popen[bytes]:
 
 
 def _tell(
-    folder: str, orders: int, made: list[dict[str, Any]], paid: int, report: dict[str, Any]
+    folder: str, orders: int, made: list[dict[str, Any]], before: int, report: dict[str, Any]
 ) -> None:
     """Say what happened, and fail unless it adds up."""
     review = next(step for step in report["steps"] if step["name"] == "review")
     written = ds.dataset(os.path.join(folder, "reviews")).to_table()
     asked = Counter(call["id"] for call in made)
     twice = sum(count - 1 for count in asked.values())
+    after, reused = len(made) - before, review["reused"]
     click.echo(f"   rows in: {review['rows_in']:,}, rows out: {written.num_rows:,}")
-    click.echo(
-        f"   paid calls: {len(made):,} in all, {paid:,} before the kill; "
-        f"{review['reused']:,} results reused"
-    )
-    click.echo(f"   in doubt: {review['in_doubt']}; paid for twice: {twice}")
+    click.echo("   what the paid API counted:")
+    click.echo(f"     {before:>7,} calls before the kill")
+    click.echo(f"   + {after:>7,} calls after it")
+    click.echo(f"   = {len(made):>7,} calls = {orders:,} orders + {twice:,} called twice")
+    click.echo("   what the job recorded:")
+    click.echo(f"     {reused:>7,} results of the first run, reused")
+    click.echo(f"   + {orders - reused:>7,} orders called by the second run")
+    click.echo(f"   = {orders:>7,} orders; {review['in_doubt']:,} of them in doubt after the kill:")
+    click.echo("     their calls had begun and no result was recorded, so they were called again")
     click.echo(f"   the report: {report['html']}")
     good = {call["id"] for call in made if score(call["id"]) >= 0.25}  # noqa: PLR2004
     if (
         sorted(written["order_id"].to_pylist()) != sorted(good)
         or len(asked) != orders
+        or after != orders - reused
         or twice > review["in_doubt"]
     ):
-        raise UserError(f"the numbers do not add up\n  look at: {folder}")
+        raise UserError(
+            f"the numbers do not add up\n  found: {len(asked):,} orders were asked for, "
+            f"{written.num_rows:,} were written, of {len(good):,} good ones; {after:,} calls after "
+            f"the kill\n  to fix: look at {folder}, and report it"
+        )
     click.echo("\nnothing lost, nothing doubled, nothing paid twice but what was in doubt")
 
 

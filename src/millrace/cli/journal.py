@@ -136,7 +136,10 @@ def read(
     most = _LIMIT_ROWS if limit is None and not follow else limit or sys.maxsize
     if follow or pairs:
         if raw:
-            raise UserError("--raw shows stored rows, --follow and --key committed ones")
+            raise UserError(
+                "--raw shows stored rows, --follow and --key committed ones\n"
+                "  to fix: leave out --raw, or the others"
+            )
         asked = following.asked(pairs, first, last, follow=follow)
         with suppress(KeyboardInterrupt), _journals(workspace) as broker:
             if follow and not broker.list(name):

@@ -131,7 +131,8 @@ class BookBroker(BookReader):
         if name not in done.appended:
             raise UserError(
                 f"sequence {sequence} of producer {producer} was for other journals\n"
-                f"  it was published to: {', '.join(done.appended) or 'none'}"
+                f"  it was published to: {', '.join(done.appended) or 'none'}\n"
+                "  to fix: give each publication the next sequence of its producer"
             )
         return done.appended[name]
 

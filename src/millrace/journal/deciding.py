@@ -100,7 +100,8 @@ def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
     if not journal.start <= offset <= journal.end:
         raise OffsetOutOfRange(
             f"group {wanted.group!r} cannot commit offset {offset} in journal {journal.name!r}\n"
-            f"  offsets there: {journal.start} to {journal.end}"
+            f"  found: offsets {journal.start} to {journal.end}\n"
+            "  to fix: give one of these"
         )
     book.groups.put(journal.id, {**groups, wanted.group: offset})
 
@@ -118,7 +119,8 @@ def truncate(
     if offset > journal.end or offset < 0:
         raise OffsetOutOfRange(
             f"journal {name!r} cannot be truncated before {offset}\n"
-            f"  offsets there: {journal.start} to {journal.end}"
+            f"  found: offsets {journal.start} to {journal.end}\n"
+            "  to fix: give one of these"
         )
     floor, who = _floor(book, journal)
     if offset > floor and not force:
@@ -147,7 +149,8 @@ def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -
     if there and there.holder not in (None, holder) and there.expires_at_ms > now_ms:
         raise LeaseHeld(
             f"lease {name!r} is held by {there.holder!r} under epoch {there.epoch}\n"
-            f"  for another {there.expires_at_ms - now_ms} ms"
+            f"  for another {there.expires_at_ms - now_ms} ms\n"
+            "  to fix: ask again then, or let its holder release it"
         )
     epoch = there.epoch + 1 if there else 1
     state = LeaseState(

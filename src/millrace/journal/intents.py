@@ -75,7 +75,10 @@ class Intents:
                 "  to fix: give what `prepare().to_json()` returned"
             ) from error
         if not 0 <= producer <= PRODUCER_MAX:
-            raise FormatError(f"intents of producer {producer}, which does not fit 48 bits")
+            raise FormatError(
+                f"intents of producer {producer}, which does not fit 48 bits\n"
+                "  to fix: give the intents as `prepare().to_json()` wrote them"
+            )
         return cls(producer=ProducerId(producer), clock=check_clock(clock), journals=journals)
 
 

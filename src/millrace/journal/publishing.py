@@ -164,7 +164,10 @@ def _same(book: Book, name: str, id_: JournalId) -> Journal:
     """The journal that a request was prepared for."""
     journal = book.journal(name)
     if journal.id != id_:
-        raise Conflict(f"journal {name!r} was deleted and made again meanwhile")
+        raise Conflict(
+            f"journal {name!r} was deleted and made again meanwhile\n"
+            "  to fix: read where it stands now, and publish again"
+        )
     return journal
 
 

@@ -225,17 +225,31 @@ def check_stamped(
     batch = plain.conform(_one_batch(rows), _nullable(wanted), where=where)
     for field in STAMP_FIELDS[:3]:
         if batch[field.name].null_count:
-            raise SchemaMismatch(f"rows do not fit journal {where}\n  {field.name} has nulls")
+            raise SchemaMismatch(
+                f"rows do not fit journal {where}\n  {field.name} has nulls\n"
+                "  to fix: fill them, or leave these rows out"
+            )
     producers, flags = batch[PRODUCER].to_numpy(), batch[FLAG].to_numpy()
     clocks = batch[CLOCK].to_numpy()
     if ((producers < 0) | (producers > PRODUCER_MAX)).any():
-        raise UserError(f"a producer of these rows for {where} does not fit 48 bits")
+        raise UserError(
+            f"a producer of these rows for {where} does not fit 48 bits\n"
+            "  to fix: use a producer that `producer_id()` made"
+        )
     if (flags > Flag.ACK).any():
-        raise UserError(f"a flag of these rows for {where} is above {Flag.ACK.value}")
+        raise UserError(
+            f"a flag of these rows for {where} is too large\n"
+            f"  found: above {Flag.ACK.value}\n  to fix: use one of the values of Flag"
+        )
     if ((clocks == 0) & (flags != Flag.ACK)).any():
-        raise UserError(f"a row for {where} has clock 0, which is before every row")
+        raise UserError(
+            f"a row for {where} has clock 0, which is before every row\n"
+            "  to fix: take clocks from the producer"
+        )
     if (~batch[HINTS].is_null().to_numpy(zero_copy_only=False) & (flags != Flag.ACK)).any():
-        raise UserError(f"a row for {where} has hints and is no ACK")
+        raise UserError(
+            f"a row for {where} has hints and is no ACK\n  to fix: give hints to ACKs alone"
+        )
     return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
 
@@ -265,7 +279,9 @@ def _beside(given: pa.Array | None, rows: int, kind: pa.DataType, what: str) -> 
     try:
         return given.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise UserError(f"{what} are {given.type}, expected {kind}\n  {error}") from error
+        raise UserError(
+            f"{what} are {given.type}, expected {kind}\n  {error}\n  to fix: cast them"
+        ) from error
 
 
 def _one_batch(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

@@ -7,9 +7,8 @@ their encoding, unit or chunking, because that is what sends equal keys to one p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.errors import UnsupportedType, UserError
+from millrace.text import did_you_mean, listed
 
 Rows = Any
 """A pyarrow.Table or pyarrow.RecordBatch."""
@@ -103,11 +103,9 @@ def key_names(schema: pa.Schema, keys: str | Sequence[str]) -> tuple[str, ...]:
     for name in names:
         places = schema.get_all_field_indices(name)
         if not places:
-            near = get_close_matches(name, schema.names, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "use one of these"
             raise UserError(
-                f"no key column {name!r}\n  columns found: {', '.join(schema.names) or 'none'}"
-                f"\n  to fix: {hint}"
+                f"there is no key column {name!r}\n  found: columns {listed(schema.names)}\n"
+                f"  to fix: {did_you_mean(str(name), schema.names, 'use one of these')}"
             )
         if len(places) > 1:
             raise UserError(
@@ -120,13 +118,19 @@ def key_names(schema: pa.Schema, keys: str | Sequence[str]) -> tuple[str, ...]:
 
 def as_names(keys: str | Sequence[str]) -> tuple[str, ...]:
     """One key or several, as a tuple."""
-    names = (keys,) if isinstance(keys, str) else tuple(keys)
+    given: object = keys
+    names: tuple[object, ...] = (given,)
+    if not isinstance(given, str) and isinstance(given, Iterable):
+        names = tuple(given)
     if not names:
         raise UserError("no key columns given\n  to fix: name at least one")
     for name in names:
         if not isinstance(name, str):
-            raise UserError(f"a key column is {name!r}\n  to fix: give column names as strings")
-    return names
+            raise UserError(
+                f"a key column is not named by text\n  found: {name!r}\n"
+                "  to fix: give column names as strings"
+            )
+    return tuple(map(str, names))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -14,7 +14,8 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from millrace.errors import MillraceError, TaskFailed
+from millrace.errors import MillraceError
+from millrace.operators.failures import query_failed
 from millrace.operators.inputs import Input
 from millrace.operators.instances import Wanted, borrowed
 from millrace.plan.terms import quoted
@@ -44,7 +45,10 @@ class Engine:
         streams = {name: one.stream() for name, one in inputs.items() if name not in files}
         for rows in files.values():
             rows.check_unchanged()
-        yield from self._run(sql, streams, files, schema)
+        try:
+            yield from self._run(sql, streams, files, schema)
+        except (duckdb.Error, OSError) as error:
+            raise query_failed(error, sql, [one.find for one in inputs.values()]) from error
         for rows in files.values():
             rows.check_unchanged()
 
@@ -76,7 +80,7 @@ class Engine:
         except (duckdb.Error, OSError) as error:
             if caught:
                 raise caught[0] from error
-            raise TaskFailed(f"a query failed in a task: {error}\n  query: {sql}") from error
+            raise
 
     def _wanted(self, *, as_written: bool) -> Wanted:
         return Wanted(
@@ -102,7 +106,7 @@ class KeptOpen:
         try:
             found = self._connection.sql(self._sql).to_arrow_table()
         except duckdb.Error as error:
-            raise TaskFailed(f"a query failed: {error}\n  query: {self._sql}") from error
+            raise query_failed(error, self._sql) from error
         finally:
             self._connection.unregister("input_0")
         if not found.schema.equals(self._schema):

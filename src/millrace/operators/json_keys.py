@@ -52,7 +52,9 @@ class JsonKeys:
                 connection.unregister("documents")
                 return found
         except duckdb.Error as error:
-            raise UserError(f"a document is no JSON\n  {error}") from error
+            raise UserError(
+                f"a document is no JSON\n  found: {error}\n  to fix: write it with json.dumps"
+            ) from error
 
 
 def _is_text(kind: pa.DataType) -> bool:

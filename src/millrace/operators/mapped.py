@@ -82,7 +82,10 @@ class Call:
         )
 
     def _failed(self, error: Exception) -> FunctionFailed:
-        return FunctionFailed(f"map_batches({self.name}) raised\n{_trace(error)}")
+        return FunctionFailed(
+            f"map_batches({self.name}) raised\n  found: {type(error).__name__}, see below\n"
+            f"  to fix: mend the function at the line named last\n{_trace(error)}"
+        )
 
 
 def first_difference(found: pa.Schema, expected: pa.Schema) -> str | None:

@@ -23,7 +23,8 @@ class Aggregate(OverOne):
     @property
     def schema(self) -> pa.Schema:
         """The keys, then the aggregates."""
-        fields = [self.child.schema.field(name) for name in self.keys]
+        below = self.child.schema
+        fields = [below.field(name) for name in self.keys]
         return pa.schema([*fields, *(pa.field(a.name, to_arrow(a.type)) for a in self.aggregates)])
 
     @property
@@ -70,7 +71,8 @@ class PartialAggregate(OverOne):
     @property
     def schema(self) -> pa.Schema:
         """The keys, then the partial columns of every call."""
-        fields = [self.child.schema.field(name) for name in self.keys]
+        below = self.child.schema
+        fields = [below.field(name) for name in self.keys]
         partials = [
             pa.field(part.name, to_arrow(part.type))
             for prefix, call in numbered_calls(self.aggregates)

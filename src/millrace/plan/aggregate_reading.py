@@ -180,7 +180,9 @@ def _percentile(reading: Reading) -> AggregateCall:
     if written.within:
         fraction = reading.takes(1, 1, "one argument")[0]
         if len(written.within) != 1:
-            raise written.refused(f"{written.name} orders by one value")
+            raise written.refused(
+                f"{written.name} orders by one value", "name one column behind ORDER BY"
+            )
         node = written.within[0].this
         descending = bool(written.within[0].args.get("desc"))
     else:
@@ -200,7 +202,9 @@ def _approximate(reading: Reading) -> AggregateCall:
     node, fraction, *more = reading.takes(2, 3, "a value, a percentage and the accuracy")
     accuracy = number_written(more[0]) if more else 1
     if accuracy is None or not 1 <= accuracy <= _ACCURACY_MAX or accuracy != int(accuracy):
-        raise written.refused("the accuracy is a whole number from 1, written out")
+        raise written.refused(
+            "the accuracy is a whole number from 1, written out", "write, for example, 10000"
+        )
     term = reading.fitting(node, _is_measure, "a number, a date or a timestamp")
     fractions, is_list = _fractions(reading, fraction)
     return reading.call(

@@ -54,7 +54,7 @@ class Written:
     where: exp.Expression | None
     shown: str
 
-    def refused(self, what: str, fix: str = "") -> Refused:
+    def refused(self, what: str, fix: str) -> Refused:
         """The call is refused for this reason."""
         return Refused(what, found=self.shown, fix=fix)
 
@@ -121,7 +121,10 @@ class Reading:
         """The arguments, if there are as many as there should be."""
         found = self.written.arguments
         if not least <= len(found) <= most:
-            raise self.written.refused(f"{self.written.name} takes {words}")
+            raise self.written.refused(
+                f"{self.written.name} was called with {len(found)} arguments",
+                f"{self.written.name} takes {words}; docs/functions.md shows how it is called",
+            )
         return found
 
     def term(self, node: exp.Expression) -> Term:

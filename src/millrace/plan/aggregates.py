@@ -17,6 +17,7 @@ from millrace.plan.aggregate_reading import read_call
 from millrace.plan.columns import Columns
 from millrace.plan.expressions import columns_of, worded
 from millrace.plan.reader import canonical, read
+from millrace.plan.syntax import refuse_name
 from millrace.plan.terms import Refused, Term
 from millrace.plan.types import SqlType
 from millrace.plan.walk import Walker
@@ -82,8 +83,7 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
     """An expression over aggregates, such as sum(x) / count(*)."""
     with worded(call):
         tree = read(text)
-        if isinstance(tree, exp.Alias):
-            raise Refused("a name has no place here", found=text, fix=f"write agg({name}=...)")
+        refuse_name(tree, text, f"write agg({name}=...)")
         collected = _Calls(Walker(columns_of(schema)))
         term = Walker(_Outside(), collected.add).walk(tree)
         if not collected.calls:

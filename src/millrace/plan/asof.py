@@ -45,7 +45,10 @@ def plan_asof(
     call = f"join_asof(direction={direction!r}, tolerance={tolerance!r}, how={how!r})"
     known = {name: name for name in get_args(Direction)}
     if direction not in known:
-        raise UserError(f"{call}: unknown direction\n  known: {', '.join(known)}")
+        raise UserError(
+            f"{call}: unknown direction\n  found: {direction!r}\n"
+            f"  to fix: use one of {', '.join(known)}"
+        )
     found = matched((left, right), on, by, how, call)
     asked = Asked(call, "tolerance", found.line)
     offset = None if tolerance is None else read_offset(tolerance, asked)

@@ -175,28 +175,31 @@ def _boolean_to_number(term: Term, to: SqlType) -> tuple[str, bool]:
     return as_type(f"CAST({term.sql} AS TINYINT)", to), to.is_decimal
 
 
-def _unread(x: str, to: SqlType) -> str:
-    return f"error(concat('cannot cast ''', {x}, ''' to {to}; correct the text'))"
+def _unread(term: Term, to: SqlType) -> str:
+    """SQL that fails with the value and the column it stands in."""
+    after = text(f"' of {term.label or 'an expression'} to {to}")
+    return f"error(concat('cannot cast ''', {term.sql}, {after}))"
 
 
-def _matching(x: str, pattern: str, value: str, to: SqlType) -> str:
+def _matching(term: Term, pattern: str, value: str, to: SqlType) -> str:
+    x = term.sql
     full = text(f"{_BLANK}(?:{pattern}){_BLANK}")
     return (
         f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x}, {full}) THEN {value} "
-        f"ELSE {_unread(x, to)} END"
+        f"ELSE {_unread(term, to)} END"
     )
 
 
 def _text_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     digits = f"regexp_extract({x}, {text(_WHOLE)})"
-    return _matching(x, _WHOLE, as_type(digits, to), to), True
+    return _matching(term, _WHOLE, as_type(digits, to), to), True
 
 
 def _text_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     digits = f"regexp_extract({x}, {text(_NUMBER)})"
-    return _matching(x, _NUMBER, as_type(digits, to), to), True
+    return _matching(term, _NUMBER, as_type(digits, to), to), True
 
 
 def _text_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
@@ -208,7 +211,7 @@ def _text_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
     number = as_type(f"regexp_extract({x}, {text(_NUMBER)})", DOUBLE)
     word = as_type(f"regexp_extract({x}, {text(_WORDS)})", DOUBLE)
     value = f"CASE WHEN regexp_matches({x}, {text('(?i)[in]')}) THEN {word} ELSE {number} END"
-    return _matching(x, f"{_NUMBER}[dDfF]?|{_WORDS}", value, to), True
+    return _matching(term, f"{_NUMBER}[dDfF]?|{_WORDS}", value, to), True
 
 
 def _text_to_boolean(term: Term, to: SqlType) -> tuple[str, bool]:
@@ -216,7 +219,7 @@ def _text_to_boolean(term: Term, to: SqlType) -> tuple[str, bool]:
     trimmed = f"lower(regexp_extract({x}, {text('[a-zA-Z01]+')}))"
     value = f"{trimmed} IN ('t', 'true', 'y', 'yes', '1')"
     words = "(?i)t|true|y|yes|1|f|false|n|no|0"
-    return _matching(x, words, value, to), True
+    return _matching(term, words, value, to), True
 
 
 def _group(x: str, pattern: str, number: int, default: str) -> str:
@@ -228,7 +231,7 @@ def _text_to_date(term: Term, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     parts = [_group(x, _DAY, 1, "1"), _group(x, _DAY, 2, "1"), _group(x, _DAY, 3, "1")]
     day = " || '-' || ".join(parts)
-    return _matching(x, _DAY, as_type(day, DATE), to), True
+    return _matching(term, _DAY, as_type(day, DATE), to), True
 
 
 def _text_to_moment(term: Term, to: SqlType) -> tuple[str, bool]:
@@ -238,7 +241,7 @@ def _text_to_moment(term: Term, to: SqlType) -> tuple[str, bool]:
     clock = " || ':' || ".join(part[3:6]) + f" || '.' || {part[6]}"
     local = f"CAST({day} || ' ' || {clock} AS TIMESTAMP)"
     value = _instant(local) if to == TIMESTAMP else local
-    return _matching(x, _MOMENT, value, to), True
+    return _matching(term, _MOMENT, value, to), True
 
 
 def _instant(local: str) -> str:

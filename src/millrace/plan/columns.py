@@ -5,12 +5,11 @@ Invariant: a name means one column: the exact one, or else the only one that dif
 
 from __future__ import annotations
 
-import difflib
-
 import pyarrow.types as pt
 
 from millrace.plan.terms import Refused, Term, as_type, made, quoted, text
 from millrace.plan.types import SqlType, from_arrow
+from millrace.text import did_you_mean, listed
 
 
 class Columns:
@@ -30,10 +29,11 @@ class Columns:
                 fix="write its exact name",
             )
         if not found:
-            near = difflib.get_close_matches(name, self._kinds, n=3)
-            have = ", ".join(self._kinds) or "none"
-            fix = f"did you mean {' or '.join(near)}?" if near else "name one of these columns"
-            raise Refused(f"there is no column {name}", found=f"columns {have}", fix=fix)
+            raise Refused(
+                f"there is no column {name}",
+                found=f"columns {listed(self._kinds)}",
+                fix=did_you_mean(name, self._kinds, "name one of these columns"),
+            )
         actual = found[0]
         kind = self._kinds[actual]
         sql = quoted(actual)

@@ -69,17 +69,24 @@ def truth(part: Term, where: str) -> Term:
     return cast(part, BOOLEAN)
 
 
-def joined(symbol: str, left: Term, right: Term) -> Term:
-    """AND or OR."""
-    one, two = truth(left, symbol), truth(right, symbol)
-    shown = None
-    if left.label is not None and right.label is not None:
-        shown = f"({left.label} {symbol} {right.label})"
-    sql = f"({one.sql} {symbol} {two.sql})"
-    if one.raises or two.raises:
-        ended, value = (f"NOT {one.sql}", "false") if symbol == "AND" else (one.sql, "true")
-        sql = f"CASE WHEN {ended} THEN {value} ELSE {sql} END"
-    return made(sql, BOOLEAN, [one, two], label=shown)
+def joined(symbol: str, parts: Sequence[Term]) -> Term:
+    """Conditions joined by AND or OR, as one list however many there are."""
+    terms = [truth(part, symbol) for part in parts]
+    sql = "(" + f" {symbol} ".join(term.sql for term in terms) + ")"
+    if any(term.raises for term in terms):
+        no, value = ("NOT ", "false") if symbol == "AND" else ("", "true")
+        ended = " ".join(f"WHEN {no}{term.sql} THEN {value}" for term in terms[:-1])
+        sql = f"CASE {ended} ELSE {sql} END"
+    return made(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
+
+
+def _joined_label(symbol: str, parts: Sequence[Term]) -> str | None:
+    """Spark's name: pairs from the left, as in ((a OR b) OR c)."""
+    labels = [part.label for part in parts if part.label is not None]
+    if len(labels) < len(parts):
+        return None
+    pairs = "".join(f" {symbol} {label})" for label in labels[1:])
+    return "(" * (len(labels) - 1) + labels[0] + pairs
 
 
 def inverted(part: Term) -> Term:

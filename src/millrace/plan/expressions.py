@@ -22,15 +22,19 @@ from sqlglot import exp
 
 from millrace.errors import UserError
 from millrace.plan.columns import Columns
-from millrace.plan.reader import canonical, read, with_names
+from millrace.plan.reader import canonical, operands, read, with_names
+from millrace.plan.syntax import clipped, refuse_name
 from millrace.plan.terms import Refused, Term, as_type, quoted
+from millrace.plan.type_names import CAST_NAMES
 from millrace.plan.types import BOOLEAN, SqlType, from_arrow
-from millrace.plan.walk import CAST_NAMES, Walker
+from millrace.plan.walk import Walker
 
 __all__ = ["Expression", "parse", "parse_named", "quoted"]
 
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 """Texts and names in DuckDB's SQL."""
+_PARTS_MAX: Final = 32
+"""Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,16 @@ def worded(call: str) -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        lines = [f"{refused.what}, in {call}"]
-        lines += [f"  found: {refused.found}"] if refused.found else []
-        lines += [f"  to fix: {refused.fix}"] if refused.fix else []
-        raise UserError("\n".join(lines)) from None
+        found = f"  found: {clipped(refused.found)}\n" if refused.found else ""
+        what = f"{refused.what}, in {clipped(call)}"
+        raise UserError(f"{what}\n{found}  to fix: {refused.fix}") from None
 
 
 def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
     """One expression without a name, such as a condition."""
     with worded(call):
         tree = read(text)
-        if isinstance(tree, exp.Alias):
-            raise Refused("a name has no place here", found=text, fix="leave out AS")
+        refuse_name(tree, text)
         return expression(tree, Walker(columns_of(schema)).walk(tree))
 
 
@@ -88,24 +90,15 @@ def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Express
     """A condition as parts that all have to be true; in one part if one of them could fail."""
     whole = parse(text, schema, call=call)
     if whole.type != BOOLEAN:
-        raise UserError(f"{call} is not a condition\n  found: {whole.type}, expected: boolean")
+        raise UserError(
+            f"{clipped(call)} is not a condition\n  found: a value of type {whole.type}\n"
+            "  to fix: compare it with something, as in a > 0"
+        )
     with worded(call):
-        trees = [*_parts(read(text))]
-        if whole.raises or len(trees) == 1:
+        trees = operands(read(text), exp.And, through_brackets=True)
+        if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
             return [whole]
         return [expression(tree, Walker(columns_of(schema)).walk(tree)) for tree in trees]
-
-
-def _parts(tree: exp.Expression) -> Iterator[exp.Expression]:
-    """What is joined by AND."""
-    match tree:
-        case exp.And(this=exp.Expression() as left, expression=exp.Expression() as right):
-            yield from _parts(left)
-            yield from _parts(right)
-        case exp.Paren() if isinstance(tree.this, exp.And):
-            yield from _parts(tree.this)
-        case _:
-            yield tree
 
 
 def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, Expression]]:
@@ -115,7 +108,7 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
         if isinstance(tree, exp.Star):
             if tree.args.get("except_") or tree.args.get("replace") or tree.args.get("rename"):
                 raise Refused("* stands alone here", found=text, fix="use drop or rename")
-            return [_passed(field) for field in schema]
+            return [passed(field) for field in schema]
         name = tree.alias if isinstance(tree, exp.Alias) else None
         body = tree.this if isinstance(tree, exp.Alias) else tree
         term = Walker(columns_of(schema)).walk(body)
@@ -142,12 +135,12 @@ def expression(tree: exp.Expression, term: Term) -> Expression:
     return Expression(term.sql, term.type, term.columns, canonical(tree), term.raises)
 
 
-def _passed(field: pa.Field) -> tuple[str, Expression]:
-    tree = exp.column(exp.to_identifier(field.name, quoted=True))
+def passed(field: pa.Field) -> tuple[str, Expression]:
+    """A column as it is, under its name."""
     kind = from_arrow(field.type)
     sql = as_type(quoted(field.name), kind) if _other_form(field.type) else quoted(field.name)
-    term = Term(sql=sql, type=kind, columns=frozenset([field.name]))
-    return field.name, expression(tree, term)
+    text = "`" + field.name.replace("`", "``") + "`"
+    return field.name, Expression(sql, kind, frozenset([field.name]), text)
 
 
 def _own_name(tree: exp.Expression, term: Term) -> str | None:

@@ -37,9 +37,9 @@ _SHAPE: Final = (
 def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Frame:
     """A frame over rows in an order."""
     with worded(f"window(frame={text!r})"):
-        found = _FRAME.fullmatch(text)
+        found = _FRAME.fullmatch(str(text))
         if found is None:
-            raise Refused("the frame cannot be read", found=text, fix=_SHAPE)
+            raise Refused("the frame cannot be read", found=str(text), fix=_SHAPE)
         unit = "ROWS" if found["unit"].upper() == "ROWS" else "RANGE"
         if unit == "RANGE" and not order:
             raise Refused("a RANGE needs an order", fix="give order_by=, or use ROWS")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.plan.expressions import Expression, columns_of, expression
-from millrace.plan.reader import read
+from millrace.plan.reader import operands, read
 from millrace.plan.walk import Walker
 
 
@@ -37,18 +37,21 @@ def _implied(
     match tree:
         case exp.Paren(this=exp.Expression() as inner):
             return _implied(inner, about)
-        case exp.And(this=exp.Expression() as left, expression=exp.Expression() as right):
-            parts = [part for part in (_implied(left, about), _implied(right, about)) if part]
-            return _joined(exp.And, parts) if parts else None
-        case exp.Or(this=exp.Expression() as left, expression=exp.Expression() as right):
-            one, two = _implied(left, about), _implied(right, about)
-            return _joined(exp.Or, [one, two]) if one and two else None
+        case exp.And():
+            parts = [_implied(part, about) for part in operands(tree, exp.And)]
+            return _joined(exp.And, [part for part in parts if part])
+        case exp.Or():
+            parts = [_implied(part, about) for part in operands(tree, exp.Or)]
+            return _joined(exp.Or, [part for part in parts if part]) if all(parts) else None
         case _:
             return tree.copy() if about(tree) else None
 
 
-def _joined(kind: type[exp.And | exp.Or], parts: list[exp.Expression]) -> exp.Expression:
-    if len(parts) == 1:
-        return parts[0]
-    one, two = (exp.Paren(this=part) for part in parts)
-    return kind(this=one, expression=two)
+def _joined(kind: type[exp.And | exp.Or], parts: list[exp.Expression]) -> exp.Expression | None:
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    first, *rest = (exp.Paren(this=part) for part in parts)
+    whole: exp.Expression = first
+    for part in rest:
+        whole = kind(this=whole, expression=part)
+    return whole

@@ -118,9 +118,12 @@ def right_names(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
 
 
 def _kind(how: str, call: str) -> JoinKind:
-    kind = _HOW.get(how.lower().replace("_", ""))
+    kind = _HOW.get(str(how).lower().replace("_", ""))
     if kind is None:
-        raise UserError(f"{call}: unknown kind of join\n  known: {', '.join(get_args(JoinKind))}")
+        raise UserError(
+            f"{call}: unknown kind of join\n  found: how={how!r}\n"
+            f"  to fix: use one of {', '.join(get_args(JoinKind))}"
+        )
     return kind
 
 
@@ -145,5 +148,8 @@ def _condition(text: str, left: Node, right: Node, names: dict[str, str]) -> Exp
     theirs = [pa.field(names[field.name], field.type) for field in right.schema]
     parsed = parse(text, pa.schema([*left.schema, *theirs]), call=call)
     if parsed.type != BOOLEAN:
-        raise UserError(f"{call} is not a condition\n  found: {parsed.type}, expected: boolean")
+        raise UserError(
+            f"{call} is not a condition\n  found: a value of type {parsed.type}\n"
+            "  to fix: compare it with something, as in a > 0"
+        )
     return parsed

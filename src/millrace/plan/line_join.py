@@ -118,7 +118,9 @@ def matched(sides: tuple[Node, Node], on: Columns, by: Columns, how: str, call: 
     """Keys and values of both sides, and the columns of the result."""
     left, right = sides
     if how not in ("inner", "left"):
-        raise UserError(f"{call}: unknown kind of join\n  found: {how!r}\n  known: inner, left")
+        raise UserError(
+            f"{call}: unknown kind of join\n  found: {how!r}\n  to fix: use inner or left"
+        )
     left_on, right_on = _values(left.schema, right.schema, on, call)
     ours, theirs = _both(by, "by", call)
     if len(ours) != len(theirs):

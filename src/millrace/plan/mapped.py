@@ -41,8 +41,8 @@ class MapBatches(OverOne):
     @property
     def lies(self) -> Placement | None:
         """Rows of one task stay in it; of others a function may make rows with any keys."""
-        gathered = isinstance(self.child.lies, ToOne)
-        return self.child.lies if gathered else None
+        lies = self.child.lies
+        return lies if isinstance(lies, ToOne) else None
 
     def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """All columns: only the function knows which it needs."""

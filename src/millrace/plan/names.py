@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.keys import HashPartitioner
+from millrace.text import did_you_mean, listed
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, several, or none."""
     if given is None:
         return ()
-    return (given,) if isinstance(given, str) else tuple(given)
+    names: object = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise UserError(
+            f"columns are named by text\n  found: {given!r}\n"
+            "  to fix: give the name of a column, or a list of names"
+        )
+    return tuple(names)
+
+
+def check_names_are_text(names: Iterable[object], call: str) -> None:
+    """New names of columns are texts that are not empty."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise UserError(
+                f"a column's name is text, in {call}\n  found: {name!r}\n"
+                '  to fix: give it a name, as in rename(old="new")'
+            )
 
 
 def check_columns(schema: pa.Schema, names: Iterable[str], call: str) -> None:
     """Names must be columns."""
     for name in names:
         if name not in schema.names:
-            near = get_close_matches(name, schema.names, n=3) or schema.names
-            raise UserError(f"{call}: no column {name!r}\n  candidates: {', '.join(near)}")
+            raise UserError(
+                f"there is no column {name!r}, in {call}\n"
+                f"  found: columns {listed(schema.names)}\n"
+                f"  to fix: {did_you_mean(str(name), schema.names, 'name one of these columns')}"
+            )
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str], call: str) -> None:

@@ -6,12 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from sqlglot import exp
+
 from millrace.errors import UserError
-from millrace.plan.expressions import Expression, parse
+from millrace.plan.expressions import Expression, parse, worded
 from millrace.plan.names import free_name
 from millrace.plan.nodes import Node, Project, passed_on
+from millrace.plan.reader import read
 from millrace.plan.sorting import SortKey
-from millrace.plan.terms import quoted
+from millrace.plan.syntax import pointed
+from millrace.plan.terms import Refused, quoted
+from millrace.text import did_you_mean
 
 _ORDER: Final = re.compile(
     r"(?P<what>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
@@ -39,9 +44,14 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
 
 
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
-    found = _ORDER.fullmatch(text)
-    if found is None:
-        raise UserError(f"{call}: an empty order\n  to fix: name a column, as in 'a DESC'")
+    with worded(call):
+        given: object = text
+        found = _ORDER.fullmatch(text) if isinstance(given, str) else None
+        if found is None:
+            raise Refused(
+                "an order is a column or an expression", found=repr(text), fix="write 'a DESC'"
+            )
+        _refuse_other_words(read(found["what"]), text)
     expression = parse(found["what"], child.schema, call=call)
     if expression.type.arrow is not None:
         raise UserError(
@@ -51,3 +61,16 @@ def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
     descending = (found["way"] or "").lower() == "desc"
     nulls = (found["nulls"] or "").lower()
     return expression, descending, nulls == "first" if nulls else not descending
+
+
+def _refuse_other_words(tree: exp.Expression, text: str) -> None:
+    """A word behind the column that is neither a direction nor a place for nulls."""
+    if not isinstance(tree, exp.Alias):
+        return
+    word = tree.alias
+    ways = "write ASC or DESC behind it, then NULLS FIRST or NULLS LAST, or nothing"
+    raise Refused(
+        f"rows cannot be sorted {word}",
+        found=pointed(text, max(0, text.rfind(word)), len(word)),
+        fix=did_you_mean(word, ("ASC", "DESC"), ways),
+    )

@@ -6,7 +6,6 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -16,10 +15,11 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millrace.plan.limits import check_depth
+from millrace.plan.syntax import not_sql
 from millrace.plan.terms import Refused
 
 LITERAL: Final = "__literal_"
-_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class PlainSpark(Spark):
@@ -43,17 +43,41 @@ _DIALECT: Final = PlainSpark()
 
 def read(sql: str) -> exp.Expression:
     """The syntax tree of one expression."""
+    if not isinstance(sql, str):
+        raise Refused(
+            "an expression is text",
+            found=f"{sql!r} of type {type(sql).__name__}",
+            fix="write it as Spark SQL in quotes, as in 'amount > 10'",
+        )
     if not sql.strip():
         raise Refused("the expression is empty", fix="write a Spark SQL expression")
+    if "\0" in sql:
+        raise Refused("the expression has a NUL in it", found=repr(sql), fix="leave it out")
     try:
         tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
-        message = _ESCAPES.sub("", str(error)).split("\n")[0].split(" for <class")[0]
-        raise Refused("the expression is not Spark SQL", found=message, fix="correct it") from None
+        raise not_sql(error, sql) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         raise Refused("there is more than one expression", found=sql, fix="pass one at a time")
     return trees[0]
+
+
+def operands(
+    tree: exp.Expression, kind: type[exp.Expression], *, through_brackets: bool = False
+) -> list[exp.Expression]:
+    """What is joined by AND, or by OR, from left to right, however many there are."""
+    found, waiting = [], [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, kind):
+            waiting += [node.expression, node.this]
+        elif through_brackets and isinstance(node, exp.Paren) and isinstance(node.this, kind):
+            waiting.append(node.this)
+        else:
+            found.append(node)
+    return found
 
 
 def _with_suffixes(tokens: list[Token]) -> list[Token]:

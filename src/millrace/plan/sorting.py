@@ -45,7 +45,8 @@ class Sort(OverOne):
     @property
     def lies(self) -> Placement | None:
         """All in one place, if they do below."""
-        return self.child.lies if isinstance(self.child.lies, ToOne) else None
+        lies = self.child.lies
+        return lies if isinstance(lies, ToOne) else None
 
     def requires_shuffle(self) -> bool:
         """An order is one of all rows."""

@@ -7,19 +7,24 @@ together by type alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
+from millrace.config import Config
 from millrace.plan.types import DATE, VOID, SqlType, to_duckdb
 
 NOWHERE: Final[frozenset[str]] = frozenset()
+SQL_CHARS_MAX: Final[ContextVar[int]] = ContextVar(
+    "expression_sql_chars_max", default=Config().expression_sql_chars_max
+)
 
 
 class Refused(Exception):
     """An expression cannot be used: what is wrong, what was found, what to do."""
 
-    def __init__(self, what: str, *, found: str = "", fix: str = "") -> None:
+    def __init__(self, what: str, *, found: str = "", fix: str) -> None:
         super().__init__(what)
         self.what = what
         self.found = found
@@ -38,6 +43,17 @@ class Term:
     literal: str | int | None = None
     day: date | None = None
     """Of a date that is written out."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is written too often in its own SQL."""
+        most = SQL_CHARS_MAX.get()
+        if len(self.sql) > most:
+            raise Refused(
+                "the expression becomes too large",
+                found=f"SQL of {len(self.sql):,} characters; expression_sql_chars_max is {most:,}",
+                fix="calculate parts of it in columns of their own with with_columns, or raise "
+                "Config(expression_sql_chars_max=...)",
+            )
 
 
 def quoted(name: str) -> str:

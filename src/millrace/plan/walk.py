@@ -5,7 +5,6 @@ Invariant: every kind of node is named here; one that is not is refused, never p
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,46 +14,15 @@ from millrace.plan import conditions, dates, functions, literals, strings
 from millrace.plan.arithmetic import arithmetic, negated
 from millrace.plan.casts import cast
 from millrace.plan.columns import Columns
-from millrace.plan.reader import LITERAL
+from millrace.plan.reader import LITERAL, operands
 from millrace.plan.registry import AGGREGATES, FUNCTIONS, call
 from millrace.plan.terms import Refused, Term, called, made, null
-from millrace.plan.types import (
-    BINARY,
-    BOOLEAN,
-    BYTE,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    LONG,
-    SHORT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    VOID,
-    SqlType,
-    decimal,
-)
+from millrace.plan.type_names import CAST_NAMES, type_of
+from millrace.plan.types import BOOLEAN, DATE, VOID, SqlType
+from millrace.plan.unknown import unknown_function
 
 assert functions.NUMBERS  # imported for the table it fills
 
-_TYPES: Final = {
-    exp.DType.BOOLEAN: BOOLEAN,
-    exp.DType.TINYINT: BYTE,
-    exp.DType.SMALLINT: SHORT,
-    exp.DType.INT: INT,
-    exp.DType.BIGINT: LONG,
-    exp.DType.FLOAT: FLOAT,
-    exp.DType.DOUBLE: DOUBLE,
-    exp.DType.TEXT: STRING,
-    exp.DType.BINARY: BINARY,
-    exp.DType.DATE: DATE,
-    exp.DType.TIMESTAMP: TIMESTAMP,
-    exp.DType.TIMESTAMPTZ: TIMESTAMP,
-    exp.DType.TIMESTAMPLTZ: TIMESTAMP,
-    exp.DType.TIMESTAMPNTZ: TIMESTAMP_NTZ,
-}
-CAST_NAMES: Final = {kind.name: kind for kind in _TYPES.values() if kind != TIMESTAMP_NTZ}
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
     exp.Sub: "-",
@@ -190,7 +158,11 @@ def _is(walker: Walker, node: exp.Expression) -> Term:
     if isinstance(node.expression, exp.Null):
         return call("isnull", [walker.walk(node.this)])
     if not isinstance(node.expression, exp.Boolean):
-        raise Refused("IS takes NULL, TRUE or FALSE", found=node.sql(dialect="spark"))
+        raise Refused(
+            "IS takes NULL, TRUE or FALSE",
+            found=node.sql(dialect="spark"),
+            fix="write = to compare with a value",
+        )
     left = conditions.truth(walker.walk(node.this), "IS TRUE")
     return conditions.compared("<=>", left, walker.walk(node.expression))
 
@@ -203,7 +175,7 @@ def _differs(walker: Walker, node: exp.Expression) -> Term:
 
 def _joined(walker: Walker, node: exp.Expression) -> Term:
     symbol = "AND" if isinstance(node, exp.And) else "OR"
-    return conditions.joined(symbol, walker.walk(node.this), walker.walk(node.expression))
+    return conditions.joined(symbol, walker.each(operands(node, type(node))))
 
 
 def _in(walker: Walker, node: exp.Expression) -> Term:
@@ -220,7 +192,7 @@ def _between(walker: Walker, node: exp.Expression) -> Term:
     value, low, high = walker.each([node.this, node.args["low"], node.args["high"]])
     above = conditions.compared(">=", value, low)
     below = conditions.compared("<=", value, high)
-    both = conditions.joined("AND", above, below)
+    both = conditions.joined("AND", [above, below])
     return made(both.sql, BOOLEAN, [both], label=called("between", [value, low, high]))
 
 
@@ -230,7 +202,11 @@ def _like(walker: Walker, node: exp.Expression) -> Term:
         escape = node.expression.name
         node = node.this
     if not isinstance(node, exp.Like) or len(escape) != 1:
-        raise Refused("ESCAPE takes one character after LIKE", found=escape)
+        raise Refused(
+            "ESCAPE takes one character after LIKE",
+            found=escape,
+            fix="write x LIKE 'a!%' ESCAPE '!'",
+        )
     if isinstance(node.expression, exp.Any | exp.All):
         raise Refused("LIKE ANY and LIKE ALL are not supported", fix="join several with OR")
     found = conditions.like(walker.walk(node.this), walker.walk(node.expression), escape)
@@ -239,7 +215,11 @@ def _like(walker: Walker, node: exp.Expression) -> Term:
 
 def _if(walker: Walker, node: exp.Expression) -> Term:
     if node.args.get("false") is None:
-        raise Refused("IF takes three arguments", found=node.sql(dialect="spark"))
+        raise Refused(
+            "IF takes three arguments",
+            found=node.sql(dialect="spark"),
+            fix="write if(condition, value, other)",
+        )
     test, then, other = walker.each([node.this, node.args["true"], node.args["false"]])
     inner = called("IF", [test, then, other])
     label = None if inner is None else f"({inner})"
@@ -261,7 +241,7 @@ def _case(walker: Walker, node: exp.Expression) -> Term:
 
 
 def _cast(walker: Walker, node: exp.Expression) -> Term:
-    kind = _type_of(node.args["to"])
+    kind = type_of(node.args["to"])
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return literals.dated(node.this.name, kind)
     return _casted(walker.walk(node.this), kind)
@@ -283,9 +263,7 @@ def _called(walker: Walker, node: exp.Expression) -> Term:
     if name in CAST_NAMES and len(node.expressions) == 1:
         return _casted(walker.walk(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
-        near = difflib.get_close_matches(name, [*FUNCTIONS, *AGGREGATES], n=1)
-        fix = f"did you mean {near[0]}?" if near else "see docs/functions.md"
-        raise Refused(f"the function {name} is not known", fix=fix)
+        raise unknown_function(name)
     return call(name, walker.each(node.expressions))
 
 
@@ -305,7 +283,11 @@ def _with_clause(walker: Walker, node: exp.Expression) -> Term:
     while isinstance(inner, _CLAUSES):
         inner = inner.this
     if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in AGGREGATES:
-        raise Refused("only aggregates take FILTER and the like", found=node.sql(dialect="spark"))
+        raise Refused(
+            "only aggregates take FILTER, WITHIN GROUP and IGNORE NULLS",
+            found=node.sql(dialect="spark"),
+            fix="leave it out, or write if(condition, value, NULL)",
+        )
     return _aggregated(walker, inner.name.lower(), node)
 
 
@@ -343,22 +325,6 @@ def _span(node: exp.Interval) -> dates.Span:
             fix="write, for example, INTERVAL 1 DAY",
         )
     return dates.span(node.this.name, unit.name)
-
-
-def _type_of(node: exp.DataType) -> SqlType:
-    if node.this == exp.DType.DECIMAL:
-        given = [int(one.name) for one in node.expressions]
-        precision, scale = [*given, *(10, 0)[len(given) :]]
-        if not 0 <= scale <= precision <= 38:  # noqa: PLR2004
-            raise Refused("a decimal has up to 38 digits", found=node.sql(dialect="spark"))
-        return decimal(precision, scale)
-    if node.this not in _TYPES or node.expressions:
-        raise Refused(
-            "a cast takes plain types only",
-            found=node.sql(dialect="spark"),
-            fix=f"use one of {', '.join(CAST_NAMES)} or decimal(p, s)",
-        )
-    return _TYPES[node.this]
 
 
 _NODES: Final[dict[type[exp.Expression], Callable[[Walker, exp.Expression], Term]]] = {

@@ -18,6 +18,7 @@ from millrace.plan.nodes import Node, only
 from millrace.plan.ordering import with_order
 from millrace.plan.reader import read
 from millrace.plan.registry import AGGREGATES
+from millrace.plan.syntax import refuse_name
 from millrace.plan.terms import Refused, Term, as_type
 from millrace.plan.types import DOUBLE, INT, SqlType
 from millrace.plan.walk import Walker
@@ -91,8 +92,7 @@ def plan_window(
 def _column(name: str, text: str, schema: pa.Schema, call: str, *, ordered: bool) -> WindowColumn:
     with worded(call):
         tree = read(text)
-        if isinstance(tree, exp.Alias):
-            raise Refused("a name has no place here", found=text, fix=f"write window({name}=...)")
+        refuse_name(tree, text, f"write window({name}=...)")
         walker = _Calls(schema, ordered=ordered)
         term = walker.walk(tree)
         if not walker.calls:
@@ -149,7 +149,9 @@ class _Calls(Walker):
         if name in _VALUES:
             return self._value(_VALUES[name], arguments, shown, ignore_nulls=ignore_nulls)
         if ignore_nulls:
-            raise Refused(f"{name} does not take IGNORE NULLS", found=shown)
+            raise Refused(
+                f"{name} does not take IGNORE NULLS", found=shown, fix="leave IGNORE NULLS out"
+            )
         if name in _RANKS:
             _check_count(name, arguments, 0, 0, shown)
             looks, kind = _RANKS[name]
@@ -186,7 +188,11 @@ class _Calls(Walker):
             given.append(str(self._number(name, arguments[1], least=1)))
         if len(arguments) > least:
             if not isinstance(arguments[-1], exp.Boolean):
-                raise Refused(f"{name} takes true or false for leaving out nulls", found=shown)
+                raise Refused(
+                    f"{name} takes true or false for leaving out nulls",
+                    found=shown,
+                    fix=f"write {name}(x) or {name}(x, true)",
+                )
             ignore_nulls = bool(arguments[-1].this)
         piece = Piece(name, tuple(given), "values", ignore_nulls)
         return WindowCall(name, (piece,), value.type, value.columns)
@@ -194,9 +200,17 @@ class _Calls(Walker):
     def _number(self, name: str, node: exp.Expression, least: int | None = None) -> int:
         value = self._inner.walk(node)
         if value.type != INT or not isinstance(value.literal, int):
-            raise Refused(f"{name} needs a number that is written out", found=value.label or "")
+            raise Refused(
+                f"{name} needs a number that is written out",
+                found=value.label or "",
+                fix=f"write a number, as in {name}(x, 1)",
+            )
         if least is not None and value.literal < least:
-            raise Refused(f"{name} needs a number of at least {least}", found=str(value.literal))
+            raise Refused(
+                f"{name} needs a number of at least {least}",
+                found=str(value.literal),
+                fix=f"give {least} or more",
+            )
         return value.literal
 
 
@@ -223,7 +237,7 @@ def _check_count(
 ) -> None:
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
-        raise Refused(f"{name} takes {wanted} arguments", found=shown)
+        raise Refused(f"{name} takes {wanted} arguments", found=shown, fix=f"call it with {wanted}")
 
 
 def _aggregate(name: str, node: exp.Expression, inner: Walker, shown: str) -> WindowCall:

@@ -427,8 +427,8 @@ class ReadSession:
 def was_closed(task: Task) -> ReadsFailed:
     """Word the error for calls of a session that was closed, by this or another thread."""
     return ReadsFailed(
-        f"the session of task {task.name} was closed\n"
-        "  to fix: open it again; it goes on from the last checkpoint"
+        f"the session of task {task.name} was closed\n  found: a call after close()\n"
+        "  to fix: open it again with ws.reads(task); it goes on from the last checkpoint"
     )
 
 

@@ -85,9 +85,15 @@ class Table:
             wanted = np.dtype(cls.TYPES.get(field.name, np.int64))
             place = batch.schema.get_field_index(field.name)
             if place < 0 or batch.schema.field(place).type != pa.from_numpy_dtype(wanted):
-                raise DataLost(f"{cls.__name__} has no column {field.name} of {wanted}")
+                raise DataLost(
+                    f"{cls.__name__} has no column {field.name} of {wanted}\n"
+                    "  to fix: open it with the version of Millrace that wrote it"
+                )
             if batch.column(place).null_count:
-                raise DataLost(f"{cls.__name__} has nulls in its column {field.name}")
+                raise DataLost(
+                    f"{cls.__name__} has nulls in its column {field.name}\n"
+                    "  to fix: go back to an earlier checkpoint of the task"
+                )
             columns.append(batch.column(place).to_numpy())
         return cls(*columns)
 
@@ -112,5 +118,8 @@ def unpack(content: bytes | pa.Buffer, kinds: list[type[Any]]) -> list[Any]:
                 batches = list(reader)
             found.append(kind.from_batch(batches[0]))
     except (pa.ArrowInvalid, IndexError, OSError) as error:
-        raise DataLost(f"tables cannot be read: {error}") from error
+        raise DataLost(
+            f"tables cannot be read: {error}\n"
+            "  to fix: go back to an earlier checkpoint of the task"
+        ) from error
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, NewType
 
 from millrace.errors import UserError
@@ -17,6 +16,7 @@ from millrace.journal.clocks import CLOCK_MAX, Clock, clock_at
 from millrace.journal.names import Selector
 from millrace.names import check_text
 from millrace.reads.tags import BINDINGS_MAX
+from millrace.text import did_you_mean
 
 CohortNumber = NewType("CohortNumber", int)
 
@@ -113,8 +113,16 @@ class Task:
 
     def __init__(self, name: str, bindings: Sequence[Binding]) -> None:
         _check_name(name, "task")
+        if isinstance(bindings, Binding) or not all(isinstance(one, Binding) for one in bindings):
+            raise UserError(
+                f"task {name} needs a list of bindings\n  found: {bindings!r}\n"
+                '  to fix: give [millrace.Binding(name="orders", prefix="orders")]'
+            )
         if not 1 <= len(bindings) <= BINDINGS_MAX:
-            raise UserError(f"task {name} has {len(bindings)} bindings\n  to fix: give one or more")
+            raise UserError(
+                f"task {name} has no bindings, or too many\n  found: {len(bindings)}\n"
+                f"  to fix: give 1 to {BINDINGS_MAX:,}"
+            )
         names = [binding.name for binding in bindings]
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:
@@ -180,7 +188,10 @@ class Task:
         _check_fields(content, ("name", "bindings"), "task")
         bindings = content.get("bindings")
         if not isinstance(bindings, list) or not isinstance(content.get("name"), str):
-            raise UserError("a task needs a name and a list of bindings")
+            raise UserError(
+                "a task needs a name and a list of bindings\n"
+                '  to fix: write {"name": ..., "bindings": [...]}'
+            )
         return cls(content["name"], [_binding(each) for each in bindings])
 
 
@@ -197,9 +208,11 @@ def _binding(content: object) -> Binding:
 def _check_fields(content: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for name in content:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"{where} has an unknown field {name!r}\n  to fix: {hint}")
+            fix = did_you_mean(str(name), known, "use one of these")
+            raise UserError(
+                f"{where} has an unknown field {name!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {fix}"
+            )
 
 
 def _check_name(name: object, what: str) -> None:
@@ -253,7 +266,10 @@ def _check_times(binding: Binding) -> None:
 
 
 def _wrong(name: str, why: str) -> UserError:
-    return UserError(f"binding {name} cannot be read\n  {why}")
+    return UserError(
+        f"binding {name} cannot be read\n  {why}\n"
+        "  to fix: give it the fields that docs/reads.md lists"
+    )
 
 
 def _moment(unix_ms: int) -> Clock:

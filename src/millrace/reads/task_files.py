@@ -28,7 +28,10 @@ def read_task(path: str | os.PathLike[str]) -> Task:
         with open(text, "rb") as file:
             content = json.load(file) if text.endswith(".json") else tomllib.load(file)
     except OSError as error:
-        raise UserError(f"task file {text} cannot be read\n  {error}") from error
+        raise UserError(
+            f"task file {text} cannot be read\n  {error}\n"
+            "  to fix: give the path of a JSON file that can be read"
+        ) from error
     except ValueError as error:
         raise UserError(
             f"task file {text} is neither TOML nor JSON\n  {error}\n  to fix: give name = ... and "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ import xxhash
 
 from millrace.config import MIB
 from millrace.errors import UserError
+from millrace.names import path_text
+from millrace.text import did_you_mean
 
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -69,12 +71,14 @@ class InputFile:
 
 def find_files(paths: Paths) -> list[str]:
     """Files behind paths, folders and globs, each once, sorted; `_` or `.` first hides a name."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given: Iterable[object] = [paths]
+    if not isinstance(paths, str) and isinstance(paths, Iterable):
+        given = list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
     found: set[str] = set()
     for one in given:
-        found.update(_expand(os.fspath(one)))
+        found.update(_expand(path_text(one, "reading files")))
     return sorted(found)
 
 
@@ -115,7 +119,10 @@ def format_of(paths: Sequence[str], given: str | None) -> str:
     known = sorted(set(FORMATS.values()))
     if given is not None:
         if given not in known:
-            raise UserError(f"unknown format {given!r}\n  known: {', '.join(known)}")
+            raise UserError(
+                f"unknown format {given!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {did_you_mean(str(given), known, 'use one of these')}"
+            )
         return given
     by_format: dict[str | None, str] = {}
     for path in paths:

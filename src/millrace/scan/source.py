@@ -111,7 +111,10 @@ def open_source(
     unknown = sorted(set(chosen) - _OPTIONS.get(kind, frozenset()))
     if unknown:
         known = ", ".join(sorted(_OPTIONS.get(kind, ()))) or "none"
-        raise UserError(f"unknown {kind} option {unknown[0]!r}\n  known: {known}")
+        raise UserError(
+            f"unknown {kind} option {unknown[0]!r}\n  found: known are {known}\n"
+            "  to fix: use one of these, or leave it out"
+        )
     listed = _identify_all(found, listing)
     if kind in formats.SELF_DESCRIBING:
         return _self_describing(kind, listed, schema)

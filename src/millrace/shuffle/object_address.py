@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from millrace.errors import UserError
+from millrace.text import did_you_mean
 
 SCHEME: Final = "s3://"
 _KNOWN: Final = ("endpoint_override", "scheme", "region")
@@ -54,7 +54,10 @@ class Address:
         """Name of an object in the bucket; one that leads outside the prefix is refused."""
         parts = [part for part in relative.split("/") if part not in ("", ".")]
         if ".." in parts or "\0" in relative:
-            raise UserError(f"path {relative!r} leads outside the workspace {self.name('')}")
+            raise UserError(
+                f"path {relative!r} leads outside the workspace {self.name('')}\n"
+                "  to fix: give a path below it"
+            )
         return "/".join([self.prefix, *parts] if self.prefix else parts)
 
     def name(self, relative: str) -> str:
@@ -99,7 +102,7 @@ def parse(url: str, environment: Mapping[str, str]) -> Address:
 
 def _parameters(query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
-    for name in given:
+    for name, value in given.items():
         if name in _SECRETS:
             raise UserError(
                 f"the url of the workspace has {name} in it\n"
@@ -107,9 +110,11 @@ def _parameters(query: str) -> dict[str, str]:
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a profile or a role"
             )
         if name not in _KNOWN:
-            near = get_close_matches(name, _KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KNOWN)}"
-            raise UserError(f"unknown parameter {name!r} in the url of the workspace\n  {hint}")
+            fix = did_you_mean(name, _KNOWN, "use one of these")
+            raise UserError(
+                f"unknown parameter {name!r} in the url of the workspace\n"
+                f"  found: {name}={value}; known are {', '.join(_KNOWN)}\n  to fix: {fix}"
+            )
     return given
 
 

@@ -19,6 +19,7 @@ from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.shuffle.store import Store, storage_errors
+from millrace.text import did_you_mean
 
 
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
@@ -213,7 +214,10 @@ def fetch_chunks(
     if chunk_bytes < 1:
         raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
     if not 0 <= start <= meta.bytes:
-        raise UserError(f"start {start} is outside the partition's {meta.bytes} bytes")
+        raise UserError(
+            f"start {start} is outside the partition's {meta.bytes} bytes\n"
+            "  to fix: begin within it"
+        )
     if meta.file is None:
         return
     data = map_range(store, attempt, meta)
@@ -247,8 +251,9 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
         places = schema.get_all_field_indices(name) if isinstance(name, str) else []
         if not places:
             raise UserError(
-                f"no column {shown(name)}\n  found: {existing(str(name), schema.names)}\n"
-                "  to fix: give the names of columns there are"
+                f"there is no column {shown(name)}\n"
+                f"  found: columns {existing(str(name), schema.names)}\n"
+                f"  to fix: {did_you_mean(str(name), schema.names, 'name one of these')}"
             )
         if len(places) > 1:
             raise UserError(

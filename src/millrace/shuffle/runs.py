@@ -68,7 +68,10 @@ def begin_run(store: Store, *, plan: str, about: Mapping[str, Any], now_ms: int)
             store.touch(layout.alive_path(query_id))
             store.create(layout.query_path(query_id), _encode(run, store.workspace_id()))
             return run
-    raise StorageError(f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries")
+    raise StorageError(
+        f"no run number could be claimed in {_CLAIM_TRIES_MAX} tries\n"
+        "  to fix: run again, with fewer processes that start runs at the same moment"
+    )
 
 
 def read_run(store: Store, query_id: QueryId) -> Run:
@@ -194,7 +197,10 @@ def write_manifest(store: Store, decided: Manifest, *, sync: bool) -> None:
     store.make_folder(layout.stage_folder(decided.query_id, decided.stage_id))
     data = manifest.encode(decided, workspace=store.workspace_id())
     if not store.create(path, data, sync=sync):
-        raise UserError(f"{store.path(path)} exists already; a stage is decided once")
+        raise UserError(
+            f"{store.path(path)} exists already\n  found: another process decided this stage\n"
+            "  to fix: run again"
+        )
 
 
 def rely_on(

@@ -39,6 +39,10 @@ _ADVICE: Final = {
     errno.ENOENT: "the folder or file vanished; somebody removed it while it was in use",
     errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
     errno.EIO: "the disk failed; look at the system log",
+    errno.ENOTDIR: "a part of the path is a file; give a folder, or a path where nothing is yet",
+    errno.EISDIR: "there is a folder of this name; choose another path",
+    errno.ENAMETOOLONG: "the path is too long; choose a shorter one",
+    errno.ELOOP: "links of the path lead in a circle; choose another path",
 }
 _DRAFT: Final = ".draft"
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
@@ -53,8 +57,8 @@ def storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "look at the path and the system log")
-        raise StorageError(f"{doing} failed: {error}\n  to fix: {advice}") from error
+        advice = _ADVICE.get(error.errno or 0, "see that the path exists and may be used")
+        raise StorageError(f"{doing} failed\n  found: {error}\n  to fix: {advice}") from error
 
 
 class Store(Protocol):

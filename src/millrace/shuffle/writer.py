@@ -63,7 +63,10 @@ def begin_next_attempt(store: Store, task: MapTaskId, first: Attempt) -> Attempt
         attempt = AttemptId(task, Attempt(max(first, taken[-1] + 1) if taken else first))
         if store.claim(layout.attempt_folder(attempt)):
             return attempt
-    raise AttemptExists(f"no attempt of {task} could be claimed in {_CLAIM_TRIES_MAX} tries")
+    raise AttemptExists(
+        f"no attempt of {task} could be claimed in {_CLAIM_TRIES_MAX} tries\n"
+        "  to fix: run the task again"
+    )
 
 
 def write_map_output(

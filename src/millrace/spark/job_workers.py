@@ -169,8 +169,7 @@ class Crew:
 
     def _give_up(self, error: Exception) -> None:
         if self.error is None:
-            known = isinstance(error, MillraceError)
-            self.error = error if known else TaskFailed(f"a worker failed\n{error}")  # type: ignore[assignment]
+            self.error = error if isinstance(error, MillraceError) else _worker_failed(error)
         self._ending.set()
 
     def _watch(self) -> None:
@@ -212,3 +211,10 @@ def _profile(spark: SparkSession, config: Config, post: Post) -> ResourceProfile
     for name, amount in post.resources:
         asked = asked.cpus(int(amount)) if name == "cpus" else asked.resource(name, amount)
     return ResourceProfileBuilder().require(asked).build
+
+
+def _worker_failed(error: Exception) -> TaskFailed:
+    return TaskFailed(
+        "a worker failed\n  found: see below\n"
+        f"  to fix: mend what it names and run the job again; it goes on\n{error}"
+    )

@@ -30,6 +30,7 @@ from millrace.ids import (
 from millrace.keys import Partitioner
 from millrace.operators.inputs import Input
 from millrace.operators.work import PassOn, Work
+from millrace.scan.locate import where_is
 from millrace.scan.native import native_rows
 from millrace.scan.source import Reader, has_content
 from millrace.scan.splits import MapInput
@@ -259,10 +260,15 @@ class _Inputs:
         if isinstance(part, ShufflePart):
             return Input(partial(self._shuffled, part))
         native = partial(native_rows, part.reader, part.inputs)
-        return Input(partial(self._from_files, part), native)
+        find = partial(where_is, part.reader, part.inputs, batch_bytes=self._batch_bytes)
+        return Input(partial(self._from_files, part), native, find)
+
+    @property
+    def _batch_bytes(self) -> int:
+        return max(1, self._stage.config.task_memory_bytes_max // 16)
 
     def _from_files(self, part: FilePart) -> pa.RecordBatchReader:
-        size = max(1, self._stage.config.task_memory_bytes_max // 16)
+        size = self._batch_bytes
         rows = (batch for one in part.inputs for batch in part.reader.batches(one, size))
         return pa.RecordBatchReader.from_batches(part.reader.schema, rows)
 

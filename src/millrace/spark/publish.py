@@ -168,7 +168,10 @@ def _begin(target: str) -> tuple[str, int]:
             if _try_lock(lock) is not False and os.path.exists(os.path.join(folder, _LOCK)):
                 return folder, lock
             os.close(lock)
-    raise StorageError(f"no room beside {target} in {_BEGIN_TRIES_MAX} tries")
+    raise StorageError(
+        f"no room beside {target} in {_BEGIN_TRIES_MAX} tries\n"
+        "  to fix: run again, or remove folders of other runs beside it"
+    )
 
 
 def _try_lock(handle: int) -> bool | None:

@@ -176,7 +176,8 @@ class RegisteredMembers:
                 raise self._job.failure
             if register.is_over:
                 raise ReadsFailed(
-                    f"another session of task {self._wanted.task.name} was opened meanwhile"
+                    f"another session of task {self._wanted.task.name} was opened meanwhile\n"
+                    "  to fix: use that session, or close it and open this one again"
                 )
             if time.monotonic() > until:
                 raise self._missing(set(range(count)) - set(register.members), limit_ms)
@@ -247,7 +248,10 @@ class SparkJob:
         except BaseException as error:  # noqa: BLE001 - whoever waits for members is told
             self.failure = error
         else:
-            self.failure = MillraceError("the Spark tasks of all members have ended")
+            self.failure = MillraceError(
+                "the Spark tasks of all members have ended\n"
+                "  to fix: open the session again; the executors' logs say why they ended"
+            )
         on_failure(self.failure)
 
     def _watch(self) -> None:

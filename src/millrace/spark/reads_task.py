@@ -124,7 +124,9 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: Seat) -> 
                 return  # It was ending just then.
             raise MemberLost(
                 f"member {served.number} was not opened by its session in {wait_ms} ms\n"
-                "  limit: twice reads_members_wait_ms_max"
+                "  limit: twice reads_members_wait_ms_max\n"
+                "  to fix: open the session again; raise reads_members_wait_ms_max if executors "
+                "are slow to start"
             )
 
 

@@ -86,7 +86,10 @@ def shuffle(
         raise UserError(f"reuse is {asked.reuse!r}\n  to fix: use {', '.join(REUSE)}")
     if isinstance(source, DataFrame):
         if files.given():
-            raise UserError(f"{files.given()[0]}= is for files, and the source is a DataFrame")
+            raise UserError(
+                f"{files.given()[0]}= is for files\n  found: a DataFrame as source\n"
+                "  to fix: leave it out"
+            )
         return _of_frame(spark, place, source, asked)
     listing = Listing(
         now_ms=time.time_ns() // 1_000_000,
@@ -160,7 +163,10 @@ def make_partitioner(asked: Asked) -> Partitioner:
             return CustomPartitioner(kind, count, version=asked.version)
         if hasattr(kind, "describe"):
             return kind
-        raise UserError(f"partitioner is {kind!r}\n  known: {', '.join(KINDS)}, or a function")
+        raise UserError(
+            f"unknown partitioner\n  found: {kind!r}\n"
+            f"  to fix: use one of {', '.join(KINDS)}, or a function"
+        )
     keys = asked.key_list()
     if kind in ("hash", "range") and not keys:
         raise UserError(f"a {kind} shuffle needs keys\n  to fix: give keys= the column or columns")
@@ -178,7 +184,9 @@ def make_partitioner(asked: Asked) -> Partitioner:
         case "broadcast":
             return BroadcastPartitioner(count)
         case _:
-            raise UserError(f"unknown partitioner {kind!r}\n  known: {', '.join(KINDS)}")
+            raise UserError(
+                f"unknown partitioner\n  found: {kind!r}\n  to fix: use one of {', '.join(KINDS)}"
+            )
 
 
 def _needs_bounds(asked: Asked) -> bool:

@@ -22,6 +22,7 @@ from millrace.dataset import Written
 from millrace.errors import StorageError, UnsupportedType, UserError
 from millrace.faults import fault
 from millrace.ids import FolderId
+from millrace.names import path_text
 from millrace.plan.nodes import Node
 from millrace.scan.splits import share_out
 from millrace.shuffle.handle import Shuffle
@@ -77,7 +78,7 @@ def write_parquet(
 ) -> Written:
     """Run a plan and write its rows; what is wrong with the target is said before anything runs."""
     check_parquet(plan.schema, compression)
-    with Draft(path, mode) as draft:
+    with Draft(path_text(path, "write_parquet"), mode) as draft:
         run = run_query(spark, place, plan)
         return run.with_answer(lambda answer: write_files(spark, place, answer, draft, compression))
 

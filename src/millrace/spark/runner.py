@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Written
+from millrace.plan.limits import limits_of
 from millrace.plan.nodes import Node
 from millrace.shuffle.handle import RunReport
 
@@ -38,13 +39,14 @@ class Runner:
         self._started = started
         self._place = place
         self._known_place = known_place
-        self._config = config
+        self.config = config
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
         """The rows of a plan, and what each stage did."""
         from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
 
-        run = run_query(self._spark(), self._place(), plan)
+        with limits_of(self.config):
+            run = run_query(self._spark(), self._place(), plan)
         return run.batches(), run.reports
 
     def explain(self, plan: Node) -> str:
@@ -54,13 +56,15 @@ class Runner:
         session = self._started()  # Not started for this.
         place = None if session is None else self._known_place()
         known = None if session is None or place is None else Known(session, place)
-        return explain_query(plan, self._config, known)
+        with limits_of(self.config):
+            return explain_query(plan, self.config, known)
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a Spark DataFrame."""
         from millrace.spark.results import to_spark  # noqa: PLC0415 - as above
 
-        return to_spark(self._spark(), self._place(), plan)
+        with limits_of(self.config):
+            return to_spark(self._spark(), self._place(), plan)
 
     def write_parquet(
         self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
@@ -69,9 +73,10 @@ class Runner:
         from millrace.spark.results import write_parquet  # noqa: PLC0415 - as above
 
         place = self._place()
-        return write_parquet(
-            self._spark(), place, plan, path=path, mode=mode, compression=compression
-        )
+        with limits_of(self.config):
+            return write_parquet(
+                self._spark(), place, plan, path=path, mode=mode, compression=compression
+            )
 
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
         """Print rows as Spark does."""
@@ -79,4 +84,4 @@ class Runner:
         from millrace.spark.presence import call_spark  # noqa: PLC0415 - as above
 
         spark = self._spark()
-        call_spark(spark, self._config, lambda: of_table(spark, rows).show(count, truncate))
+        call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))

@@ -86,7 +86,11 @@ def from_task(error: BaseException) -> BaseException:
         if isinstance(kind, type) and issubclass(kind, MillraceError):
             return kind(_message(raised[-1][2]))
     return (
-        TaskFailed(f"a Spark task failed\n{text.strip()}")
+        TaskFailed(
+            "a Spark task failed\n  found: see below\n"
+            f"  to fix: mend what the last line names; run again, finished tasks are kept\n"
+            f"{text.strip()}"
+        )
         if isinstance(error, Exception)
         else error
     )

@@ -41,9 +41,14 @@ class FakeQueueDisk:
         if self._appends_left is not None:
             self._appends_left -= 1
             if not self._appends_left:
-                raise StorageError(f"writing segment {segment} failed: it was to fail here")
+                raise StorageError(
+                    f"writing segment {segment} failed: it was to fail here\n"
+                    "  to fix: take the fault out of the test"
+                )
         if self._bytes_max is not None and self.used_bytes() + len(data) > self._bytes_max:
-            raise StorageError(f"writing segment {segment} failed: the disk is full")
+            raise StorageError(
+                f"writing segment {segment} failed: the disk is full\n  to fix: make room"
+            )
         content = self.segments.setdefault(segment, bytearray())
         position = len(content)
         content += data

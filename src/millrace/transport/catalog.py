@@ -94,7 +94,10 @@ class Catalog:
         index = self.index(part.which)
         meta = reader.partition_meta(index, part.partition)
         if part.start > meta.bytes:
-            raise UserError(f"start {part.start} is outside the partition's {meta.bytes} bytes")
+            raise UserError(
+                f"start {part.start} is outside the partition's {meta.bytes} bytes\n"
+                "  to fix: ask for bytes within it"
+            )
         return _Asked(index.id, meta, part.start)
 
     def _slices(self, asked: _Asked, chunk_bytes: int) -> Iterator[Message]:

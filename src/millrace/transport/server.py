@@ -134,7 +134,8 @@ class AgentServer(GuardedServer):
             if answer is None:
                 raise UserError(
                     f"unknown action {action.type[:80]!r}\n"
-                    f"  known: {', '.join(sorted(self._actions))}"
+                    f"  known: {', '.join(sorted(self._actions))}\n"
+                    "  to fix: use the same version of Millrace on both sides"
                 )
             body = self._limited(action.body.to_pybytes())
             return iter(list(answer(catalog, folder, body)))
@@ -143,7 +144,10 @@ class AgentServer(GuardedServer):
         # Taken here and not before: a stream that is never begun would never give it back.
         with _refusals():
             if not self.streams.acquire(timeout=self.config.agent_call_ms_max / 2000):
-                raise Retriable(f"the agent serves {self.config.agent_streams_max} fetches already")
+                raise Retriable(
+                    f"the agent serves {self.config.agent_streams_max} fetches already\n"
+                    "  to fix: ask again, or raise agent_streams_max"
+                )
             try:
                 for message in messages:
                     self.lease.on_call(now_ms())

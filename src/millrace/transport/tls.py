@@ -52,4 +52,6 @@ def _read(path: str) -> bytes:
         with open(os.path.expanduser(path), "rb") as file:
             return file.read()
     except OSError as error:
-        raise UserError(f"TLS file {path} cannot be read: {error}") from error
+        raise UserError(
+            f"TLS file {path} cannot be read: {error}\n  to fix: give a file that can be read"
+        ) from error

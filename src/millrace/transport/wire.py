@@ -101,7 +101,10 @@ def decode_ticket(data: bytes, *, chunk_bytes_max: int, ranges_max: int) -> Tick
     document = _document(data, _TICKET_FIELDS, what="ticket")
     ranges = document["ranges"]
     if not isinstance(ranges, list) or not 1 <= len(ranges) <= ranges_max:
-        raise UserError(f"not a ticket\n  expected: a list of 1 to {ranges_max} ranges")
+        raise UserError(
+            f"not a ticket\n  expected: a list of 1 to {ranges_max} ranges\n"
+            "  to fix: use the same version of Millrace on both sides"
+        )
     chunk_bytes = _number(document["chunk_bytes"], "chunk_bytes", what="ticket")
     if not 1 <= chunk_bytes <= chunk_bytes_max:
         raise UserError(
@@ -131,7 +134,10 @@ def decode_search(data: bytes) -> Search:
     document = _document(data, ("made_from", "verify"), what="question for finished work")
     made_from, verify = document["made_from"], document["verify"]
     if not isinstance(verify, bool) or not isinstance(made_from, list):
-        raise UserError("not a question for finished work: wrong types")
+        raise UserError(
+            "not a question for finished work: wrong types\n"
+            "  to fix: use the same version of Millrace on both sides"
+        )
     return Search(made_from=tuple(_provenance(entry) for entry in made_from), verify=verify)
 
 
@@ -181,7 +187,10 @@ def decode_error(data: bytes | None) -> MillraceError | None:
 def checked_folder(text: str) -> FolderId:
     """A folder's id as it came from the network or a file."""
     if not _FOLDER.fullmatch(text):
-        raise UserError(f"not a folder id: {text[:80]!r}\n  expected: 16 to 64 hexadecimal digits")
+        raise UserError(
+            f"not a folder id: {text[:80]!r}\n  expected: 16 to 64 hexadecimal digits\n"
+            "  to fix: use the same version of Millrace on both sides"
+        )
     return FolderId(text)
 
 
@@ -221,13 +230,19 @@ def _document(data: bytes, names: Sequence[str], *, what: str) -> dict[str, Any]
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"not a {what}: {str(error)[:80]}") from error
+        raise UserError(
+            f"not a {what}: {str(error)[:80]}\n"
+            "  to fix: use the same version of Millrace on both sides"
+        ) from error
     return _fields(document, names, what=what)
 
 
 def _fields(document: object, names: Sequence[str], *, what: str) -> dict[str, Any]:
     if not isinstance(document, dict) or set(document) != set(names):
-        raise UserError(f"not a {what}\n  expected: the fields {', '.join(names)}")
+        raise UserError(
+            f"not a {what}\n  expected: the fields {', '.join(names)}\n"
+            "  to fix: use the same version of Millrace on both sides"
+        )
     return document
 
 
@@ -236,6 +251,9 @@ def _provenance(entry: object) -> Mapping[str, Any]:
     if not isinstance(inputs, list) or not all(
         isinstance(one, dict) and "path" in one for one in inputs
     ):
-        raise UserError("not a question for finished work: inputs without a path")
+        raise UserError(
+            "not a question for finished work: inputs without a path\n"
+            "  to fix: use the same version of Millrace on both sides"
+        )
     assert isinstance(entry, dict)
     return entry

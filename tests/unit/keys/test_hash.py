@@ -209,7 +209,7 @@ def test_an_unknown_column_is_named_with_its_neighbours() -> None:
     table = pa.table({"customer": [1], "amount": [2]})
     with pytest.raises(UserError, match="no key column 'custmer'") as error:
         hash32(table, "custmer")
-    assert "columns found: customer, amount" in str(error.value)
+    assert "found: columns customer, amount" in str(error.value)
     assert "did you mean customer?" in str(error.value)
     with pytest.raises(UserError, match="use one of these"):
         hash32(table, "zzz")

@@ -32,7 +32,7 @@ def test_an_input_that_is_lost_half_way_is_lost_and_not_short(tmp_path: Path, sq
 def test_a_query_that_fails_says_which(tmp_path: Path) -> None:
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
 
-    with pytest.raises(TaskFailed, match="query: SELECT error"):
+    with pytest.raises(TaskFailed, match="a value cannot be calculated with: no\n"):
         list(engine.run("SELECT error('no') AS k", {}, SCHEMA))
 
 

@@ -171,7 +171,9 @@ def test_mixed_formats_are_refused_with_an_example_of_each() -> None:
 
 
 def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match="unknown format 'orc'\n  known: arrow, csv, json, parquet"):
+    with pytest.raises(
+        UserError, match="unknown format 'orc'\n  found: known are arrow, csv, json, parquet"
+    ):
         format_of(["/d/a.orc"], "orc")
 
 

@@ -288,7 +288,9 @@ def test_a_schema_that_parquet_does_not_have_is_refused(tmp_path: Path) -> None:
 def test_an_option_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x\n1\n", encoding="utf-8")
 
-    with pytest.raises(UserError, match="unknown csv option 'sep'\n  known: delimiter, header"):
+    with pytest.raises(
+        UserError, match="unknown csv option 'sep'\n  found: known are delimiter, header"
+    ):
         opened(tmp_path, options={"sep": ";"})
 
 

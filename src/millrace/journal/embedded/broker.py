@@ -255,7 +255,9 @@ class EmbeddedBroker(SegmentReader):
             if clean:
                 self._ledger.save(Book().draft(), Storing(clean=clean))
         finally:
-            self._turns.stop("the broker was closed\n  to fix: open it again")
+            self._turns.stop(
+                "the broker was closed\n  found: a call after close()\n  to fix: open it again"
+            )
 
     def _pausing(self, work: Callable[[], object]) -> object:
         """Do something between commits; a failed sync there stops the broker as well."""

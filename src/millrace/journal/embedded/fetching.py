@@ -161,7 +161,8 @@ class SegmentReader(BookBroker):
         if found != each.checksum:
             raise Corrupt(
                 f"{name}: offsets {each.first} to {each.next - 1} of journal {journal.name!r} are "
-                f"not the bytes that were written\n  expected: {each.checksum}, found: {found}"
+                f"not the bytes that were written\n  expected: {each.checksum}, found: {found}\n"
+                "  to fix: restore the file from a copy, or truncate the journal past these offsets"
             )
         return data
 
@@ -185,7 +186,8 @@ class SegmentReader(BookBroker):
         if len(data) != each.bytes:
             raise DataLost(
                 f"{path} ends before what was published\n"
-                f"  expected: {position + each.bytes} bytes, found: {position + len(data)}"
+                f"  expected: {position + each.bytes} bytes, found: {position + len(data)}\n"
+                "  to fix: restore the file from a copy, or truncate the journal past these offsets"
             )
         return data
 
@@ -195,7 +197,8 @@ class SegmentReader(BookBroker):
         if now.id == journal.id and offset >= now.start:
             return DataLost(
                 f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
-                f"  not there: {path or LEDGER}"
+                f"  not there: {path or LEDGER}\n"
+                "  to fix: restore the file from a copy, or truncate the journal past them"
             )
         return out_of_range(now, offset)
 

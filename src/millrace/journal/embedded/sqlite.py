@@ -246,12 +246,12 @@ class SqliteLedger:
         db = self._writer
         if not db.execute("PRAGMA user_version").fetchone()[0]:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise FormatError(f"{self._path} is an SQLite file and no ledger of journals")
+                raise FormatError(_no_ledger(self._path))
             self._make()
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if application != tables.APPLICATION_ID:
-            raise FormatError(f"{self._path} is an SQLite file and no ledger of journals")
+            raise FormatError(_no_ledger(self._path))
         if version == 1:
             db.executescript(
                 f"BEGIN IMMEDIATE; {tables.COMMIT_TABLES}"
@@ -266,7 +266,10 @@ class SqliteLedger:
         pages = max(1, self._config.ledger_checkpoint_bytes // _PAGE_BYTES)
         mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise StorageError(f"{self._path} cannot keep a write-ahead log, only {mode!r}")
+            raise StorageError(
+                f"{self._path} cannot keep a write-ahead log\n  found: journal mode {mode!r}\n"
+                "  to fix: put the workspace on a local disk; network file systems cannot"
+            )
         db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         db.execute("PRAGMA fullfsync = ON")
 
@@ -402,7 +405,10 @@ class SqliteLedger:
         """A connection that nobody else uses, so that readers wait for nobody."""
         with self._closing:
             if self._is_closed:
-                raise StorageError(f"ledger {self._path} was closed")
+                raise StorageError(
+                    f"ledger {self._path} was closed\n  found: a call after close()\n"
+                    "  to fix: open the workspace again"
+                )
             reader = self._idle.pop() if self._idle else None
         if reader is None:
             reader = self._connect()
@@ -432,4 +438,14 @@ class SqliteLedger:
 
 
 def _words(doing: str, path: str, error: BaseException | str) -> str:
-    return f"{doing} ledger {path} failed: {error}"
+    return (
+        f"{doing} ledger {path} failed\n  found: {error}\n"
+        "  to fix: see that the disk has room and may be written, then open the workspace again"
+    )
+
+
+def _no_ledger(path: str) -> str:
+    return (
+        f"{path} is no ledger of journals\n  found: an SQLite file of another program\n"
+        "  to fix: open another folder as workspace, or move this file away"
+    )

@@ -176,7 +176,10 @@ def translated(error: KafkaException, doing: str, servers: str, config: Config) 
             "  to fix: keep large values in files, or raise it here and in the cluster"
         )
     if found.code() in _FULL:
-        return StorageError(f"Kafka's disk said no while {doing}\n  found: {found.str()}")
+        return StorageError(
+            f"Kafka's disk said no while {doing}\n  found: {found.str()}\n"
+            "  to fix: make room on the disk of the Kafka broker, then ask again"
+        )
     return unanswered(doing, servers, config, f"{found.name()}: {found.str()}")
 
 

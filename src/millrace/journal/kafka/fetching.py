@@ -284,5 +284,6 @@ def lost(journal: Journal, offset: Offset, topic: str) -> DataLost:
     return DataLost(
         f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
         f"  looked in: topic {topic}, to its end\n"
-        "  likely: somebody deleted the topic, or its retention was changed"
+        "  likely: somebody deleted the topic, or its retention was changed\n"
+        "  to fix: restore the topic, or truncate the journal past these offsets"
     )

@@ -146,7 +146,8 @@ def _heads(headers: Sequence[Headers], where: str) -> npt.NDArray[np.void]:
     if len(data) != len(headers) * _DTYPE.itemsize:
         raise FormatError(
             f"a message of {where} has system fields of another length\n"
-            f"  expected: {_DTYPE.itemsize} bytes each, found: {len(data)} in {len(headers)}"
+            f"  expected: {_DTYPE.itemsize} bytes each, found: {len(data)} in {len(headers)}\n"
+            "  to fix: let only Millrace write to this topic"
         )
     heads = np.frombuffer(data, _DTYPE)
     if (heads["version"] != VERSION).any():

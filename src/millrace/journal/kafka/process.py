@@ -61,7 +61,10 @@ class ManagedProcess:
                     start_new_session=True,
                 )
             except OSError as error:
-                raise UserError(f"cannot start {command[0]}\n  {error}") from error
+                raise UserError(
+                    f"cannot start {command[0]}\n  {error}\n"
+                    "  to fix: install it, or name another one"
+                ) from error
         made = cls(process, log, config)
         try:
             made._wait(is_ready, command)
@@ -117,12 +120,14 @@ class ManagedProcess:
             if not self.is_running():
                 raise UserError(
                     f"{command[0]} ended before it was ready, with code {self._guard.returncode}\n"
-                    f"  it wrote: {self.tail()}\n  all of it: {self._log}"
+                    f"  it wrote: {self.tail()}\n  all of it: {self._log}\n"
+                    "  to fix: mend what it names, and start it again"
                 )
             if time.monotonic() > deadline:
                 raise Retriable(
                     f"{command[0]} was not ready within {self._config.kafka_start_ms_max} ms "
-                    f"(kafka_start_ms_max)\n  it wrote: {self.tail()}\n  all of it: {self._log}"
+                    f"(kafka_start_ms_max)\n  it wrote: {self.tail()}\n  all of it: {self._log}\n"
+                    "  to fix: start it again, or raise kafka_start_ms_max"
                 )
             time.sleep(_LOOK_S)
 

@@ -172,7 +172,10 @@ def _format(run: Sequence[str], root: str, settings: str, log: str) -> None:
             command, stdout=out, stderr=subprocess.STDOUT, check=False
         )
     if done.returncode:
-        raise UserError(f"Kafka could not format {root}\n  what it wrote: {log}")
+        raise UserError(
+            f"Kafka could not format {root}\n  what it wrote: {log}\n"
+            "  to fix: mend what it names, or give an empty folder"
+        )
 
 
 def _is_port_taken(log: str) -> bool:

@@ -228,7 +228,10 @@ class Writer:
             return said
         if found.fatal() or (is_ending and not found.txn_requires_abort()):
             self._producer = None
-            return KafkaUnreachable(f"{said}\n  it may have been carried out")
+            return KafkaUnreachable(
+                f"{said}\n  it may have been carried out\n"
+                "  to fix: look whether it was, or ask again with `expected`"
+            )
         self._abort(producer)
         return said
 

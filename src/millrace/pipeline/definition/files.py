@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.errors import UserError
+from millrace.names import path_text
 
 SCHEMA: Final = pa.schema(
     [("path", pa.string()), ("size", pa.int64()), ("modified", pa.timestamp("us", "UTC"))]
@@ -55,9 +56,10 @@ def files(*patterns: Pattern | Sequence[Pattern]) -> Files:
 
 
 def _texts(given: Pattern | Sequence[Pattern]) -> list[str]:
-    if isinstance(given, str | os.PathLike):
-        return [os.fspath(given)]
-    return [os.fspath(one) for one in given]
+    several: Sequence[object] = [given]
+    if not isinstance(given, str) and isinstance(given, Sequence):
+        several = given
+    return [path_text(one, "files()") for one in several]
 
 
 def _found(pattern: str) -> list[str]:

@@ -24,6 +24,7 @@ from millrace.pipeline.definition.functions import recognised
 from millrace.pipeline.definition.graph import hops_of, most_workers
 from millrace.pipeline.definition.returns import checked
 from millrace.pipeline.definition.steps import Step
+from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
     from millrace.pipeline.report.report import JobReport
@@ -87,6 +88,11 @@ class Job:
     def nodes(self) -> tuple[model.Anything, ...]:
         """Sources, steps and sinks, in the order they were written down."""
         return tuple(self._spread_out(node) for node in self._nodes)
+
+    @property
+    def config(self) -> Config:
+        """The limits of its workspace."""
+        return self._place.config
 
     @property
     def partitions(self) -> int:
@@ -213,7 +219,8 @@ class Job:
         if step not in names:
             raise UserError(
                 f"job {self.name!r} has no step {shown(step)}\n"
-                f"  found: {existing(str(step), names)}\n  to fix: give one of these"
+                f"  found: {existing(str(step), names)}\n"
+                f"  to fix: {did_you_mean(str(step), names, 'give one of these')}"
             )
         return self._place.reset(self, step, again=again)
 
@@ -252,6 +259,14 @@ class Job:
 
     def add(self, node: model.Anything) -> None:
         """Take a node that a handle made."""
+        most = self.config.job_steps_max
+        if len(self._nodes) >= most:
+            raise UserError(
+                f"job {self.name!r} has too many steps\n"
+                f"  found: {node.name!r} would be step {most + 1:,}; job_steps_max is {most:,}\n"
+                "  to fix: do more in one step, go on in another job that reads its journal, "
+                "or raise Config(job_steps_max=...)"
+            )
         self._nodes.append(node)
 
     def __repr__(self) -> str:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.dataset import Dataset, Runner
+from millrace.config import Config
+from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.journal.names import check_name
 from millrace.keys import check_partitions
+from millrace.names import path_text
 from millrace.pipeline.core import model
 from millrace.pipeline.core.hops import ROOT
 from millrace.pipeline.core.model import OnDoubt, OnError
@@ -26,6 +28,7 @@ from millrace.pipeline.large.values import stored_schema
 from millrace.plan.mapped import Made
 from millrace.plan.names import check_columns, check_keys
 from millrace.shuffle.schema import difference
+from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
     from millrace.pipeline.definition.job import Job
@@ -257,10 +260,11 @@ class Step:
         Example:
             >>> texts.sink_parquet("listing/")
         """
-        call = f"sink_parquet({os.fspath(path)!r})"
-        if "://" in os.fspath(path):
+        text = path_text(path, "sink_parquet")
+        call = f"sink_parquet({text!r})"
+        if "://" in text:
             raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
-        full = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        full = os.path.abspath(os.path.expanduser(text))
         self.job.take_target(full, call)
         self._add(
             model.ParquetSink(
@@ -317,7 +321,10 @@ class Step:
         strange += sorted(set(options) - _OPTIONS)
         if strange:
             known = sorted(_OPTIONS - set(_NOT_FOR_SINKS))
-            raise UserError(f"{call} has no option {strange[0]!r}\n  known: {', '.join(known)}")
+            raise UserError(
+                f"{call} has no option {strange[0]!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {did_you_mean(strange[0], known, 'use one of these')}"
+            )
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
         _check_concurrency(call, calling, made)
@@ -341,17 +348,17 @@ class Step:
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(Made(self.schema), _NOT_RUN)
+        return Dataset(Made(self.schema), _NotRun(self.job.config))
 
 
 class _NotRun:
     """Stands where a dataset has its runner: these are described and never run."""
 
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
         raise AssertionError(name)
-
-
-_NOT_RUN: Final[Runner] = _NotRun()
 
 
 def _check_sql(call: str, kind: str, given: object) -> None:

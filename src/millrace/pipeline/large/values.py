@@ -47,7 +47,8 @@ def stored_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
         if schema.get_field_index(name) < 0:
             raise UserError(
                 f"column {name!r} is marked large, and there is none of this name\n"
-                f"  found: {', '.join(schema.names)}"
+                f"  found: {', '.join(schema.names)}\n"
+                "  to fix: name one of these in large="
             )
     return pa.schema([_stored(field) if field.name in columns else field for field in schema])
 
@@ -235,7 +236,8 @@ def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
     if not is_reference(found.type):
         raise UserError(
             f"column {column!r} holds no large values\n  found: {found.type}\n"
-            f"  large columns here: {', '.join(references(batch.schema)) or 'none'}"
+            f"  large columns here: {', '.join(references(batch.schema)) or 'none'}\n"
+            "  to fix: name one of these, or mark the column with large="
         )
     return _fetch_column(found, tuple(_workspaces))
 

@@ -19,7 +19,8 @@ from millrace.pipeline.calling.failing import Failure, QueryFailed
 from millrace.pipeline.core.model import Filter, Select
 from millrace.pipeline.core.rows import Rows, nothing
 from millrace.plan import nodes
-from millrace.plan.expressions import parse_conditions, parse_named
+from millrace.plan.expressions import parse, parse_named
+from millrace.plan.limits import limits_of
 from millrace.plan.mapped import Made
 
 
@@ -36,7 +37,8 @@ class Query:
         scratch: str,
     ) -> None:
         self.name = steps[-1].name
-        self.schema, self._root = _tree(steps, schema)
+        with limits_of(config):
+            self.schema, self._root = _tree(steps, schema)
         self._engine = Engine(
             memory_bytes_max=min(config.job_query_bytes_max, config.query_memory_bytes_max),
             spill_folder=scratch,
@@ -72,8 +74,8 @@ def _tree(steps: Sequence[Filter | Select], schema: pa.Schema) -> tuple[pa.Schem
     offset = nodes.passed_on(root.schema, [OFFSET])
     for step in steps:
         if isinstance(step, Filter):
-            for part in parse_conditions(step.condition, plain, call=f"filter({step.condition!r})"):
-                root = nodes.Filter(root, part)
+            condition = parse(step.condition, plain, call=f"filter({step.condition!r})")
+            root = nodes.Filter(root, condition)
             continue
         call = f"select({', '.join(map(repr, step.columns))})"
         named = [pair for text in step.columns for pair in parse_named(text, plain, call=call)]

@@ -123,7 +123,8 @@ class Publisher:
             case _:
                 raise LeaseLost(
                     f"unit {self.journal.name!r} of {self.hop.name!r} was worked on by another\n"
-                    f"  {conflict}"
+                    f"  {conflict}\n"
+                    "  to fix: nothing; the other worker goes on with it"
                 ) from conflict
 
     def _became(self, change: Change) -> Answer:

@@ -146,5 +146,8 @@ def _row(key: Mapping[str, Any]) -> pa.RecordBatch:
     try:
         columns = {str(name): pa.array([key[name]]) for name in sorted(key)}
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise UserError(f"key {dict(key)!r} has no Arrow type\n  found: {error}") from error
+        raise UserError(
+            f"key {dict(key)!r} has no Arrow type\n  found: {error}\n"
+            "  to fix: give values of the types of the key columns"
+        ) from error
     return pa.record_batch(columns)

@@ -191,7 +191,8 @@ class CheckpointStore:
             there = ", ".join(map(str, self._prepared)) or "none"
             raise UserError(
                 f"checkpoint {number} of task {self._task} was not handed out\n"
-                f"  handed out and not committed: {there}"
+                f"  handed out and not committed: {there}\n"
+                "  to fix: commit one of these"
             )
         fault("reads.commit.before_store")
         self._append([_Row(number, Kind.COMMITTED)], floors)
@@ -322,7 +323,10 @@ def _read_all(broker: Broker, journal: str) -> list[_Row]:
         fetched = broker.read(journal, offset, rows_max=_READ_ROWS)
         for each in fetched.rows().to_pylist():
             if each["part"] != len(pieces):
-                raise DataLost(f"checkpoint {each['number']} in {journal} is not whole")
+                raise DataLost(
+                    f"checkpoint {each['number']} in {journal} is not whole\n"
+                    "  to fix: go back to an earlier checkpoint of the task"
+                )
             pieces.append(each["content"])
             if len(pieces) == each["parts"]:
                 number = CheckpointNumber(each["number"])

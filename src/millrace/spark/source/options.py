@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Literal
 
 from millrace.errors import UserError
 from millrace.journal.names import check_name
 from millrace.names import check_text, path_text
+from millrace.text import did_you_mean
 
 Use = Literal["read", "write", "stream", "stream write"]
 
@@ -159,7 +159,7 @@ def parse(given: Mapping[str, str], use: Use) -> Options:
         if name in found:
             check(found[name])
     return Options(
-        path=local_path(path_text(path)),
+        path=local_path(path_text(path, "format('millrace')")),
         broker=found.get("broker"),
         shuffle=_shuffle(found, use),
         stage=_number(found, "stage") or 0,
@@ -204,9 +204,10 @@ def _is_sparks_own(name: str) -> bool:
 def _known(name: str) -> str:
     known = _BY_LOWER.get(name.lower())
     if known is None:
-        near = get_close_matches(name.lower(), _BY_LOWER, n=1)
-        hint = f"did you mean {_BY_LOWER[near[0]]}?" if near else f"known: {', '.join(KNOWN)}"
-        raise UserError(f"unknown option {name!r} of format millrace\n  {hint}")
+        raise UserError(
+            f"format millrace has no option {name!r}\n  found: known are {', '.join(KNOWN)}\n"
+            f"  to fix: {did_you_mean(name, KNOWN, 'use one of these')}"
+        )
     return known
 
 

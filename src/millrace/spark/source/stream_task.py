@@ -50,5 +50,8 @@ def _of_json(text: str) -> Task:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise UserError(f"option task is no JSON: {error}\n  found: {text[:80]}") from error
+        raise UserError(
+            f"option task is no JSON: {error}\n  found: {text[:80]}\n"
+            "  to fix: write the task as docs/reads.md shows"
+        ) from error
     return Task.from_dict(content)

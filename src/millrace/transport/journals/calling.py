@@ -167,7 +167,9 @@ class Caller:
             # Locks and connections do not survive a fork.
             self._pid, self._lock, self._kept = os.getpid(), threading.Lock(), None
         if not self._lock.acquire(timeout=max(0.0, deadline - self._now())):
-            raise OwnerUnreachable("others here have been looking for it all the time")
+            raise OwnerUnreachable(
+                "others here have been looking for it all the time\n  to fix: ask again"
+            )
         try:
             if self._closed:
                 raise BrokerStopped("the journals were closed\n  to fix: open the workspace again")

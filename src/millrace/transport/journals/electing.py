@@ -44,7 +44,10 @@ class Joining:
             pong = self._reach(self._where.address, None, deadline, epoch_min)
             return FlightLink(self.flight, self._where.address, pong, mark)
         found = "no owner" if said is None else f"only {said}, which was taken over"
-        raise OwnerUnreachable(f"{found} in {self._where.path}")
+        raise OwnerUnreachable(
+            f"{found} in {self._where.path}\n"
+            "  to fix: open the workspace again; the next opener becomes the owner"
+        )
 
     def _reach(
         self, address: str, said: OwnerEndpoint | None, deadline: float, epoch_min: int
@@ -54,7 +57,9 @@ class Joining:
         try:
             pong = self.flight.ping(address, timeout_ms=timeout_ms)
         except Cut as cut:
-            raise OwnerUnreachable(f"{said or address}: {cut}") from cut
+            raise OwnerUnreachable(
+                f"{said or address}: {cut}\n  to fix: ask again; see that the host can be reached"
+            ) from cut
         except Refused as refused:
             raise UserError(
                 f"the owner at {address} refuses this workspace's token\n"
@@ -62,10 +67,11 @@ class Joining:
                 "  MILLRACE_TOKEN"
             ) from refused
         if said is not None and pong.instance != said.instance:
-            raise OwnerUnreachable(f"another owner than {said} answers there")
+            raise OwnerUnreachable(f"another owner than {said} answers there\n  to fix: ask again")
         if pong.epoch < epoch_min:
             raise OwnerUnreachable(
-                f"the owner at {address} has epoch {pong.epoch} and was taken over"
+                f"the owner at {address} has epoch {pong.epoch} and was taken over\n"
+                "  to fix: ask again; the new owner answers"
             )
         return pong
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, Unpack
 import pyarrow as pa
 
 from millrace.journal import records
+from millrace.journal.arguments import check_arguments
 from millrace.journal.contract import Transaction
 from millrace.journal.files import write_file
 from millrace.journal.intents import Intents
@@ -394,9 +395,11 @@ class JoinedBroker:
 
     # Inside.
     def _ask(self, call: str, /, **args: Any) -> Any:  # noqa: ANN401 - the methods above name the types
+        check_arguments(call, args)
         return self._caller.call(call, args)
 
     def _ask_waiting(self, call: str, piece_s: float, /, **args: Any) -> Any:  # noqa: ANN401
+        check_arguments(call, args)
         args["timeout_s"] = piece_s
         return self._caller.call(call, args, wait_ms=int(piece_s * 1000))
 

@@ -170,16 +170,27 @@ class OwnerServer(GuardedServer):
         except fl.FlightUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - goes to whoever asked
-            return _refusal(MillraceError(f"the owner of the journals failed: {error!r}"))
+            return _refusal(
+                MillraceError(
+                    f"the owner of the journals failed: {error!r}\n"
+                    "  to fix: look at the log of the owner, and ask again"
+                )
+            )
 
     def _call(self, name: str, body: pa.Buffer) -> tuple[Any, Parts]:
         call = CALLS.get(name)
         if call is None:
-            raise UserError(f"unknown call {name[:80]!r}\n  known: {', '.join(sorted(CALLS))}")
+            raise UserError(
+                f"unknown call {name[:80]!r}\n  known: {', '.join(sorted(CALLS))}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
         self._check_size(body.size)
         given, parts = unseal(body)
         if not isinstance(given, dict) or set(given) != set(call.takes):
-            raise UserError(f"not a call of {name}\n  expected: {', '.join(call.takes) or 'none'}")
+            raise UserError(
+                f"not a call of {name}\n  expected: {', '.join(call.takes) or 'none'}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
         args = {key: shape.take(given[key], parts) for key, shape in call.takes.items()}
         self._check_files(name, args)
         if name in _WAITING:
@@ -251,7 +262,10 @@ class OwnerServer(GuardedServer):
         given, parts = unseal(command)
         file, checksum = UPLOAD.take(given, parts)
         if not reader.schema.equals(CHUNKS):
-            raise UserError(f"not the bytes of a file: {str(reader.schema)[:80]!r}")
+            raise UserError(
+                f"not the bytes of a file: {str(reader.schema)[:80]!r}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
         most = self.config.owner_file_bytes_max
         if not 0 <= file.bytes <= most:
             raise UserError(

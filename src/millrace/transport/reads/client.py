@@ -176,10 +176,18 @@ class MemberClient:
         except MillraceError:
             raise
         except fl.FlightUnauthenticatedError as error:
-            raise MemberLost(f"{self} refuses this session's token or epoch") from error
+            raise MemberLost(
+                f"{self} refuses this session's token or epoch\n  to fix: open the session again"
+            ) from error
         except (pa.ArrowException, OSError) as error:
             sent = wire.decode_error(getattr(error, "extra_info", None))
-            raise (sent or MemberLost(f"{self} does not answer: {short(error)}")) from error
+            raise (
+                sent
+                or MemberLost(
+                    f"{self} does not answer: {short(error)}\n"
+                    "  to fix: open the session again; see that the host can be reached"
+                )
+            ) from error
 
 
 class VisibleRows:

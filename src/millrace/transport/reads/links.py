@@ -96,7 +96,7 @@ class Link:
         except BaseException as error:  # noqa: BLE001 - the session is told, and ends
             self.lose(error)
         else:
-            self.lose(MemberLost(f"{self.peer} ended the stream"))
+            self.lose(MemberLost(f"{self.peer} ended the stream\n  to fix: open the session again"))
 
     def check_silence(self, now_s: float) -> None:
         """Lose the link if nothing came for too long."""
@@ -217,8 +217,12 @@ def _understood(error: BaseException, peer: str) -> BaseException:
     if sent is not None:
         return sent
     if isinstance(error, fl.FlightUnauthenticatedError):
-        return MemberLost(f"{peer} refuses this session's token or epoch")
-    return MemberLost(f"the stream to {peer} broke: {short(error)}")
+        return MemberLost(
+            f"{peer} refuses this session's token or epoch\n  to fix: open the session again"
+        )
+    return MemberLost(
+        f"the stream to {peer} broke: {short(error)}\n  to fix: open the session again"
+    )
 
 
 def short(error: BaseException) -> str:

@@ -101,7 +101,10 @@ class ServedMember:
         with self._lock:
             self._check_open()
             if self._session is not None:
-                raise UserError(f"member {self.number} has the stream of a session already")
+                raise UserError(
+                    f"member {self.number} has the stream of a session already\n"
+                    "  to fix: close that session, and open this one again"
+                )
             self._session = link
         self.opened.set()
 
@@ -111,11 +114,13 @@ class ServedMember:
             self._check_open()
             if not 0 <= stream < self.members or stream == self.number:
                 raise UserError(
-                    f"the queue of member {self.number} of {self.members} has no stream {stream}"
+                    f"the queue of member {self.number} of {self.members} has no stream {stream}\n"
+                    "  to fix: use the same version of Millrace on both sides"
                 )
             if stream in self._from_slices:
                 raise UserError(
-                    f"the queue of member {self.number} has a stream of slice {stream} already"
+                    f"the queue of member {self.number} has a stream of slice {stream} already\n"
+                    "  to fix: open the session again"
                 )
             self._from_slices[stream] = link
 
@@ -187,7 +192,7 @@ class ServedMember:
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise MemberLost(f"member {self.number} is ending")
+            raise MemberLost(f"member {self.number} is ending\n  to fix: open the session again")
 
     def _reply(self, stream: int, reply: Reply) -> None:
         if stream == self.number:
@@ -202,7 +207,8 @@ class ServedMember:
         if len(addresses) != self.members or self._clients:
             raise UserError(
                 f"member {self.number} is one of {self.members}, and was opened for "
-                f"{len(addresses)}, or twice"
+                f"{len(addresses)}, or twice\n"
+                "  to fix: open the session again"
             )
         self._clients = [
             MemberClient(
@@ -295,4 +301,7 @@ def _bracketed(host: str) -> str:
 
 def _as_ours(error: BaseException) -> MillraceError:
     """An error of any kind as one that travels."""
-    return MillraceError(f"{type(error).__name__}: {error}")
+    return MillraceError(
+        f"{type(error).__name__}: {error}\n"
+        "  to fix: look at the log of the member, and open the session again"
+    )

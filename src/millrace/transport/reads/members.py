@@ -206,7 +206,10 @@ class FlightMembers:
             case Failed(error, peer):
                 self._fail(member if peer is None else peer, error)
             case _:
-                raise UserError(f"member {member} said {type(message).__name__} out of turn")
+                raise UserError(
+                    f"member {member} said {type(message).__name__} out of turn\n"
+                    "  to fix: use the same version of Millrace on all hosts"
+                )
 
     def _fail(self, member: int, error: BaseException) -> None:
         if self._is_closing:

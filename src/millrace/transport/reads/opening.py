@@ -85,7 +85,8 @@ class Opening:
             self.failed = silent[0].number
             raise MemberLost(
                 f"no stream was open after {self._limit_ms} ms to: {', '.join(map(str, silent))}\n"
-                "  limit: reads_open_ms_max"
+                "  limit: reads_open_ms_max\n"
+                "  to fix: see that these hosts reach each other, or raise reads_open_ms_max"
             ) from None
         if error is not None:
             self.failed = number

@@ -177,7 +177,10 @@ class MemberServer(GuardedServer):
             answer = self._actions.get(action.type)
             if answer is None:
                 known = ", ".join(self._actions)
-                raise UserError(f"unknown action {action.type[:80]!r}\n  known: {known}")
+                raise UserError(
+                    f"unknown action {action.type[:80]!r}\n  known: {known}\n"
+                    "  to fix: use the same version of Millrace on both sides"
+                )
             return iter([answer(action.body)])
 
     def _serve(
@@ -249,7 +252,10 @@ def _asked(text: bytes | None) -> int | None:
             return int(found["slice"])
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"not a stream of a slice or a queue: {str(text)[:80]!r}")
+    raise UserError(
+        f"not a stream of a slice or a queue: {str(text)[:80]!r}\n"
+        "  to fix: use the same version of Millrace on both sides"
+    )
 
 
 @contextmanager

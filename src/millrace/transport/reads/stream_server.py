@@ -153,7 +153,10 @@ def _asked(ticket: bytes) -> Piece:
             return Piece(**{name: found[name] for name in names})
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(f"not a piece of a stream: {ticket[:80]!r}")
+    raise UserError(
+        f"not a piece of a stream: {ticket[:80]!r}\n"
+        "  to fix: use the same version of Millrace on both sides"
+    )
 
 
 @contextmanager
@@ -162,7 +165,10 @@ def _answers(task: str, address: str) -> Iterator[None]:
     try:
         yield
     except fl.FlightUnauthenticatedError as error:
-        raise MemberLost(f"{address} refuses the token, or is not the stream of {task}") from error
+        raise MemberLost(
+            f"{address} refuses the token, or is not the stream of {task}\n"
+            "  to fix: start the stream again"
+        ) from error
     except (pa.ArrowException, OSError) as error:
         sent = wire.decode_error(getattr(error, "extra_info", None))
         raise sent or MemberLost(

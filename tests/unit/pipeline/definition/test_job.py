@@ -193,7 +193,7 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.select(1), "select takes Spark SQL, found 1"),  # type: ignore[arg-type]
     (lambda s: s.select("id AS _mr_x"), "column '_mr_x' begins with _mr_"),
     (lambda s: s.key_by(), r"key_by\(\) has no keys"),
-    (lambda s: s.key_by("urls"), "no column 'urls'\n  candidates: url"),
+    (lambda s: s.key_by("urls"), "no column 'urls', in key_by"),
     (lambda s: s.key_by("id", partitions=0), "partitions"),
     (lambda s: s.union(), r"union\(\) of nothing"),
     (lambda s: s.union(s), "of 'videos' with itself"),

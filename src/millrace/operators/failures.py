@@ -1,0 +1,46 @@
+"""Words for what the engine says when a query fails: the value, its column and its file.
+
+Invariant: no message shows SQL that the user did not write; that is logged at DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from millrace.errors import TaskFailed
+
+_LOG: Final = logging.getLogger(__name__)
+_PREFIX: Final = re.compile(r"^(?:[A-Z]\w* )+Error: ")
+_CAST: Final = re.compile(r"cannot cast '(?P<value>.*)' of (?P<column>.+) to [\w(), ]+$", re.DOTALL)
+_OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input Error")
+"""How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
+
+Find = Callable[[str, str], str | None]
+"""Asked for a column and a value: the row and the file it stands in."""
+
+
+def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> TaskFailed:
+    """The error for a query that failed over some inputs."""
+    _LOG.debug("a query failed: %s\n%s", error, sql)
+    said = _PREFIX.sub("", str(error)).split("\n\nLINE ")[0].strip()
+    if str(error).startswith("Out of Memory Error"):
+        return TaskFailed(
+            f"a query needs more memory than it may have\n  found: {said.splitlines()[0]}\n"
+            "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
+        )
+    if str(error).startswith(_OF_A_VALUE):
+        found = _CAST.search(said)
+        column, value = (found["column"], found["value"]) if found is not None else ("", "")
+        places = [place for find in finds if (place := find(column, value)) is not None]
+        return TaskFailed(
+            f"a value cannot be calculated with: {said}\n"
+            f"  found: {'in ' + ' or '.join(places) if places else 'in rows between two stages'}\n"
+            "  to fix: correct the value, or replace it before, as in if(x = 'n/a', NULL, x)"
+        )
+    return TaskFailed(
+        f"a query failed in a task\n  found: {said}\n"
+        "  to fix: run it again; if it fails again, log at DEBUG to see the query and report both"
+    )

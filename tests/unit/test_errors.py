@@ -1,0 +1,239 @@
+"""Each kind of error is raised here as it happens, and has its three parts."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from tests.unit.journal.test_embedded import segments
+from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, write
+from tests.unit.reads.test_sequence import stamped, standing
+
+import millrace as mr
+from millrace import errors
+from millrace.config import Config
+from millrace.errors import MillraceError
+from millrace.ids import Attempt, AttemptId, FolderId
+from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.intents import Intents
+from millrace.journal.kafka.client import translated
+from millrace.journal.memory import MemoryBroker
+from millrace.journal.records import Flag
+from millrace.keys import partition_ids
+from millrace.operators.engine import Engine
+from millrace.operators.mapped import Call
+from millrace.pipeline.core.events import Event, Happened
+from millrace.pipeline.definition.changes import Changes, decide
+from millrace.shuffle.reader import read_index
+from millrace.shuffle.store import LocalStore
+from millrace.shuffle.writer import begin_attempt
+from millrace.spark.job_failure import step_failed
+from millrace.transport.client import Agents
+from millrace.transport.journals import calling
+from millrace.transport.reads.client import MemberClient
+from millrace.transport.reads.server import SessionId
+
+NUMBERS = pa.schema({"n": pa.int64()})
+ROWS = pa.table({"n": [1, 2, 3]})
+
+
+def broker(folder: Path) -> EmbeddedBroker:
+    opened = EmbeddedBroker.open(str(folder), Config())
+    opened.create("orders", NUMBERS)
+    opened.append("orders", ROWS)
+    return opened
+
+
+def is_open_twice(folder: Path) -> None:
+    broker(folder)
+    EmbeddedBroker.open(str(folder), Config())
+
+
+def is_closed(folder: Path) -> None:
+    opened = broker(folder)
+    opened.close()
+    opened.append("orders", ROWS)
+
+
+def is_needed(folder: Path) -> None:
+    opened = broker(folder)
+    opened.commit("billing", "orders", 1, expected=None)
+    opened.truncate_before("orders", 2)
+
+
+def is_held(folder: Path) -> None:
+    opened = broker(folder)
+    opened.acquire("export", "host-1")
+    opened.acquire("export", "host-2")
+
+
+def is_over(folder: Path) -> None:
+    opened = broker(folder)
+    lease = opened.acquire("export", "host-1")
+    opened.fence("export")
+    opened.renew(lease)
+
+
+def is_changed_at_rest(folder: Path) -> None:
+    opened = EmbeddedBroker.open(str(folder), Config(journal_small_bytes_max=1))
+    opened.create("orders", NUMBERS)
+    opened.append("orders", ROWS)
+    (segment,) = segments(folder)
+    found = bytearray(segment.read_bytes())
+    for place in range(len(found) // 4, 3 * len(found) // 4):
+        found[place] ^= 1
+    segment.write_bytes(found)
+    opened.read("orders", 0)
+
+
+def is_gone_at_rest(folder: Path) -> None:
+    opened = EmbeddedBroker.open(str(folder), Config(journal_small_bytes_max=1))
+    opened.create("orders", NUMBERS)
+    opened.append("orders", ROWS)
+    (segment,) = segments(folder)
+    segment.unlink()
+    opened.read("orders", 0)
+
+
+def is_begun_twice(folder: Path) -> None:
+    store = LocalStore(str(folder))
+    begin_attempt(store, AttemptId.of(7, 0, 0, 1))
+    begin_attempt(store, AttemptId.of(7, 0, 0, 1))
+
+
+def never_resolves(folder: Path) -> None:
+    memory = MemoryBroker()
+    ids = {name: memory.create(f"t/{name}", SCHEMA).id for name in "ab"}
+    write(memory, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
+    with reading(memory, folder, config=Config(reads_hint_wait_ms_max=100)) as session:
+        session.next_checkpoint(LONG_S)
+
+
+def is_a_closed_session(folder: Path) -> None:
+    memory = MemoryBroker()
+    memory.create("t/a", SCHEMA)
+    session = reading(memory, folder)
+    session.close()
+    session.next_checkpoint(0)
+
+
+def fails_as_a_query(folder: Path) -> None:
+    engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(folder), time_zone="UTC")
+    list(engine.run("SELECT error('no') AS n", {}, NUMBERS))
+
+
+def fails_as_a_function(_: Path) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError(batch.num_rows)
+
+    call = Call(function=bad, name="bad", schema=NUMBERS, rows_max=10)
+    list(call.over(ROWS.to_batches()))
+
+
+def fails_as_a_step(_: Path) -> None:
+    detail = {"error": "ValueError: 7", "journal": "orders", "offset": 3}
+    raise step_failed(
+        "nightly", Event(at_us=0, run=1, happened=Happened.FAILED, step="caption", detail=detail)
+    )
+
+
+def is_not_there(_: Path) -> None:
+    said = calling._unreachable("append", "connection refused", 3, may_be_done=False)
+    raise said
+
+
+def does_not_answer(_: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        client = MemberClient(
+            1,
+            f"grpc://127.0.0.1:{port}",
+            session=SessionId(task="totals", epoch=1, token="x"),  # noqa: S106 - none
+            config=Config(),
+        )
+        with client.errors():
+            raise OSError(111, "connection refused")
+
+
+def is_away(_: Path) -> None:
+    agents = Agents(
+        token="x",  # noqa: S106 - none
+        config=Config(fetch_retries_max=1, agent_call_ms_max=1_000),
+        address_of=lambda _folder: "grpc://127.0.0.1:1",
+        sleep=lambda _seconds: None,
+    )
+    agents.index(FolderId("0" * 16), AttemptId.of(7, 0, 0, 1))
+
+
+def is_slow(_: Path) -> None:
+    trouble = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route"))
+    raise translated(trouble, "asking for topics", "host:9092", Config())
+
+
+RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
+    errors.UserError: lambda folder: mr.open(str(folder), broker="carrier pigeon"),
+    errors.UnsupportedType: lambda _: partition_ids(pa.table({"k": [[1]]}), "k", 4),
+    errors.AttemptExists: is_begun_twice,
+    errors.JournalUnknown: lambda folder: broker(folder).get("oders"),
+    errors.SchemaMismatch: lambda folder: broker(folder).append("orders", pa.table({"n": ["ten"]})),
+    errors.OffsetOutOfRange: lambda folder: broker(folder).read("orders", 99),
+    errors.StillNeeded: is_needed,
+    errors.JobChanged: lambda _: decide(
+        Changes(job="nightly", added=("b",), affected=("a",)), "fail", rows={"a": 7}
+    ),
+    errors.BrokenTransaction: lambda _: standing(last=5, highest=15).take(
+        stamped([(1, 107, 10, 20, Flag.OUTSIDE)])
+    ),
+    errors.FormatError: lambda _: Intents.from_json("{}"),
+    errors.DataLost: is_gone_at_rest,
+    errors.MapOutputMissing: lambda folder: read_index(
+        LocalStore(str(folder)), AttemptId.of(7, 2, 13, 1).task, Attempt(1)
+    ),
+    errors.Corrupt: is_changed_at_rest,
+    errors.StorageError: lambda folder: mr.open(str(folder / "file" / "mill")),
+    errors.TaskFailed: fails_as_a_query,
+    errors.FunctionFailed: fails_as_a_function,
+    errors.StepFailed: fails_as_a_step,
+    errors.ReadsFailed: is_a_closed_session,
+    errors.HintsUnresolved: never_resolves,
+    errors.Conflict: lambda folder: broker(folder).commit("billing", "orders", 2, expected=1),
+    errors.LeaseLost: is_over,
+    errors.BrokerStopped: is_closed,
+    errors.LeaseHeld: is_held,
+    errors.AlreadyOwned: is_open_twice,
+    errors.MemberLost: does_not_answer,
+    errors.OwnerUnreachable: is_not_there,
+    errors.AgentUnreachable: is_away,
+    errors.Retriable: is_slow,
+}
+
+
+def test_every_public_error_is_raised_somewhere() -> None:
+    public = {
+        found
+        for _, found in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(found, MillraceError)
+    }
+    assert public == RAISED.keys() | {MillraceError}
+
+
+@pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
+def test_an_error_says_what_was_found_and_what_to_do(
+    kind: type[MillraceError], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(kind) as error:
+        RAISED[kind](tmp_path)
+
+    assert type(error.value) is kind
+    what, *found, fix = str(error.value).split("\n  ")
+    assert what
+    assert found or any(sign in what for sign in "'0123456789/"), "what was found"
+    assert "to fix: " in str(error.value)
+    assert fix.strip()
