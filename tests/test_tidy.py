@@ -179,6 +179,8 @@ ENDLESS_WAITS = {
     "pipeline/work/ahead.py:next": "tested under the lock; the reader always sets it, also failing",
     "pipeline/work/ahead.py:_read_one": "tested under the lock that closing sets it under",
     "pipeline/work/cheap.py:_land": "a publish, each call of which has owner_call_ms_max",
+    "plan/limits.py:check_depth": "a context variable's value, no wait",
+    "plan/terms.py:__post_init__": "a context variable's value, no wait",
     "shuffle/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",
     "testing/paid_api.py:main": "a program that runs until a signal ends it",
     "transport/journals/owner.py:call": "a commit on this disk: given up, it would be in doubt",

@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from millrace.config import Config
@@ -34,6 +35,7 @@ from millrace.transport.admission.first_call import (
 from millrace.transport.admission.hpack import Headers
 from millrace.transport.admission.message_sizes import MessageSizes
 from millrace.transport.admission.relay import Relay, close_socket
+from millrace.wakeup import Worker, join
 
 _BACKLOG: Final = 512
 _FILES_PER_CONNECTION: Final = 3
@@ -87,10 +89,10 @@ class Gate:
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._unproven: dict[_Unproven, None] = {}  # The one that has waited longest first.
         self._lock = threading.Lock()
-        self._relays: dict[Relay, threading.Thread] = {}
+        self._relays: dict[Relay, Worker] = {}
         self._is_closing = False
         _gates.add(self)
-        self._thread = threading.Thread(target=self._run, name="millrace-gate", daemon=True)
+        self._thread = Worker(self._run, "millrace-gate")
         self._thread.start()
 
     def close(self) -> None:
@@ -98,8 +100,7 @@ class Gate:
         self._is_closing = True
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        join([self._thread], self._config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def cut(self) -> None:
         """End all connections."""
@@ -107,8 +108,7 @@ class Gate:
             relays = dict(self._relays)
         for relay in relays:
             relay.cut()
-        for thread in relays.values():
-            thread.join()
+        join(relays.values(), self._config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def _run(self) -> None:
         try:
@@ -260,9 +260,7 @@ class Gate:
             sizes=sizes,
             silent_ms_max=self._config.server_silent_ms_max,
         )
-        thread = threading.Thread(
-            target=self._carry, args=(relay,), name="millrace-relay", daemon=True
-        )
+        thread = Worker(partial(self._carry, relay), "millrace-relay")
         self._forget(unproven)
         with self._lock:
             self._relays[relay] = thread
