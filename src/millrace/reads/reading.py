@@ -125,10 +125,8 @@ class ReadSession:
         self.members = opening.members
         self._broker = broker = place.broker
         self._config = config = place.config
-        self._renewing = WakeUp()
-        """For the thread that renews the lease."""
-        self._watching = WakeUp()
-        """For the thread that waits for journals to come and go."""
+        # For the thread that renews the lease, and the one that waits for journals to come and go.
+        self._renewing, self._watching = WakeUp(), WakeUp()
         self._is_wanted = 0
         self._closing = threading.Lock()
         self._is_released = False
