@@ -395,9 +395,19 @@ class JoinedBroker:
     def _ask(self, call: str, /, **args: Any) -> Any:  # noqa: ANN401 - the methods above name the types
         return self._caller.call(call, args)
 
-    def _ask_waiting(self, call: str, piece_s: float, /, **args: Any) -> Any:  # noqa: ANN401
+    def _ask_waiting(
+        self,
+        call: str,
+        piece_s: float,
+        /,
+        *,
+        stop: WakeUp | None = None,
+        **args: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - the methods above name the types
         args["timeout_s"] = piece_s
-        return self._caller.call(call, args, wait_ms=int(piece_s * 1000))
+        if stop is not None:
+            args["stop"] = stop  # For an owner in this process; it is not sent to another.
+        return self._caller.call(call, args, wait_ms=int(piece_s * 1000), stop=stop)
 
     def _wait(
         self,
