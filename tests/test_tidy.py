@@ -369,7 +369,7 @@ def is_endless(call: ast.Call) -> bool:
 
 
 def wait_complaints(where: str, tree: ast.AST, events: set[str], conditions: set[str]) -> list[str]:
-    out = []
+    out: list[str] = []
 
     def look(node: ast.AST, function: str, *, in_loop: bool) -> None:
         if isinstance(node, ast.FunctionDef):
