@@ -3,7 +3,7 @@
 Invariant: a stop is never lost. `WakeUp` keeps "was rung" and "is stopped" under one lock, tests
 both before it sleeps and after, and forgets a ring only in the call that returns because of it. A
 plain `Event` that is cleared between the test for a stop and the sleep loses the stop: that is why
-`tests/test_tidy.py` allows `Event.clear` and waits without a limit nowhere else.
+`tests/test_tidy.py` refuses `Event.clear`, and waits without a limit but for an agreed few.
 """
 
 from __future__ import annotations

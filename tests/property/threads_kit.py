@@ -103,7 +103,8 @@ def a_session_closed_by_another_thread(folder: Path, chosen: random.Random) -> i
                 while True:
                     session.next_checkpoint()
 
-        together(wait, partial(close_soon, session, chosen))
+        together(wait, *[partial(close_soon, session, chosen)] * 2)
+        assert broker.leases("reads/") == ()
     return 1
 
 

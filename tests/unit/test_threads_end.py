@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.unit.reads.kit import LONG_S, a_task
+from tests.unit.transport.agent_kit import client, make_host
 from tests.unit.transport.owner_kit import client_of, place_at
 
 import millrace as mr
@@ -27,9 +28,13 @@ from millrace.reads.reading import Opening, ReadSession, SessionPlace
 from millrace.reads.restarting import RestartingSession
 from millrace.spark.source.stream_place import StreamPlace
 from millrace.spark.source.stream_session import Limit, Start, StreamSession
+from millrace.transport.agent import Agent, run
+from millrace.transport.endpoint import Endpoint
+from millrace.transport.hosted import Hosting
 from millrace.transport.journals.owner import Owner
+from millrace.transport.keep_alive import KeepAlive
 from millrace.transport.reads.members import in_process
-from millrace.wakeup import Worker
+from millrace.wakeup import WakeUp, Worker
 
 SCHEMA = pa.schema([("doc", pa.string())])
 ROWS = pa.record_batch([pa.array([f'{{"user": {number}}}' for number in range(9)])], schema=SCHEMA)
@@ -174,7 +179,34 @@ def workspaces(folder: Path) -> Iterator[Round]:
     yield one
 
 
+@contextmanager
+def agents(folder: Path) -> Iterator[Round]:
+    host = make_host(folder)
+
+    def one(_number: int) -> None:
+        stop = WakeUp()
+        place = Agent(
+            folder=host.store.root,
+            hosting=Hosting.one(host.store.root),
+            host="127.0.0.1",
+            port=0,
+            config=Config(),
+            lease_ms=None,
+        )
+
+        def ask(said: Endpoint) -> None:
+            with contextlib.closing(client(said.address)) as asking, KeepAlive(asking) as keeping:
+                keeping.add(host.folder)
+                assert asking.renew(host.folder)
+            stop.stop()
+
+        run(place, stop, started=ask)
+
+    yield one
+
+
 KINDS = [
+    agents,
     sessions,
     restarting_sessions,
     sessions_over_flight,

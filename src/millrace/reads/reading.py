@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -135,11 +136,11 @@ class ReadSession:
         self.members = opening.members
         self._broker = broker = place.broker
         self._config = config = place.config
-        self._renewing = WakeUp()
-        """For the thread that renews the lease."""
-        self._watching = WakeUp()
-        """For the thread that waits for journals to come and go."""
+        # For the thread that renews the lease, and the one that waits for journals to come and go.
+        self._renewing, self._watching = WakeUp(), WakeUp()
         self._is_wanted = 0
+        self._closing = threading.Lock()
+        self._is_released = False
         self._open_since = OpenSince()
         self._told_ms = 0
         self._lease = _acquire(broker, task, opening, config)
@@ -298,6 +299,8 @@ class ReadSession:
     def close(self) -> None:
         """Stop reading. What was committed stays; what was not is shown again next time.
 
+        Any thread may close a session, also twice; its threads are gone then.
+
         Example:
             >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> session = ws.reads(task)
@@ -306,12 +309,15 @@ class ReadSession:
         self._renewing.stop()
         self._watching.stop()
         self._actor.fail(was_closed(self.task))
-        try:
-            self._members.close()
-            join(self._threads, self._config.thread_stop_ms_max, "thread_stop_ms_max")
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._give_back()
+        with self._closing:
+            try:
+                self._members.close()
+                join(self._threads, self._config.thread_stop_ms_max, "thread_stop_ms_max")
+            finally:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                if not self._is_released:
+                    self._give_back()
+                    self._is_released = True
 
     def __enter__(self) -> Self:
         return self

@@ -82,7 +82,9 @@ class RestartingSession:
             try:
                 found = self._opened().next_checkpoint(left)
             except MillraceError as error:
-                if self._closing.is_stopped or not _is_curable(error):
+                if self._closing.is_stopped:
+                    raise was_closed(self._task) from error
+                if not _is_curable(error):
                     raise
                 # What cannot be given back now, as the owner is away, runs out by itself.
                 with contextlib.suppress(Retriable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from millrace.errors import (
 from millrace.journal.contract import Broker
 from millrace.journal.records import Flag, ProducerId
 from millrace.journal.values import ANYTHING, Adopt, Publish
+from millrace.wakeup import WakeUp, Worker, join
 
 J = "acme/orders/region=eu"
 
@@ -141,6 +143,22 @@ def test_a_watch_returns_when_a_journal_is_created_or_deleted(broker: Broker) ->
 
 
 # Rows.
+
+
+def test_a_wait_for_journals_or_for_moves_ends_when_it_is_stopped(broker: Broker) -> None:
+    broker.create(J, SCHEMA)
+    seen, since = broker.watch(-1).version, broker.moved(0, timeout_s=0).version
+    found: list[object] = []
+    for wait in (
+        lambda stop: broker.watch(seen, timeout_s=600, stop=stop).version,
+        lambda stop: broker.moved(since, timeout_s=600, stop=stop).journals,
+    ):
+        stop = WakeUp()
+        waiting = Worker(partial(lambda wait, stop: found.append(wait(stop)), wait, stop), "waits")
+        waiting.start()
+        stop.stop()
+        join([waiting], 60_000, "")
+    assert found == [seen, ()]
 
 
 def test_an_append_returns_its_offsets_and_rows_come_back_in_order(place: Place) -> None:

@@ -85,6 +85,8 @@ def test_a_thread_that_does_not_stop_is_an_error_and_the_lease_is_given_back(
         session.close()
     assert broker.leases("reads/") == ()
     broker.let_go.set()
+    session.close()
+    assert "slice-0" not in names()
     broker.close()
 
 

@@ -20,6 +20,7 @@ from millrace.transport.journals.calling import Caller
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.joined import JoinedBroker
 from millrace.transport.journals.links import Cut, Link
+from millrace.wakeup import WakeUp, Worker, join
 
 LEASE = Lease(name="l", epoch=1, holder="h", expires_at_ms=0)
 LOST = Cut("the connection was reset", may_be_done=True)
@@ -183,6 +184,27 @@ def test_a_deadline_covers_all_tries() -> None:
     with pytest.raises(OwnerUnreachable, match="after 4 tries"):
         script.broker(owner_call_ms_max=1000, owner_retries_max=50).read("a", 0)
     assert script.time < 1
+
+
+def test_who_is_told_to_stop_does_not_wait_for_an_owner_that_is_away() -> None:
+    script, stop = Script([LOST]), WakeUp()
+    hour_ms = 3_600_000
+    broker = script.broker(owner_backoff_ms=hour_ms, owner_call_ms_max=20 * hour_ms)
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            broker.moved(0, timeout_s=1, stop=stop)
+        except OwnerUnreachable as error:
+            errors.append(error)
+
+    waiting = Worker(wait, "waiting")
+    waiting.start()
+    while not script.asked:
+        threading.Event().wait(0.001)
+    stop.stop()
+    join([waiting], 60_000, "")
+    assert ["after 1 tries" in str(error) for error in errors] == [True]
 
 
 def test_an_owner_with_a_lower_epoch_is_not_gone_back_to() -> None:

@@ -189,7 +189,7 @@ class StreamSession:
             self._changed.notify_all()
         config = self._place.config
         try:
-            # Tasks that still fetch are cut off: Spark has ended the batch that they are of.
+            # Calls of tasks that still fetch end at the latest when the session is closed.
             within(self._server.shutdown, config.reads_stop_ms_max, "stream-server-end")
         finally:
             self._session.close()

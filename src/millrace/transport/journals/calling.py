@@ -21,6 +21,7 @@ from millrace.journal.values import SegmentFile
 from millrace.reads.live.asking import Message, Opened, Wanted
 from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.links import Cut, Link
+from millrace.wakeup import WakeUp
 
 Answer = TypeVar("Answer")
 _LATER_TRIES: Final = 10
@@ -55,14 +56,25 @@ class Caller:
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
-    def call(self, name: str, args: Mapping[str, Any], *, wait_ms: int = 0) -> Any:  # noqa: ANN401
-        """Make a call; `wait_ms` is how long the owner is meant to wait with the answer."""
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any],
+        *,
+        wait_ms: int = 0,
+        stop: WakeUp | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Make a call; `wait_ms` is how long the owner is meant to wait with the answer.
+
+        It is not tried again once `stop` is stopped.
+        """
         self._before(CALLS[name].writes)
         return self._try(
             lambda link, left_ms: link.call(name, args, timeout_ms=left_ms + wait_ms),
             again=CALLS[name].again(args),
             doing=name,
             extra_ms=wait_ms,
+            stop=stop,
         )
 
     def store(self, path: str, file: SegmentFile) -> SegmentFile:
@@ -116,6 +128,7 @@ class Caller:
         again: bool,
         doing: str,
         extra_ms: int = 0,
+        stop: WakeUp | None = None,
     ) -> Answer:
         """Ask, and ask again when cut, waiting twice as long each time."""
         deadline = self._deadline() + extra_ms / 1000
@@ -124,8 +137,8 @@ class Caller:
             pause = self.config.owner_backoff_ms * 2 ** (number - 1) / 1000 if number else 0
             if self._now() + pause >= deadline:
                 break
-            if number:
-                self._sleep(pause)
+            if number and not self._pause(pause, stop):
+                break
             tries += 1
             try:
                 link = self._linked(deadline)
@@ -183,6 +196,13 @@ class Caller:
             return self._kept
         finally:
             self._lock.release()
+
+    def _pause(self, pause_s: float, stop: WakeUp | None) -> bool:
+        """Wait before the next try; whether there is to be one."""
+        if stop is not None:
+            return stop.sleep(pause_s)
+        self._sleep(pause_s)
+        return True
 
     def back_off(self, cuts: int) -> None:
         """Wait before a stream that was cut so often is opened again."""

@@ -398,10 +398,20 @@ class JoinedBroker:
         check_arguments(call, args)
         return self._caller.call(call, args)
 
-    def _ask_waiting(self, call: str, piece_s: float, /, **args: Any) -> Any:  # noqa: ANN401
+    def _ask_waiting(
+        self,
+        call: str,
+        piece_s: float,
+        /,
+        *,
+        stop: WakeUp | None = None,
+        **args: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401 - the methods above name the types
         check_arguments(call, args)
         args["timeout_s"] = piece_s
-        return self._caller.call(call, args, wait_ms=int(piece_s * 1000))
+        if stop is not None:
+            args["stop"] = stop  # For an owner in this process; it is not sent to another.
+        return self._caller.call(call, args, wait_ms=int(piece_s * 1000), stop=stop)
 
     def _wait(
         self,
