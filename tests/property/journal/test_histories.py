@@ -25,7 +25,7 @@ from millrace.journal.contract import Broker
 from millrace.journal.embedded.broker import EmbeddedBroker
 from millrace.journal.embedded.fetching import LEDGER
 from millrace.journal.embedded.ledger import Storing
-from millrace.journal.embedded.mark import MARK
+from millrace.journal.embedded.mark import MARK, PLACES
 from millrace.journal.embedded.sqlite import LedgerStart, SqliteLedger
 from millrace.journal.records import Flag
 from millrace.testing.disk import LyingDisk
@@ -288,7 +288,8 @@ class Image:
                 shutil.copyfile(path + end, self.folder / (LEDGER + end))
 
     def put_back(self, root: Path, chance: random.Random) -> None:
-        (root / MARK).write_bytes(chance.choice(self.marks))
+        for place in PLACES:
+            (root / place).write_bytes(chance.choice(self.marks))
         for end in ("", "-wal", "-shm"):
             (root / (LEDGER + end)).unlink(missing_ok=True)
         for path in self.folder.iterdir():

@@ -143,7 +143,7 @@ def test_a_flipped_bit_in_the_file_of_a_closed_ledger_is_told(
 def test_flipped_bits_in_the_file_of_a_ledger_that_was_killed_are_told_or_do_no_harm(
     moments: list[Moment], tmp_path: Path
 ) -> None:
-    flips_in_file(moments[:-1], tmp_path, LEDGER, 400)
+    flips_in_file(moments[:-1], tmp_path, LEDGER, 500)
 
 
 def test_a_ledger_of_another_workspace_is_told(moments: list[Moment], tmp_path: Path) -> None:

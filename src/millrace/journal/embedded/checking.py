@@ -39,10 +39,8 @@ def check(root: str, path: str, segments: str, *, accept_loss: AcceptLoss) -> Lo
             return None
         try:
             found = _look(path, segments, mark)
-        except sqlite3.DatabaseError as error:
-            # A query that SQLite does not understand: the names of tables and columns are damaged.
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-            if code in (*tables.DAMAGED, sqlite3.SQLITE_ERROR):
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if tables.is_damage(error):
                 raise Corrupt(
                     f"reading ledger {path} failed: {error}\n"
                     "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"

@@ -101,7 +101,7 @@ class SqliteLedger:
         try:
             with self._reported("reading"):
                 return loading.load(self._writer)
-        except (ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
             raise Corrupt(
                 f"{_words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
                 "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
@@ -431,9 +431,8 @@ class SqliteLedger:
                 yield
         except MillraceError:
             raise
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0)
-            kind = Corrupt if code in tables.DAMAGED else StorageError
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            kind = Corrupt if tables.is_damage(error) else StorageError
             raise kind(_words(doing, self._path, error)) from error
 
 

@@ -22,8 +22,8 @@ from millrace.names import shown
 APPLICATION_ID: Final = 0x4D524A31
 FORMAT_VERSION: Final = 2
 VERSIONS_READ: Final = (1, 2)
-DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-"""What SQLite says of a file that is no database, or no longer one."""
+_DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
+"""The last is for statements that SQLite does not understand: names of columns are damaged."""
 FOLDERS: Final = ("segments", "adopted")
 """Where the files of segments lie, within the folder of the journals."""
 _PARTS_MIN: Final = 2
@@ -126,6 +126,12 @@ SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.k
 FROM bodies b CROSS JOIN ranges r ON r.journal = b.journal AND r.first_offset = b.first_offset
 WHERE b.journal = ?1 ORDER BY b.first_offset
 """
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite says of a file that it is no database, or no longer one."""
+    is_text = isinstance(error, UnicodeDecodeError)
+    return is_text or getattr(error, "sqlite_errorcode", 0) in _DAMAGED
 
 
 def signed(clock: int) -> int:
