@@ -252,7 +252,8 @@ class LocalStore:
         with storage_errors(f"making folder {full}"):
             try:
                 if not os.path.isdir(self.root):
-                    os.makedirs(os.path.dirname(self.root), exist_ok=True)
+                    if not os.path.exists(os.path.dirname(self.root)):
+                        os.makedirs(os.path.dirname(self.root), exist_ok=True)
                     modes.make_folder(self.root, mode or modes.PRIVATE)
                     if full == self.root:
                         return True
