@@ -29,7 +29,7 @@ from tests.unit.shuffle.shuffle_kit import HOUR_MS, KILLED, decide, in_child, no
 import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import Config
-from millrace.errors import S3Unreachable, StorageError, UserError
+from millrace.errors import S3Unreachable, StorageError, UserError, WorkspaceUnknown
 from millrace.ids import AttemptId
 from millrace.shuffle import cleanup, layout, reader, runs
 from millrace.shuffle.handle import Shuffle
@@ -213,6 +213,10 @@ def test_a_half_done_upload_is_no_object_and_cleanup_ends_it(bucket: ObjectStore
 
 
 def test_the_command_line_looks_at_a_bucket(bucket: ObjectStore, url: str) -> None:
+    looked = CliRunner().invoke(cli, ["shuffle", "gc", url])
+    assert isinstance(looked.exception, WorkspaceUnknown)
+    assert [found.name for found in bucket.calls.list("")] == []
+    mr.open(url, create=True).close()
     run = runs.begin_run(bucket, plan="a plan", about={"map_tasks": 1}, now_ms=now_ms())
     child_writes({}, url, (run.query_id, 0, 0, 1))
     index = reader.find_index(bucket, AttemptId.of(run.query_id, 0, 0, 1))

@@ -317,7 +317,7 @@ def test_a_commit_is_compare_and_set_and_asking_again_is_safe(broker: Broker) ->
     assert broker.committed("g", J) == 2
     with pytest.raises(OffsetOutOfRange):
         broker.commit("g", J, 11, expected=2)
-    with pytest.raises(UserError, match="no name"):
+    with pytest.raises(UserError, match="cannot name a group"):
         broker.commit("", J, 1, expected=None)
 
 
