@@ -115,7 +115,11 @@ class Plan:
 
     def hops(self) -> list[Hop]:
         if self.kind == "sink":
-            options = {"batch_rows": BATCH_ROWS, "retries": self.retries, "on_error": self.on_error}
+            options: dict[str, Any] = {
+                "batch_rows": BATCH_ROWS,
+                "retries": self.retries,
+                "on_error": self.on_error,
+            }
             return [hop(sink=function_sink("f", self.send, **options))]
         if self.kind == "fused":
             return [hop(map_step("twice", twice), self.step())]
