@@ -255,7 +255,14 @@ def _parsed(data: bytes) -> Flown | None:
         flown.marks = [
             Mark(first - 1, end or first, number) for first, end, number in found if first
         ]
-    return flown
+    return flown if flown is None or _makes_sense(flown) else None
+
+
+def _makes_sense(flown: Flown) -> bool:
+    """Whether all places are those of rows."""
+    ends = [(mark.begin, mark.end) for mark in flown.marks]
+    ends += [*flown.settled, *((place, place + 1) for place in flown.raised)]
+    return all(0 <= begin < end <= len(flown.offsets) for begin, end in ends)
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:

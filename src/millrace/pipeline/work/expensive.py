@@ -55,6 +55,8 @@ class ExpensiveTurn:
         """Work until the turn is over or something ends it."""
         self.recorded = self.totals
         try:
+            if self.unsettled is None:
+                self.flights.forget()
             if self.unsettled is None or self._recover(self.unsettled):
                 self._batches(Change(next=self.publisher.at))
         finally:

@@ -16,6 +16,8 @@ from millrace.pipeline.core.calls import CallRecord
 from millrace.pipeline.work.turn import Held
 
 _FOLDER: Final = "calls"
+_LEASE_PARTS: Final = 3
+"""Of a lease in a header: name, epoch, holder."""
 
 
 class Flights:
@@ -104,8 +106,22 @@ def _dead(folder: str) -> Iterator[tuple[str, Flown]]:
     for name in names:
         path = os.path.join(folder, name)
         flown = claim(path)
-        if flown is not None:
+        if flown is not None and _is_whole(flown):
             yield path, flown
+
+
+def _is_whole(flown: Flown) -> bool:
+    """Whether it says whose it is, in the way that `Flights.open` does."""
+    header = flown.header
+    numbers = (header.get("journal"), header.get("epoch"), header.get("run"))
+    leases = header.get("leases")
+    return (
+        isinstance(header.get("hop"), str)
+        and isinstance(header.get("first"), int | None)
+        and all(isinstance(number, int) for number in numbers)
+        and isinstance(leases, list)
+        and all(isinstance(lease, list) and len(lease) == _LEASE_PARTS for lease in leases)
+    )
 
 
 def _remove(path: str) -> None:

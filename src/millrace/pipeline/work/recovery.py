@@ -72,11 +72,22 @@ def recover(
         planned: how many calls the record was for.
         flown: what the worker left on this host.
     """
-    if flown is None or not np.array_equal(flown.offsets, batch.rows.offsets):
-        if flown is None or len(flown.offsets):
-            return _Recovery(held, caller, batch).without_flight()
-        flown = Flown(header=flown.header, known=flown.known)  # It made no call.
+    if flown is None or not _fits(flown, batch.rows, caller):
+        return _Recovery(held, caller, batch).without_flight()
     return _Recovery(held, caller, batch).with_flight(flown, planned)
+
+
+def _fits(flown: Flown, rows: Rows, caller: Caller) -> bool:
+    """Whether it is about these rows, and results are what the step gives."""
+    if not np.array_equal(flown.offsets, rows.offsets):
+        return False
+    try:
+        for result in (*flown.settled.values(), *flown.known.values()):
+            if result and not isinstance(result, Failure):
+                _batch(result, caller).validate(full=True)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
 
 
 class _Recovery:

@@ -109,7 +109,7 @@ def test_nobody_takes_the_flight_of_a_process_that_lives(tmp_path: Path) -> None
 
     assert claim(str(path)) is None
     process.kill()
-    process.join(60)
+    process.join()
 
     assert found(path).marks == [Mark(2, 3, 5), Mark(3, 4, 1)], "its child says nothing about it"
     over.touch()

@@ -16,6 +16,7 @@ from tests.unit.pipeline.work.worker_deaths_kit import (
 )
 from tests.unit.pipeline.work.worker_kit import JOB, dead, happened, output, totals
 
+from millrace.pipeline.calling.flight import Flight
 from millrace.pipeline.core.events import Happened
 
 OTHERS = [-x for x in range(ROWS) if x != GUILTY]
@@ -89,6 +90,45 @@ def test_a_cheap_step_runs_what_it_had_not_published_once_more_and_no_oftener(
     broker = opened(plan)
     assert sorted(output(broker, "f")) == sorted(OTHERS)
     assert [letter["row"]["x"] for letter in dead(broker, "f")] == [GUILTY]
+
+
+def test_of_several_rows_that_were_made_of_one_only_the_guilty_one_is_given_up(
+    tmp_path: Path,
+) -> None:
+    plan = planned(tmp_path, kind="fused", expensive=False)
+
+    assert len(work_to_the_end(plan)) == 2
+
+    broker = opened(plan)
+    wanted = {-x for x in range(2 * ROWS)} - {-GUILTY}
+    assert sorted(output(broker, "f")) == sorted(wanted)
+    assert [letter["row"]["x"] for letter in dead(broker, "f")] == [GUILTY]
+    assert plan.calls()[GUILTY] == 2
+
+
+def test_a_function_sink_that_ends_its_process_gets_every_other_row_once(tmp_path: Path) -> None:
+    plan = planned(tmp_path, kind="sink")
+
+    assert len(work_to_the_end(plan)) == 2
+
+    assert plan.calls() == {x: 1 + (x == GUILTY) for x in range(ROWS)}
+    broker = opened(plan)
+    assert [letter["row"]["x"] for letter in dead(broker, "f")] == [GUILTY]
+    assert broker.committed(f"jobs/{JOB}/f", f"jobs/{JOB}/src/out/0") == ROWS
+
+
+def test_files_that_nobody_of_the_job_wrote_are_not_followed(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    folder = tmp_path / "jobs" / JOB / "calls"
+    folder.mkdir(parents=True)
+    for name, header in (("f.1.1", {}), ("f.1.2", {"hop": "f", "journal": 1, "leases": [1]})):
+        Flight.open(str(folder / name), header, slots=1, keeps=True).close()
+    (folder / "f.1.3").write_bytes(b"what is this")
+    (folder / "f.1.4").symlink_to("/etc/passwd")
+
+    assert len(work_to_the_end(plan)) == 2
+
+    assert plan.calls() == {x: 1 + (x == GUILTY) for x in range(ROWS)}
 
 
 @pytest.mark.parametrize("expensive", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -25,6 +25,7 @@ from tests.unit.pipeline.work.worker_kit import (
     QUICK,
     Bench,
     fill,
+    function_sink,
     hop,
     map_step,
     write_line,
@@ -77,9 +78,6 @@ class Plan:
             WAYS[self.way]()
         return {"x": -row["x"]}
 
-    def call_timed(self, row: Row) -> Row:
-        return self.call(row)
-
     async def call_async(self, row: Row) -> Row:
         await asyncio.sleep(0.001 * (row["x"] % 3))
         made = self.call(row)
@@ -90,10 +88,14 @@ class Plan:
         made = [self.call(row)["x"] for row in batch.to_pylist()]
         return pa.record_batch({"x": pa.array(made, pa.int64())})
 
+    def send(self, row: Row) -> None:
+        self.call(row)
+
     def step(self) -> Map:
         functions: dict[str, Callable[..., Any]] = {
             "row": self.call,
             "timed": self.call,
+            "fused": self.call,
             "async": self.call_async,
             "batch": self.call_batch,
         }
@@ -112,10 +114,24 @@ class Plan:
         )
 
     def hops(self) -> list[Hop]:
+        if self.kind == "sink":
+            options: dict[str, Any] = {
+                "batch_rows": BATCH_ROWS,
+                "retries": self.retries,
+                "on_error": self.on_error,
+            }
+            return [hop(sink=function_sink("f", self.send, **options))]
+        if self.kind == "fused":
+            return [hop(map_step("twice", twice), self.step())]
         return [hop(self.step())]
 
     def calls(self) -> Counter[int]:
         return Counter(int(line) for line in lines(Path(self.folder) / "calls.log"))
+
+
+def twice(row: Row) -> list[Row]:
+    """Two rows of one, of which the second may be the guilty one."""
+    return [{"x": row["x"] + ROWS}, {"x": row["x"]}]
 
 
 def begin(plan: Plan) -> None:
