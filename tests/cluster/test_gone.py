@@ -169,8 +169,8 @@ def test_a_killed_serve_ends_the_call_and_the_next_run_goes_on(
     if kind:
         check_says_so(found, kind, "millrace serve", "does not answer")
     else:  # Spark wraps what its source raised.
-        assert "millrace serve" in found["text"]
-        assert "does not answer" in found["text"]
+        assert "millrace serve" in found["text"], found["text"]
+        assert "does not answer" in found["text"], found["text"]
     with served(mill, *place):
         app.go_on()
 
