@@ -238,7 +238,7 @@ def test_a_store_that_is_away_ends_a_run_at_the_limit_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(runs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("millrace.shuffle.runs.time.monotonic", lambda: clock[0])
     heart = runs.Heart(Config(gone_ms_max=5_000))
 
     def away() -> None:
