@@ -9,6 +9,7 @@ kills what it likes meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -37,9 +38,17 @@ def say(word: str, what: object) -> None:
 
 def be_half_way(folder: str) -> None:
     """Say that the work is half done, and go on when a test has done its part."""
+    Path(folder, "executor").write_text(str(executor_of(os.getpid())))
     Path(folder, "half").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.01)
+
+
+def executor_of(pid: int) -> int:
+    """The process of Spark's that a Python worker belongs to."""
+    while pid > 1 and b"java" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def run_dataset(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[int]:
@@ -134,6 +143,8 @@ def run_stream(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[
     return sorted(streamed(out))
 
 
+KEPT = contextlib.ExitStack()
+"""What lasts as long as this process."""
 BINDING = {"name": "all", "prefix": "t", "key": ["id"]}
 
 
@@ -161,6 +172,10 @@ def session(options: dict[str, Any]) -> SparkSession | None:
             gateway: Any = made.sparkContext._gateway
             say("JVM", gateway.proc.pid)
             return made
+        case "cluster":
+            from tests.cluster.conftest import local_cluster
+
+            return KEPT.enter_context(local_cluster())
         case address:
             return SparkSession.builder.remote(address).getOrCreate()
 

@@ -7,7 +7,7 @@
 | owner of journals | (3) | here, takeover (4) | here | here | here |
 | Kafka | (3) | tests/kafka/test_gone_on_kafka.py | there | there | there |
 | S3 server | tests/s3/test_gone_on_s3.py | (5) | (5) | (5) | there |
-| executor | (6) | (6) | (6) | (6) | (2) |
+| executor | here | here | (6) | (7) | (2) |
 
 1. `awaitTermination` is Spark's own call and raises Spark's own error at once; what is shown is
    that the query goes on when it is run again. On Connect the query is the server's, and ends with
@@ -16,8 +16,8 @@
 3. A dataset reads files and no journals: it does not need them.
 4. Whoever can own the journals takes them over: tests/cluster/test_job_kills.py.
 5. Journals are refused in a bucket, so nothing but shuffles and datasets can lose one.
-6. Spark runs the task again elsewhere, and the call succeeds: tests/cluster/test_local_cluster.py
-   and tests/standalone. A member of a session is lost: tests/cluster/test_reads_members.py.
+6. A member of a session is lost with its executor: tests/cluster/test_reads_members.py.
+7. Its tasks just fetch rows of a driver's process, and Spark runs them elsewhere: tests/standalone.
 
 The application is certainly in the middle when something is killed: it made a file and waits.
 """
@@ -36,7 +36,7 @@ import pyarrow as pa
 import pytest
 from tests.cluster.connect_kit import HOME, SERVER_HOST, _wait_until_it_answers, free_port
 from tests.cluster.gone_app import SCHEMA
-from tests.cluster.gone_kit import HANG_S, Application, check_says_so, kill
+from tests.cluster.gone_kit import ALL_ROWS, HANG_S, Application, check_says_so, kill
 from tests.cluster.owners_kit import served
 
 import millrace as mr
@@ -147,6 +147,23 @@ def test_a_killed_connect_server_ends_the_call_and_the_next_run_goes_on(
     app.go_on()
 
 
+# An executor.
+@pytest.mark.slow
+@pytest.mark.parametrize("work", ["job", "dataset"])
+def test_a_killed_executor_is_replaced_by_spark_and_the_call_succeeds(
+    tmp_path: Path, work: str
+) -> None:
+    root = str(Path(__file__).parents[2])
+    app = Application(work, tmp_path, {"spark": "cluster"}, env={"PYTHONPATH": root})
+
+    def kill_executor() -> None:
+        kill(int((tmp_path / "executor").read_text()))
+        (tmp_path / "go").touch()
+
+    found = app.lose(kill_executor)
+    assert found.get("rows") == ALL_ROWS, found
+
+
 # The owner of the journals.
 def serve_place() -> list[str]:
     """With an address of its own the journals are left to `millrace serve` for good."""
@@ -169,8 +186,8 @@ def test_a_killed_serve_ends_the_call_and_the_next_run_goes_on(
     if kind:
         check_says_so(found, kind, "millrace serve", "does not answer")
     else:  # Spark wraps what its source raised.
-        assert "millrace serve" in found["text"]
-        assert "does not answer" in found["text"]
+        assert "millrace serve" in found["text"], found["text"]
+        assert "does not answer" in found["text"], found["text"]
     with served(mill, *place):
         app.go_on()
 

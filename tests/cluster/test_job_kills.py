@@ -98,7 +98,7 @@ def test_journals_that_are_lost_end_the_run_with_a_clear_error_and_the_next_goes
             _, error = process.communicate(timeout=240)
 
         assert process.returncode == 1
-        assert "OwnerUnreachable: job 'paid' lost its journals on the way" in error
+        assert "OwnerUnreachable: job 'paid' was cut off on the way" in error
         assert "it goes on where it stopped" in error
         assert api.counts().total() < ROWS
         with served(app.mill):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cluster.gone_app import SCHEMA
+from tests.cluster.gone_app import SCHEMA, rows_of
 from tests.cluster.gone_kit import HANG_S, Application, check_says_so
 from tests.kafka.kafka_kit import PATIENT, started
 from tests.kafka.test_kills_on_kafka import SOON_BACK
@@ -57,7 +57,8 @@ def test_a_killed_kafka_ends_the_call_and_the_next_run_goes_on(
     if kind:
         check_says_so(found, kind, f"Kafka at {cluster.address} did not do its part")
     else:  # Spark wraps what its source raised.
-        assert f"Kafka at {cluster.address} did not do its part" in found["text"]
+        text = found["text"]
+        assert f"Kafka at {cluster.address} did not do its part" in text, text
     cluster.restart()
     app.go_on()
 
@@ -66,6 +67,7 @@ def test_a_command_says_that_kafka_is_gone(tmp_path: Path, cluster: KilledKafka)
     mill = tmp_path / "mill"
     with mr.open(mill, config=PATIENT, broker=cluster.url) as ws:
         ws.journals.create("t/a", SCHEMA)
+        ws.journals.append("t/a", rows_of(range(2)))
         owner = [*COMMAND, "serve", str(mill), "--broker", cluster.url]
     with subprocess.Popen(owner, stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None

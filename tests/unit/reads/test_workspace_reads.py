@@ -24,7 +24,14 @@ from tests.unit.reads.kit import (
 
 import millrace as mr
 from millrace.config import Config
-from millrace.errors import OwnerUnreachable, ReadsFailed, UserError
+from millrace.errors import (
+    OwnerUnreachable,
+    PeerGone,
+    ReadsCutOff,
+    ReadsFailed,
+    SparkGone,
+    UserError,
+)
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.producers import json_schema
 from millrace.journal.values import Lease
@@ -172,5 +179,48 @@ def test_what_another_try_cannot_cure_is_told_at_once(tmp_path: Path) -> None:
     with RestartingSession(open_one, open_one, config) as session:
         broker.create("t/odd", pa.schema([("key", pa.int64())]))
         with pytest.raises(ReadsFailed, match="different columns"):
+            session.next_checkpoint(LONG_S)
+        assert session.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(SparkGone("Spark went away"), ReadsCutOff), (OwnerUnreachable("no answer"), ReadsCutOff)],
+)
+def test_a_session_that_lost_what_it_needs_says_so_and_its_close_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: PeerGone, kind: type[ReadsFailed]
+) -> None:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+
+    def away(_lease: Lease) -> None:
+        raise OwnerUnreachable("no answer")
+
+    monkeypatch.setattr(broker, "release", away)
+    session = reading(broker, tmp_path)
+
+    def fail() -> None:
+        with session:
+            session._on_failure(None, error)
+            session.next_checkpoint(LONG_S)
+
+    with pytest.raises(kind, match=r"(?s)ended: .*to fix: open it again; it goes on") as found:
+        fail()
+    assert isinstance(found.value, PeerGone)
+    assert isinstance(found.value, ReadsFailed)
+
+
+def test_a_spark_that_is_gone_is_not_waited_for_by_a_restarting_session(tmp_path: Path) -> None:
+    broker = MemoryBroker()
+    broker.create("t/a", SCHEMA)
+    opened: list[ReadSession] = []
+
+    def open_one() -> ReadSession:
+        opened.append(reading(broker, tmp_path, take_over=True))
+        return opened[-1]
+
+    with RestartingSession(open_one, open_one, Config()) as session:
+        opened[-1]._on_failure(None, SparkGone("Spark went away"))
+        with pytest.raises(ReadsCutOff, match="Spark went away"):
             session.next_checkpoint(LONG_S)
         assert session.restarts == 0

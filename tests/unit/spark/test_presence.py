@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -166,3 +168,36 @@ def test_a_call_that_is_interrupted_is_cancelled_once_and_a_failing_cancel_hides
     with pytest.raises(Stopped):
         call_spark(spark, Config(), never.wait, watch=stop, cancel=cancel)
     assert cancelled == [1]
+
+
+# What asks Spark and waits for the answer.
+ASKS = {"newSession", "toArrow", "toPandas", "sql", "interruptAll", "interruptTag"}
+SRC = Path(presence.__file__).parent
+
+
+def unattended(tree: ast.AST, inside: int = 0) -> list[int]:
+    """Lines that ask Spark by themselves, not in a function that is handed to `call_spark`."""
+    found = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and inside < 2:
+            is_setting = node.func.attr == "get" and ast.unparse(node.func.value).endswith(".conf")
+            if node.func.attr in ASKS or is_setting:
+                found.append(node.lineno)
+        deeper = isinstance(node, ast.FunctionDef | ast.Lambda)
+        found += unattended(node, inside + deeper)
+    return found
+
+
+def test_every_call_into_spark_is_one_that_ends_when_spark_is_gone() -> None:
+    found = [
+        f"{path.name}:{line}"
+        for path in sorted(SRC.rglob("*.py"))
+        if path.name != "presence.py"
+        for line in unattended(ast.parse(path.read_text()))
+    ]
+    assert found == []
+
+
+def test_a_call_that_would_wait_for_ever_is_found() -> None:
+    text = "def f(spark):\n    spark.newSession()\n    g(lambda: spark.conf.get('a'))\n"
+    assert unattended(ast.parse(text)) == [2]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from millrace.wakeup import is_main
+from millrace.wakeup import Worker, is_main, still_running
 
 
 class QueryEnded(SystemExit):
@@ -32,18 +33,22 @@ class End:
             signal.signal(signal.SIGTERM, self._on_signal)
             self._is_watching = True
 
-    def begin(self, limit_ms: int) -> None:
-        """Everything is let go of now: be gone by this limit, whatever hangs."""
+    def finish(self, let_go: Callable[[], None], limit_ms: int) -> None:
+        """Let go of everything, within a limit, whatever hangs.
+
+        If the signal came, nobody listens to this process any more and it ends here. Else Spark has
+        yet to hear why its reader stops, and gets to.
+        """
         if self._is_watching:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.setitimer(signal.ITIMER_REAL, limit_ms / 1000)
-
-    def finish(self) -> None:
-        """It was let go of; nobody listens to this process any more if the signal came."""
+        thread = Worker(let_go, "stream-end")
+        thread.start()
+        hangs = bool(still_running([thread], limit_ms))
         if self._was_told:
             os._exit(0)
         if self._is_watching:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            if hangs:
+                signal.setitimer(signal.ITIMER_REAL, limit_ms / 1000)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._is_watching = False
 

@@ -8,10 +8,12 @@ first if the batch up to b was begun and not committed, otherwise `latestOffset(
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millrace.errors import MillraceError
 from millrace.reads.session.store import read_checkpoints
 from millrace.spark.frames import spark_types
 from millrace.spark.source.options import Options
@@ -127,13 +130,7 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place, self._place = self._place, None
         if place is None:
             return
-        self._end.begin(place.config.stream_end_ms_max)
-        try:
-            if session is not None:
-                session.close()
-            place.close()
-        finally:
-            self._end.finish()
+        self._end.finish(partial(_let_go, session, place), place.config.stream_end_ms_max)
 
     # Inside.
     def _opened(self) -> StreamPlace:
@@ -201,3 +198,12 @@ class _Available:
         if offsets != self._offsets:
             self._offsets, self._moved_s = offsets, time.monotonic()
         return time.monotonic() - self._moved_s > session.quiet_s
+
+
+def _let_go(session: StreamSession | None, place: StreamPlace) -> None:
+    """Close both; what is away has nothing to give back, and says so to who asks for rows."""
+    with contextlib.suppress(MillraceError):
+        if session is not None:
+            session.close()
+    with contextlib.suppress(MillraceError):
+        place.close()
