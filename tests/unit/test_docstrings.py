@@ -37,7 +37,16 @@ BY_END = {".".join(each.name.split(".")[-2:]): each for each in PUBLIC}
 INSIDE = {
     "Workspace": {"journal_address", "token"},
     "Shuffle": {"of_outputs", "outputs", "check", "indexes"},
-    "Job": {"nodes", "partitions", "hops", "description", "take_name", "take_target", "add"},
+    "Job": {
+        "config",
+        "nodes",
+        "partitions",
+        "hops",
+        "description",
+        "take_name",
+        "take_target",
+        "add",
+    },
     "JobReport": {"document", "table"},
     "Intents": {"hints", "ends"},
     "Fetched": {"failed", "with_batches"},

@@ -92,7 +92,7 @@ def test_a_partition_or_column_that_is_not_there_is_refused(store: LocalStore) -
 
     with pytest.raises(UserError, match="no partition 2\n  found: partitions 0 to 1"):
         shuffle.read(2)
-    with pytest.raises(UserError, match="no column 'z'\n  found: x, y"):
+    with pytest.raises(UserError, match="no column 'z'\n  found: columns x, y"):
         shuffle.read(0, columns=["z"])
 
 

@@ -60,7 +60,7 @@ def test_no_columns_at_all_still_have_their_rows(store: LocalStore) -> None:
 def test_an_unknown_column_is_refused_with_those_that_are_there(store: LocalStore) -> None:
     write(store, ATTEMPT, pa.table({"x": [1], "amount": [2]}), by=to_partition(0, 1))
 
-    with pytest.raises(UserError, match="no column 'amuont'\n  found: amount, x"):
+    with pytest.raises(UserError, match="no column 'amuont'\n  found: columns amount, x"):
         list(reader.read_partition(store, ATTEMPT.task, LATEST, 0, columns=["amuont"]))
 
 
