@@ -36,14 +36,12 @@ from millrace.shuffle import cleanup, inputs, runs
 from millrace.shuffle.cleanup import Removed
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.modes import parse_mode
-from millrace.shuffle.object_address import is_url
-from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
 from millrace.spark.folders import Folders
 from millrace.spark.runner import Runner
 from millrace.transport.addresses import agent_address
 from millrace.transport.client import Agents
-from millrace.transport.home import Home
+from millrace.transport.home import Home, store_at
 from millrace.transport.identity import mode_of, token_of
 from millrace.transport.journals import kinds
 from millrace.transport.journals.electing import own_or_join_later
@@ -104,16 +102,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
             "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
         )
     wanted = None if mode is None else parse_mode(mode)
-    store: Store
-    if is_url(text):
-        if wanted is not None:
-            raise UserError(
-                f"workspace {text} is in a bucket, which has no modes\n  found: mode={mode!r}\n"
-                "  to fix: leave mode= out; the bucket's policy says who may read it"
-            )
-        store = open_object_store(text, limits)
-    else:
-        store = LocalStore(os.path.abspath(os.path.expanduser(text)))
+    store = store_at(text, limits, mode=wanted)
     home = Home(store, create=create, mode=wanted)
     return Workspace(home, store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
 
@@ -477,7 +466,6 @@ class Workspace:
         """
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
-        _check_age(ttl_ms, "cleanup(ttl_ms=...)")
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
     def drop_runs(self, *, older_than_ms: int) -> Removed:
@@ -490,7 +478,6 @@ class Workspace:
         """
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
-        _check_age(older_than_ms, "drop_runs(older_than_ms=...)")
         return cleanup.drop_runs(
             self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
         )
@@ -630,12 +617,4 @@ class Workspace:
             config=self.config,
             agents=agents,
             keep_alive=keep_alive,
-        )
-
-
-def _check_age(age_ms: object, call: str) -> None:
-    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or age_ms < 0:
-        raise UserError(
-            f"{call} takes milliseconds\n  found: {age_ms!r}\n"
-            "  to fix: give a whole number of 0 or more"
         )

@@ -26,7 +26,7 @@ from millrace.pipeline.large import values as large
 from millrace.pipeline.report.history import History
 from millrace.pipeline.sinks import recorded
 from millrace.pipeline.upkeep.status import job_status
-from millrace.reads.reading import read_status
+from millrace.reads.session.folder import read_status
 from millrace.reads.session.store import read_checkpoints, read_task
 from millrace.shuffle import cleanup, layout, reader, runs
 from millrace.shuffle.store import LocalStore

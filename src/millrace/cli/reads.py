@@ -20,7 +20,7 @@ from millrace.cli.values import cell, plain
 from millrace.errors import UserError
 from millrace.journal.contract import Broker
 from millrace.reads.checkpoint import Checkpoint, merge, resume_offsets
-from millrace.reads.reading import read_status
+from millrace.reads.session.folder import read_status
 from millrace.reads.session.store import check_read, group_name, read_checkpoints, read_task
 from millrace.reads.tables import NONE
 from millrace.reads.tags import binding_of, journal_of

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 import pyarrow as pa
 
-from millrace import at_rest
-from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import (
     LeaseHeld,
@@ -33,16 +30,14 @@ from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.messages import ToSession
 from millrace.reads.routing import Extract
 from millrace.reads.session.actor import Members, SessionActor
+from millrace.reads.session.folder import fresh_folder, write_status
 from millrace.reads.session.state import SessionState
 from millrace.reads.session.status import OpenSince, Status, status_of
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Task
 from millrace.reads.threads import ThreadMembers
-from millrace.shuffle import modes
-from millrace.shuffle.store import LocalStore
 from millrace.wakeup import WakeUp, Worker, join
 
-_STATUS: Final = "status.json"
 _TELL_MS: Final = 1_000
 _LOOK_S: Final = 0.5
 """How often the session looks whether something stalls, and for new journals at the latest."""
@@ -144,7 +139,7 @@ class ReadSession:
         self._open_since = OpenSince()
         self._told_ms = 0
         self._lease = _acquire(broker, task, opening, config)
-        self._folder = _fresh_folder(place.folder, task, self._lease)
+        self._folder = fresh_folder(place.folder, task, self._lease)
         try:
             self._store = CheckpointStore(
                 broker,
@@ -419,15 +414,7 @@ class ReadSession:
             self._told_ms = _now_ms()
             # Each journal would take longer than a second to tell, where there are very many.
             status = self._status(with_journals=False)
-            about = {
-                at_rest.WORKSPACE: _workspace_of(os.path.dirname(self._folder)),
-                **asdict(replace(status, open=())),
-                "at_ms": _now_ms(),
-            }
-            path = os.path.join(self._folder, _STATUS)
-            with open(f"{path}.new", "wb", opener=modes.opener) as file:
-                file.write(at_rest.seal(about))
-            os.replace(f"{path}.new", path)
+            write_status(self._folder, status, _now_ms())
 
 
 def was_closed(task: Task) -> ReadsFailed:
@@ -456,56 +443,6 @@ def _acquire(broker: Broker, task: Task, opening: Opening, config: Config) -> Le
                 ) from error
             else:
                 time.sleep(0.2)
-
-
-def _fresh_folder(parent: str, task: Task, lease: Lease) -> str:
-    """The folder of this session's queues; what earlier ones of the task left is removed."""
-    modes.make_folders(parent)
-    for name in os.listdir(parent):
-        stem, _, epoch = name.rpartition("-")
-        if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
-            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    mine = os.path.join(parent, f"{task.name}-{lease.epoch}")
-    modes.make_folders(mine)
-    return mine
-
-
-def read_status(parent: str, task: str) -> dict[str, Any] | None:
-    """What an open session of a task last wrote down in this folder; None if there is none."""
-    names = os.listdir(parent) if os.path.isdir(parent) else []
-    parts = [name.rpartition("-") for name in names]
-    epochs = [int(last) for stem, _, last in parts if stem == task and last.isdecimal()]
-    for epoch in sorted(epochs, reverse=True):
-        try:
-            path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
-            with open(path, "rb") as file:
-                data = file.read()
-        except OSError:
-            continue
-        return at_rest.load(
-            data,
-            _status_of,
-            where=path,
-            what="the status of a session",
-            to_fix="remove the file; a session that is open writes it again",
-            workspace=_workspace_of(parent),
-        )
-    return None
-
-
-def _status_of(document: Document) -> dict[str, Any]:
-    """What a session wrote down, with how long ago that was."""
-    document.wholes("disk_bytes")
-    for name in ("waiting", "long_open"):
-        document.documents(name)
-    ours = (at_rest.WORKSPACE, at_rest.CHECKSUM)
-    about = {name: value for name, value in document.fields.items() if name not in ours}
-    return {**about, "age_ms": _now_ms() - document.whole("at_ms")}
-
-
-def _workspace_of(parent: str) -> str | None:
-    """Which workspace a folder of sessions lies in."""
-    return LocalStore(os.path.dirname(os.path.abspath(parent))).workspace_id()
 
 
 def _what_to_do(error: BaseException) -> str:

@@ -10,8 +10,11 @@ import os
 import threading
 from typing import Final
 
+from millrace.config import Config
 from millrace.errors import UserError, WorkspaceUnknown
-from millrace.shuffle import identity, layout
+from millrace.shuffle import identity, layout, modes
+from millrace.shuffle.object_address import is_url
+from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.store import LocalStore, Store
 from millrace.transport.identity import check_mode, make
 
@@ -22,6 +25,19 @@ _PARTS: Final = frozenset({layout.SHUFFLE, layout.FINGERPRINTS, "journals", "tok
 
 Mark = tuple[int, int, int]
 """Which file `workspace.json` is: its device, number and time of change."""
+
+
+def store_at(path: str, config: Config, *, mode: int | None = None) -> Store:
+    """What keeps the files of a workspace at a path. Nothing of it is looked at."""
+    if not is_url(path):
+        return LocalStore(os.path.abspath(os.path.expanduser(path)))
+    if mode is not None:
+        raise UserError(
+            f"workspace {path} is in a bucket, which has no modes\n"
+            f"  found: mode {modes.format_mode(mode)}\n"
+            "  to fix: leave mode= out; the bucket's policy says who may read it"
+        )
+    return open_object_store(path, config)
 
 
 class Home:

@@ -37,7 +37,7 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.reading import read_status
+from millrace.reads.session.folder import read_status
 from millrace.reads.session.store import CheckpointStore
 from millrace.reads.task import Binding, Task
 

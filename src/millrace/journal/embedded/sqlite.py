@@ -21,13 +21,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from millrace import at_rest
 from millrace.config import Config
-from millrace.errors import BrokerStopped, Corrupt, FormatError, MillraceError, StorageError
+from millrace.errors import BrokerStopped, Corrupt, FormatError, StorageError
 from millrace.faults import fault
 from millrace.journal.book import Book
 from millrace.journal.embedded import loading, saving, tables
 from millrace.journal.embedded.ledger import Held, Range, Segment, Storing
+from millrace.journal.embedded.ledger_errors import no_ledger, reported, words
 from millrace.journal.embedded.losses import Loss
 from millrace.journal.embedded.mark import Mark
 from millrace.journal.embedded.marking import CommitMarks
@@ -103,7 +103,7 @@ class SqliteLedger:
                 return loading.load(self._writer)
         except (ValueError, TypeError, KeyError, OSError, pa.ArrowException) as error:
             raise Corrupt(
-                f"{_words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
+                f"{words('reading', self._path, error)}\n  found: a row that no ledger holds\n"
                 "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
             ) from error
 
@@ -115,7 +115,7 @@ class SqliteLedger:
         is_freeing = saving.is_freeing(draft, storing)
         if not is_freeing and not self._start.reserve.hold():
             raise StorageError(
-                f"{_words('writing to', self._path, 'no room is left on the disk')}\n"
+                f"{words('writing to', self._path, 'no room is left on the disk')}\n"
                 "  to fix: free space, by truncating or deleting journals say; then writing goes on"
             )
         try:
@@ -157,7 +157,7 @@ class SqliteLedger:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
                 raise self._refused("writing to", error) from error
             raise BrokerStopped(
-                f"{_words('committing to', self._path, error)}\n  whether the last requests were "
+                f"{words('committing to', self._path, error)}\n  whether the last requests were "
                 "saved is not known\n  to fix: mend the disk, open the broker again and ask"
             ) from error
         fault("journal.ledger.after_commit")
@@ -246,12 +246,12 @@ class SqliteLedger:
         db = self._writer
         if not db.execute("PRAGMA user_version").fetchone()[0]:
             if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise FormatError(_no_ledger(self._path))
+                raise FormatError(no_ledger(self._path))
             self._make()
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if application != tables.APPLICATION_ID:
-            raise FormatError(_no_ledger(self._path))
+            raise FormatError(no_ledger(self._path))
         if version == 1:
             db.executescript(
                 f"BEGIN IMMEDIATE; {tables.COMMIT_TABLES}"
@@ -377,17 +377,17 @@ class SqliteLedger:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) not in _MAY_FAIL:
                 raise BrokerStopped(
-                    f"{_words('shrinking', self._path, error)}\n  no request is lost\n"
+                    f"{words('shrinking', self._path, error)}\n  no request is lost\n"
                     "  to fix: mend the disk and open the broker again"
                 ) from error
 
     def _refused(self, doing: str, error: BaseException) -> StorageError:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
             return _DiskFull(
-                f"{_words(doing, self._path, error)}\n"
+                f"{words(doing, self._path, error)}\n"
                 "  to fix: free space, by truncating or deleting journals say; then writing goes on"
             )
-        return StorageError(_words(doing, self._path, error))
+        return StorageError(words(doing, self._path, error))
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -423,28 +423,5 @@ class SqliteLedger:
             if not is_kept:
                 reader.close()
 
-    @contextlib.contextmanager
-    def _reported(self, doing: str) -> Iterator[None]:
-        to_fix = "restore the folder of the journals from a copy"
-        try:
-            with at_rest.decoding(self._path, "a ledger of journals", to_fix):
-                yield
-        except MillraceError:
-            raise
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            kind = Corrupt if tables.is_damage(error) else StorageError
-            raise kind(_words(doing, self._path, error)) from error
-
-
-def _words(doing: str, path: str, error: BaseException | str) -> str:
-    return (
-        f"{doing} ledger {path} failed\n  found: {error}\n"
-        "  to fix: see that the disk has room and may be written, then open the workspace again"
-    )
-
-
-def _no_ledger(path: str) -> str:
-    return (
-        f"{path} is no ledger of journals\n  found: an SQLite file of another program\n"
-        "  to fix: open another folder as workspace, or move this file away"
-    )
+    def _reported(self, doing: str) -> contextlib.AbstractContextManager[None]:
+        return reported(self._path, doing)
