@@ -215,7 +215,7 @@ def test_a_budget_stops_the_job_and_a_higher_one_lets_it_go_on(
     assert ids(tmp_path / "out") == list(range(ROWS))
 
 
-def test_a_worker_process_that_is_killed_costs_one_batch_in_doubt(
+def test_a_worker_process_that_is_killed_leaves_one_call_in_doubt(
     deadly_ws: mr.Workspace, spark: SparkSession, tmp_path: Path
 ) -> None:
     note, marker = caption(tmp_path / "log"), os.fspath(tmp_path / "killed")
