@@ -38,7 +38,7 @@ def check(root: str, path: str, segments: str, *, accept_loss: AcceptLoss) -> Lo
         if not os.path.exists(path) or not os.path.getsize(path):
             return None
         try:
-            found = _look(path, segments, mark)
+            loss = _judged(path, segments, mark)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if tables.is_damage(error):
                 raise Corrupt(
@@ -46,10 +46,20 @@ def check(root: str, path: str, segments: str, *, accept_loss: AcceptLoss) -> Lo
                     "  to fix: bring ledger.sqlite and ledger.sqlite-wal back from a copy"
                 ) from error
             raise OSError(str(error)) from error
-    loss = None if found is None else judge(found, mark)
     if loss is not None and not accept_loss:
         raise loss.error()
     return loss
+
+
+def _judged(path: str, segments: str, mark: Mark | NoMark) -> Loss | None:
+    """What is missing. Folders of segments that did not change since the mark are not listed."""
+    marked_at_ms = mark.committed_at_ms if isinstance(mark, Mark) else 0
+    found = _look(path, segments, mark, marked_at_ms)
+    if found is None or judge(found, mark) is None:
+        return None
+    # Numbers of segments must not be given out again: look at all of them.
+    found = _look(path, segments, mark, 0)
+    return None if found is None else judge(found, mark)
 
 
 def checksum_of_file(path: str) -> int:
@@ -94,7 +104,7 @@ def reading(path: str) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def _look(path: str, segments: str, mark: Mark | NoMark) -> FoundLedger | None:
+def _look(path: str, segments: str, mark: Mark | NoMark, changed_ms: int) -> FoundLedger | None:
     is_summed = _is_summed(path, mark)
     checksum = checksum_of_file(path) if is_summed else None
     with reading(path) as db:
@@ -105,7 +115,7 @@ def _look(path: str, segments: str, mark: Mark | NoMark) -> FoundLedger | None:
         commit, at_ms, expected = _last_commit(db)
         # After a power cut the mark may be that of an earlier closing.
         is_summed = is_summed and isinstance(mark, Mark) and mark.commit == commit
-        newer, newest = _newer(db, path, segments)
+        newer, newest = _newer(db, path, segments, changed_ms)
         return FoundLedger(
             path=path,
             version=version,
@@ -172,12 +182,14 @@ def _contradictions(db: sqlite3.Connection) -> list[str]:
     ]
 
 
-def _newer(db: sqlite3.Connection, path: str, segments: str) -> tuple[list[str], int]:
+def _newer(
+    db: sqlite3.Connection, path: str, segments: str, changed_ms: int
+) -> tuple[list[str], int]:
     """Segment files that are newer than the ledger, and the highest number of any."""
     row = db.execute("SELECT value FROM meta WHERE name = 'next_segment'").fetchone()
     next_segment = 1 if row is None else row[0]
     newer, newest = [], 0
-    for folder, number in _segment_files(segments):
+    for folder, number in _segment_files(segments, changed_ms):
         newest = max(newest, number)
         if number >= next_segment:
             newer.append(f"{os.path.basename(segments)}/{folder}/{number}{_SUFFIX}")
@@ -188,17 +200,19 @@ def _newer(db: sqlite3.Connection, path: str, segments: str) -> tuple[list[str],
     return newer, newest
 
 
-def _segment_files(segments: str) -> Iterator[tuple[str, int]]:
-    """Folder and number of each segment file."""
-    for folder in _folders(segments):
+def _segment_files(segments: str, changed_ms: int) -> Iterator[tuple[str, int]]:
+    """Folder and number of each segment file, in folders that changed since then."""
+    for folder in _folders(segments, changed_ms):
         for name in os.listdir(os.path.join(segments, folder)):
             number, suffix = os.path.splitext(name)
             if suffix == _SUFFIX and number.isdecimal():
                 yield folder, int(number)
 
 
-def _folders(segments: str) -> list[str]:
-    """The folders of journals that have segments."""
+def _folders(segments: str, changed_ms: int = 0) -> list[str]:
+    """The folders of journals that have segments, and changed since then."""
     if not os.path.isdir(segments):
         return []
-    return [name for name in os.listdir(segments) if name.isdecimal()]
+    with os.scandir(segments) as entries:
+        named = [entry for entry in entries if entry.name.isdecimal()]
+        return [entry.name for entry in named if entry.stat().st_mtime_ns >= changed_ms * 1_000_000]
