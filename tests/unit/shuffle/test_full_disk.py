@@ -108,7 +108,7 @@ def test_a_disk_full_at_the_index_leaves_nothing(small_disk: Path) -> None:
         return 1
 
     begin_attempt(store, ATTEMPT)
-    with pytest.raises(StorageError, match=rf"creating .*index.json failed: .*{FULL}"):
+    with pytest.raises(StorageError, match=rf"(?s)creating .*index.json failed.*{FULL}"):
         write_map_output(
             store,
             ATTEMPT,
