@@ -162,7 +162,7 @@ def test_a_stage_is_decided_once(store: LocalStore) -> None:
     second = write(store, AttemptId.of(1, 0, 0, 2), column([2]))
     decided = decide(store, 1, [first])
 
-    with pytest.raises(UserError, match="a stage is decided once"):
+    with pytest.raises(UserError, match="another process decided this stage"):
         decide(store, 1, [second])
 
     assert runs.read_manifest(store, RUN, STAGE) == decided

@@ -165,7 +165,7 @@ def test_only_old_drafts_are_removed(store: LocalStore) -> None:
 
 
 def test_a_vanished_folder_is_an_error_that_says_so(store: LocalStore) -> None:
-    with pytest.raises(StorageError, match=r"creating .*a/x failed.*\n  to fix: .* vanished"):
+    with pytest.raises(StorageError, match=r"(?s)creating .*a/x failed.*\n  to fix: .* vanished"):
         store.create("a/x", b"1")
 
 
