@@ -42,7 +42,7 @@ from millrace.spark.runner import Runner
 from millrace.transport.addresses import agent_address
 from millrace.transport.client import Agents
 from millrace.transport.home import Home, store_at
-from millrace.transport.identity import mode_of, token_of
+from millrace.transport.identity import given_token, mode_of, token_of
 from millrace.transport.journals import kinds
 from millrace.transport.journals.electing import own_or_join_later
 from millrace.transport.journals.endpoint import JournalAddress
@@ -103,6 +103,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         )
     wanted = None if mode is None else parse_mode(mode)
     store = store_at(text, limits, mode=wanted)
+    given_token()  # One that cannot be used is refused before anything is made.
     home = Home(store, create=create, mode=wanted)
     return Workspace(home, store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import socket
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,14 +32,17 @@ from millrace.operators.engine import Engine
 from millrace.operators.mapped import Call
 from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.definition.changes import Changes, decide
+from millrace.shuffle.object_store import open_object_store
 from millrace.shuffle.reader import read_index
 from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt
 from millrace.spark.job_failure import step_failed
+from millrace.spark.presence import gone
 from millrace.transport.client import Agents
 from millrace.transport.journals import calling
 from millrace.transport.reads.client import MemberClient
 from millrace.transport.reads.server import SessionId
+from millrace.wakeup import Worker, join
 
 NUMBERS = pa.schema({"n": pa.int64()})
 ROWS = pa.table({"n": [1, 2, 3]})
@@ -176,6 +182,35 @@ def is_slow(_: Path) -> None:
     raise translated(trouble, "asking for topics", "host:9092", Config())
 
 
+def is_no_s3_server(_: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"s3://bucket/mill?scheme=http&endpoint_override=127.0.0.1:{nobody.getsockname()[1]}"
+        os.environ.setdefault("AWS_ACCESS_KEY_ID", "none")
+        os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "none")
+        open_object_store(url, Config(s3_tries_max=1)).read("workspace.json")
+
+
+def is_no_spark(_: Path) -> None:
+    raise gone("Spark's JVM at 127.0.0.1:1: connection refused")
+
+
+def is_cut_off(folder: Path) -> None:
+    with reading(MemoryBroker(), folder) as session:
+        session._on_failure(None, errors.OwnerUnreachable("the owner does not answer"))
+        session.next_checkpoint(timeout=LONG_S)
+
+
+def does_not_end(_: Path) -> None:
+    over = threading.Event()
+    thread = Worker(partial(over.wait, LONG_S), "stays")
+    thread.start()
+    try:
+        join([thread], 1, "thread_stop_ms_max")
+    finally:
+        over.set()
+
+
 RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.UserError: lambda folder: mr.open(str(folder), broker="carrier pigeon"),
     errors.UnsupportedType: lambda _: partition_ids(pa.table({"k": [[1]]}), "k", 4),
@@ -196,7 +231,7 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
         LocalStore(str(folder)), AttemptId.of(7, 2, 13, 1).task, Attempt(1)
     ),
     errors.Corrupt: is_changed_at_rest,
-    errors.StorageError: lambda folder: mr.open(str(folder / "file" / "mill")),
+    errors.StorageError: lambda folder: LocalStore(str(folder / "file" / "mill")).make_folder("."),
     errors.TaskFailed: fails_as_a_query,
     errors.FunctionFailed: fails_as_a_function,
     errors.StepFailed: fails_as_a_step,
@@ -210,8 +245,15 @@ RAISED: dict[type[MillraceError], Callable[[Path], object]] = {
     errors.MemberLost: does_not_answer,
     errors.OwnerUnreachable: is_not_there,
     errors.AgentUnreachable: is_away,
-    errors.Retriable: is_slow,
+    errors.KafkaUnreachable: is_slow,
+    errors.S3Unreachable: is_no_s3_server,
+    errors.SparkGone: is_no_spark,
+    errors.ReadsCutOff: is_cut_off,
+    errors.WorkspaceUnknown: lambda folder: mr.open(folder / "nowhere", create=False),
+    errors.Retriable: does_not_end,
 }
+NEVER_RAISED = {MillraceError, errors.PeerGone}
+"""Those that others are kinds of."""
 
 
 def test_every_public_error_is_raised_somewhere() -> None:
@@ -220,7 +262,7 @@ def test_every_public_error_is_raised_somewhere() -> None:
         for _, found in inspect.getmembers(errors, inspect.isclass)
         if issubclass(found, MillraceError)
     }
-    assert public == RAISED.keys() | {MillraceError}
+    assert public == RAISED.keys() | NEVER_RAISED
 
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)

@@ -324,7 +324,7 @@ def test_an_unknown_name_is_an_error_with_the_names_that_exist(mill: Path) -> No
 
     at = str(mill)
     with mr.open(mill) as ws:
-        assert ", acme/orders/eu, " in error(lambda: ws.journals.get("acme/orders/eus"))
+        assert "found: acme/orders/eu, " in error(lambda: ws.journals.get("acme/orders/eus"))
         assert "more" in error(lambda: ws.journals.read("x", 0))
         assert "found: 1, 2" in error(lambda: ws.open_shuffle(9))
         assert "found: run 1, run 0" in error(lambda: ws.open_shuffle("run 7"))

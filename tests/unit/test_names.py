@@ -93,10 +93,10 @@ def test_a_column_with_a_zero_byte_is_refused(ws: Workspace, column: str) -> Non
     ],
 )
 def test_a_config_value_of_the_wrong_type_is_refused(option: str, value: object) -> None:
-    with pytest.raises(UserError, match=f"config {option} is ") as caught:
+    with pytest.raises(UserError, match=f"config {option} is not ") as caught:
         Config(**{option: value})  # type: ignore[arg-type]
 
-    assert "\n  found: a value of type " in str(caught.value)
+    assert f"\n  found: {value!r}" in str(caught.value)
     assert "\n  to fix: " in str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_a_config_value_of_the_wrong_type_is_refused(option: str, value: object)
     ids=str,
 )
 def test_a_name_in_an_option_of_the_data_source_is_refused(given: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="cannot (name|be the path)"):
+    with pytest.raises(UserError, match="cannot name|needs a path"):
         parse(given, "read")
 
 

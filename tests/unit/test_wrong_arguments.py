@@ -116,7 +116,7 @@ def test_a_wrong_argument_of_journals_says_what_to_do(name: str, workspace: mr.W
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mr.Workspace]:
-    with mr.open(tmp_path_factory.mktemp("mill")) as opened:
+    with mr.open(tmp_path_factory.mktemp("mill"), create=True) as opened:
         yield opened
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from millrace.config import Config
-from millrace.errors import LeaseHeld, LeaseLost, MillraceError
+from millrace.errors import LeaseHeld, LeaseLost, MillraceError, WorkspaceUnknown
 from millrace.journal.contract import Broker
 from millrace.journal.values import Lease
 from millrace.pipeline.core import hops
@@ -24,7 +24,10 @@ _POLL_S: Final = 0.1
 
 def refuse_running(broker: Broker, job: str) -> None:
     """Raise at once if a process that is known to live runs a job."""
-    held = running(broker, job)
+    try:
+        held = running(broker, job)
+    except WorkspaceUnknown:
+        return  # The run itself makes the workspace.
     if held is not None and holders.life_of(held.holder) is Life.ALIVE:
         raise _held(job, held)
 

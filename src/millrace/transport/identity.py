@@ -53,11 +53,17 @@ def mode_of(store: Store) -> int:
     return modes.PRIVATE if store.remote else modes.mode_within(store.root)
 
 
+def given_token() -> str | None:
+    """The token that the environment gives; one that is none is refused."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    return None if given is None else checked_token(given, where=f"the variable {TOKEN_VARIABLE}")
+
+
 def token_of(store: Store) -> str:
     """What callers must show: given by the environment, else in a file only its user can read."""
-    given = os.environ.get(TOKEN_VARIABLE)
+    given = given_token()
     if given is not None:
-        return checked_token(given, where=f"the variable {TOKEN_VARIABLE}")
+        return given
     if store.remote:
         # All hosts see a bucket, so there are no agents that would ask for it.
         return secrets.token_urlsafe(32)

@@ -139,7 +139,7 @@ def test_deleting_what_lies_in_the_ledger_makes_room_in_the_ledger(disk: Path) -
 
 
 def test_shuffles_are_listed_and_removed_on_a_full_disk(disk: Path) -> None:
-    with mr.open(disk / "mill") as ws:
+    with mr.open(disk / "mill", create=True) as ws:
         for _ in range(3):
             make_run(ws)
     fill(disk)

@@ -112,7 +112,7 @@ def test_small_journals_share_a_file_and_large_ones_have_their_own(tmp_path: Pat
     broker.create("large", SCHEMA)
     for value in range(20):
         broker.append("large", column([value] * 200))
-    folders = {path.name for path in tmp_path.glob("segments/*")}
+    folders = {path.name for path in tmp_path.glob("segments/*/")}
 
     assert folders == {"0", str(broker.get("large").id)}
     found = broker.read_many(dict.fromkeys(names, 1), isolation="raw")

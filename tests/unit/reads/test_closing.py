@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.unit.reads.kit import LONG_S, SCHEMA, P, a_task, alone, next_shown, reading, write
@@ -19,6 +19,7 @@ from millrace.reads.restarting import RestartingSession, restarting
 from millrace.shuffle.store import LocalStore
 from millrace.spark.source.stream_place import StreamPlace
 from millrace.spark.source.stream_session import Start, StreamSession
+from millrace.transport.journals.joined import JoinedBroker
 from millrace.wakeup import Worker, join
 
 
@@ -108,7 +109,7 @@ def test_a_caller_that_waits_for_a_checkpoint_is_told_of_the_close(
     session.close()
     join([waiting], 60_000, "")
     assert [type(error) for error in errors] == [ReadsFailed]
-    assert "was closed\n  to fix: open it again" in str(errors[0])
+    assert "was closed\n  found: a call after close()" in str(errors[0])
 
 
 def test_a_restarting_session_that_another_thread_closes_is_not_opened_again(
@@ -180,7 +181,10 @@ def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
 ) -> None:
     before = names()
     config = Config().with_options(stream_wait_ms=3_600_000)
-    place = StreamPlace(LocalStore(str(tmp_path)), "token", "127.0.0.1", broker, config)  # type: ignore[arg-type]
+    joined = cast("JoinedBroker", broker)
+    place = StreamPlace(
+        LocalStore(str(tmp_path)), "a token of the tests", "127.0.0.1", joined, config
+    )
     stream = StreamSession(place, a_task(), SCHEMA, members=1, start=Start(done=0, begun=0))
     stream.take_ahead()
     waiting, errors = started(stream.settled)

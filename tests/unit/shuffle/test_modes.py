@@ -40,7 +40,7 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def fill(folder: Path, mode: str | None) -> None:
     """One of everything that needs no Spark."""
-    with mr.open(folder / "mill", config=SMALL, mode=mode) as ws:
+    with mr.open(folder / "mill", config=SMALL, mode=mode, create=True) as ws:
         for number, partitions in enumerate((4, 100)):
             attempt = AttemptId.of(1, 0, number, 1)
             begin_attempt(ws.store, attempt)
@@ -103,7 +103,7 @@ def test_a_workspace_in_a_folder_that_is_open_is_closed_all_the_same(tmp_path: P
     for path in (folder, folder / "mine"):
         path.chmod(0o777)
 
-    with mr.open(folder) as ws:
+    with mr.open(folder, create=True) as ws:
         ws.journals.create("a", ROWS.schema)
 
     assert folder.stat().st_mode & 0o777 == 0o777
@@ -115,7 +115,7 @@ def test_an_empty_folder_becomes_the_user_s_alone(tmp_path: Path) -> None:
     (tmp_path / "mill").mkdir()
     (tmp_path / "mill").chmod(0o777)
 
-    mr.open(tmp_path / "mill").close()
+    mr.open(tmp_path / "mill", create=True).close()
 
     assert (tmp_path / "mill").stat().st_mode & 0o777 == 0o700
 
@@ -129,7 +129,7 @@ def test_a_mode_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_workspace_keeps_the_mode_that_it_was_made_with(tmp_path: Path) -> None:
-    mr.open(tmp_path / "mill", mode="0750").close()
+    mr.open(tmp_path / "mill", mode="0750", create=True).close()
     mr.open(tmp_path / "mill", mode="750").close()
 
     with pytest.raises(UserError, match="has mode 0750, and mode 0700 was asked for"):

@@ -18,7 +18,6 @@ from millrace.errors import (
     AgentUnreachable,
     Corrupt,
     DataLost,
-    FormatError,
     MapOutputMissing,
     UserError,
 )
@@ -199,12 +198,13 @@ def test_more_attempts_than_it_remembers_are_all_served(host: Host, serve: Serve
     assert [agents.index(host.folder, attempt).id for attempt in ids * 2] == ids * 2
 
 
-def test_a_damaged_index_is_a_format_error_at_the_client(host: Host, serve: Serve) -> None:
+def test_a_damaged_index_is_corrupt_at_the_client(host: Host, serve: Serve) -> None:
     host.write(FIRST, [10])
     folder = layout.attempt_folder(FIRST)
-    host.store.replace(f"{folder}/{layout.INDEX_BIN}", b"nothing that is an index")
+    for name in (layout.INDEX_BIN, layout.INDEX_JSON):
+        host.store.replace(f"{folder}/{name}", b"nothing that is an index")
 
-    with pytest.raises(FormatError, match="is not an index"):
+    with pytest.raises(Corrupt, match="index"):
         serve(host).agents.index(host.folder, FIRST)
 
 
@@ -290,7 +290,7 @@ def test_a_changed_token_counts_at_once(host: Host, serve: Serve) -> None:
     serving = serve(host)
     serving.agents.ping(host.folder)
 
-    hosted.write_token(host.store, "another")
+    hosted.write_token(host.store, "another token of tests")
 
     with pytest.raises(UserError, match="refuses folder"):
         serving.agents.ping(host.folder)

@@ -55,11 +55,14 @@ def test_a_workspace_does_not_open_with_such_a_variable(
 
 @pytest.mark.parametrize("text", NO_TOKENS)
 def test_a_workspace_does_not_open_with_such_a_file(tmp_path: Path, text: str) -> None:
-    mr.open(tmp_path / "mill").close()
+    mr.open(tmp_path / "mill", create=True).close()
     (tmp_path / "mill" / "token").write_text(text)
 
-    with pytest.raises(UserError, match=f"token {SAYS}"):
-        mr.open(tmp_path / "mill")
+    with (
+        mr.open(tmp_path / "mill") as ws,
+        pytest.raises(UserError, match=f"token {SAYS}"),
+    ):
+        ws.journals.list()
 
 
 @pytest.mark.parametrize("text", NO_TOKENS)

@@ -241,7 +241,7 @@ def test_a_reset_that_would_append_to_a_users_journal_again_has_to_be_wanted(
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(played: Played) -> None:
-    with pytest.raises(UserError, match="steps: videos, caption, by_user, out"):
+    with pytest.raises(UserError, match="found: caption, videos, by_user, out"):
         reset_step(played.broker, JOB, "captoin")
 
 
