@@ -111,7 +111,13 @@ class Target:
         }
 
     def open_files(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        """Without those of the ledger, which keeps the connections of readers for later ones."""
+        folder = Path(f"/proc/{self.process.pid}/fd")
+        names = []
+        for path in folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+                names.append(os.readlink(path))
+        return sum("/ledger.sqlite" not in name for name in names)
 
     def memory(self, name: str) -> int:
         """`VmRSS` or `VmHWM`, in bytes."""

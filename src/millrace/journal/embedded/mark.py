@@ -19,6 +19,7 @@ from typing import Final, Self
 
 import xxhash
 
+from millrace.shuffle import modes
 from millrace.shuffle.store import sync_file, sync_folder
 
 MARK: Final = "commits.mark"
@@ -98,9 +99,9 @@ def create(root: str, mark: Mark) -> None:
     for place in PLACES:
         path = os.path.join(root, place)
         if not _slots(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            modes.make_folders(os.path.dirname(path))
             draft = f"{path}.draft"
-            with open(draft, "wb") as file:
+            with open(draft, "wb", opener=modes.opener) as file:
                 file.write(mark.encoded().ljust(_SLOT_BYTES, b"\0") * _SLOTS)
             sync_file(draft)
             os.replace(draft, path)

@@ -14,6 +14,8 @@ import errno
 import os
 from typing import Final
 
+from millrace.shuffle import modes
+
 RESERVE: Final = "reserve"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WRITE_BYTES: Final = 1 << 16
@@ -68,7 +70,7 @@ class Reserve:
 
 
 def _fill(path: str, size: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = modes.opener(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(handle, 0, size)

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from millrace.pipeline.calling.failing import Failure
 from millrace.pipeline.core.rows import Offsets
+from millrace.shuffle import modes
 
 VERSION: Final = 1
 _FIELDS: Final = 3
@@ -91,7 +92,7 @@ class Flight:
 
     def _begin(self, path: str, header: Mapping[str, Any], slots: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        file = os.open(path, flags, 0o600)
+        file = modes.opener(path, flags)
         _OPEN.add(path)
         self._file, self._path = file, path
         try:

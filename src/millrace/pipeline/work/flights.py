@@ -14,6 +14,7 @@ from millrace.pipeline.calling.flight import Flight, Flown, claim
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.calls import CallRecord
 from millrace.pipeline.work.turn import Held
+from millrace.shuffle import modes
 
 _FOLDER: Final = "calls"
 _LEASE_PARTS: Final = 3
@@ -27,7 +28,7 @@ class Flights:
         self._held, self._folder = held, _folder(workspace, held.hop.job)
         if os.path.isdir(workspace):
             with contextlib.suppress(OSError):
-                os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                modes.make_folders(self._folder)
 
     def open(self, first: int | None = None, *, slots: int = 1) -> Flight:
         """A file for calls to come; `first` is the offset that an intent begins at.
