@@ -166,6 +166,8 @@ class Serve:
         )
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
+        if self.said.startswith("made a new workspace"):
+            self.said = self.process.stdout.readline()
         if not self.said:
             raise AssertionError(self.process.communicate(timeout=60)[1][-4000:])
 

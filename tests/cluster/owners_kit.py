@@ -177,7 +177,7 @@ def child_writes(where: JournalAddress, number: int, answers: str, stop: str) ->
 
 @contextmanager
 def served(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`millrace serve`, and the first line it prints."""
+    """`millrace serve`, and the line that says where it answers."""
     command = [sys.executable, "-c", "from millrace.cli.main import main; main()", "serve"]
     running = subprocess.Popen(
         [*command, str(path), *options],
@@ -187,7 +187,10 @@ def served(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], s
     )
     assert running.stdout is not None
     try:
-        yield running, running.stdout.readline()
+        line = running.stdout.readline()
+        if line.startswith("made a new workspace"):
+            line = running.stdout.readline()
+        yield running, line
     finally:
         running.kill()
         running.communicate(timeout=60)

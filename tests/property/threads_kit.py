@@ -43,6 +43,7 @@ from millrace.wakeup import WakeUp
 
 Scenario = Callable[[Path, random.Random], int]
 """Does its work in a folder of its own; how often something was closed."""
+TOKEN = "a token of the tests"  # noqa: S105 - of the tests
 LIVE = Config().with_options(live_beat_ms=20, live_watch_ms=10)
 
 
@@ -318,7 +319,7 @@ def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> in
         fill(broker)
         config = Config().with_options(stream_wait_ms=5)
         store = LocalStore(str(folder))
-        place = StreamPlace(store, "token", "127.0.0.1", broker, config)  # type: ignore[arg-type]
+        place = StreamPlace(store, TOKEN, "127.0.0.1", broker, config)  # type: ignore[arg-type]
         stream = StreamSession(place, a_task(), SCHEMA, members=2, start=Start(done=0, begun=0))
         stream.take_ahead()
 

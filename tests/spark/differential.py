@@ -111,13 +111,14 @@ def in_this_process() -> Iterator[None]:
 
     def run_tasks(
         spark: SparkSession,
+        config: mr.Config,
         tasks: int,
         function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
         schema: str,
         *,
         watch: Callable[[], None] = lambda: None,
     ) -> pa.Table:
-        del spark, schema, watch
+        del spark, config, schema, watch
         numbers = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(tasks)]
         return pa.Table.from_batches([rows for n in numbers for rows in function(iter([n]))])
 

@@ -196,7 +196,7 @@ def test_the_command_line_lists_a_dataset_by_its_last_stage(
 def test_wrong_calls_are_refused_when_they_are_made(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
 ) -> None:
-    ws = mr.open(tmp_path / "mill", spark)
+    ws = mr.open(tmp_path / "mill", spark, create=True)
     left, right = (ws.read_parquet(path) for path in tables)
 
     with pytest.raises(UserError, match=r"no column amount, in filter\('amount > 1'\)"):

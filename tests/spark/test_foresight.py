@@ -44,7 +44,7 @@ def said(query: Dataset) -> list[str]:
 def test_what_is_foreseen_is_what_happens(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    ws = mr.open(tmp_path / "mill", spark, config=CONFIG)
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIG, create=True)
 
     assert said(totals(ws, folder)) == [
         "would run 3 of 3 tasks, 0 reused; 3 because: not done before",

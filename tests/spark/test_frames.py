@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
-    return mr.open(tmp_path / "mill", spark)
+    return mr.open(tmp_path / "mill", spark, create=True)
 
 
 @pytest.fixture

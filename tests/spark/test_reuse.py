@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -155,16 +156,20 @@ def test_a_custom_function_is_recognised_by_its_code_or_its_version(
             tmp_path / "in",
             partitions=2,
             partitioner=lambda batch: (
-                pc.bit_wise_and(pc.shift_right(batch["v"], bit), 1) if extra is None else extra
+                pc.bit_wise_and(pc.shift_right(batch["v"], bit), 1)
+                if not isinstance(extra, np.ndarray)
+                else extra
             ),
             version=version,
         )
 
     assert [run(0).report.ran, run(0).report.ran, run(1).report.ran] == [1, 0, 1]
     assert [run(0, "a").report.ran, run(1, "a").report.ran, run(1, "b").report.ran] == [1, 0, 1]
-    doubtful = [run(0, extra=np.zeros(400, int)).report for _ in range(2)]
+    arrays = [run(0, extra=np.full(400, number, int)).report.ran for number in (0, 0, 1)]
+    assert arrays == [1, 0, 1]
+    doubtful = [run(0, extra=random.Random(1)).report for _ in range(2)]  # noqa: S311 - not drawn from
     assert [report.ran for report in doubtful] == [1, 1]
-    assert "numpy.ndarray, which has no stable form" in doubtful[0].reasons[0]
+    assert "random.Random, which has no stable form" in doubtful[0].reasons[0]
 
 
 def test_sampled_bounds_are_kept_when_a_file_changes(spark: SparkSession, tmp_path: Path) -> None:

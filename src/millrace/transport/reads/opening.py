@@ -71,7 +71,11 @@ class Opening:
             self._is_over = True
             links = list(self._links.values())
         for client in self._clients:
-            self._answers.put((client.number, MemberLost(f"the stream to {client} was closed")))
+            lost = MemberLost(
+                f"the stream to {client} was closed\n"
+                "  to fix: open the session again; it goes on from the last checkpoint"
+            )
+            self._answers.put((client.number, lost))
         for link in links:
             link.close()
         # One that cannot be reached is given up on: its thread ends when Flight gives up, too.
