@@ -53,5 +53,7 @@ class End:
             self._is_watching = False
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        # Spark may send it twice: the second would end what the first one began to let go.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._was_told = True
         raise QueryEnded(0)
