@@ -29,7 +29,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from millrace.identity import reflection
 from millrace.identity.code import (
@@ -285,7 +285,7 @@ class _Walk:
         if name in function.__globals__:
             what = f"{name!r}, which {function.__qualname__} uses,"
             self._visit_named(function.__globals__[name], what, depth)
-        elif name in (known := function.__builtins__):  # type: ignore[attr-defined]
+        elif name in (known := cast("Any", function).__builtins__):
             if name in reflection.ALWAYS:
                 raise Unrecognisable(f"{function.__qualname__} looks names up at run time ({name})")
             self._builtins.add(name)
