@@ -140,7 +140,8 @@ class _Walk:
 
     def _read_from_frames(self) -> Iterator[tuple[str, str]]:
         """Globals that a text may name to a library that reads variables of its caller."""
-        if not reflection.READ_FRAMES & {name.partition(".")[0] for name in self._libraries}:
+        used = {name.replace(":", ".").partition(".")[0].lstrip("_") for name in self._libraries}
+        if not reflection.READ_FRAMES & used:
             return
         words = reflection.words_of([*self._texts, *self._held_texts])
         for label, space in self._globals.items():

@@ -283,10 +283,12 @@ def test_a_value_of_too_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch) -
         function_identity(made(text, V=list(range(900))))
 
 
-def test_a_table_that_a_text_names_to_duckdb_counts() -> None:
-    text = """
-        import duckdb
-        def f(x): return duckdb.sql("SELECT sum(v) FROM LOOKUP").fetchone()
+@pytest.mark.parametrize("how", ["import duckdb", "from duckdb import sql"])
+def test_a_table_that_a_text_names_to_duckdb_counts(how: str) -> None:
+    call = "sql" if "from" in how else "duckdb.sql"
+    text = f"""
+        {how}
+        def f(x): return {call}("SELECT sum(v) FROM LOOKUP").fetchone()
     """
 
     one, two = (made(text, LOOKUP={"v": [number]}) for number in (1, 2))
