@@ -88,6 +88,7 @@ class LosesStops(member.Member):
                 self._event.wait(HANG_S)
 
 
+@pytest.mark.slow
 def test_a_planted_event_that_loses_a_stop_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ NOT_LET_IN = (fl.FlightUnauthenticatedError,)
 CUT = (fl.FlightError, pa.ArrowException, OSError, StopIteration)
 
 
-@pytest.fixture(scope="module", params=["plain", "tls"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("tls", marks=pytest.mark.slow)])
 def process(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,

@@ -33,7 +33,7 @@ def planned(folder: Path, **how: object) -> Plan:
         ("row", "_exit"),
         ("row", "segmentation fault"),
         ("timed", "kill"),
-        ("batch", "kill"),
+        pytest.param("batch", "kill", marks=pytest.mark.slow),
         pytest.param("row", "kill", marks=pytest.mark.slow),
         pytest.param("timed", "segmentation fault", marks=pytest.mark.slow),
         pytest.param("batch", "_exit", marks=pytest.mark.slow),
