@@ -201,7 +201,7 @@ class _Available:
 
 
 def _let_go(session: StreamSession | None, place: StreamPlace) -> None:
-    """Close both; what is away has nothing to give back, and says so to who asks for rows."""
+    """Close both; a peer that is away has nothing to give back, and its callers are told."""
     with contextlib.suppress(MillraceError):
         if session is not None:
             session.close()
