@@ -64,8 +64,10 @@ class Joined(JoinedBroker):
     """A client of an owner in a process of its own, which ends with it."""
 
     def __init__(self, folder: str) -> None:
-        ws = mr.open(folder)
-        self.owner = multiprocessing.get_context("spawn").Process(target=own, args=(folder,))
+        ws = mr.open(folder, create=True)
+        self.owner = multiprocessing.get_context("spawn").Process(
+            target=own, args=(folder,), daemon=True
+        )
         self.owner.start()
         where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
         limits = Config(owner_retries_max=20, owner_backoff_ms=10)
