@@ -366,7 +366,7 @@ class Config:
     reads_message_bytes_target: int = 1 * MIB
     """Larger pieces are cut before they are sent to a queue."""
     reads_lease_ms: int = 15_000
-    """How long a session's lease on its task lasts without being renewed."""
+    """How long a session's lease on its coordinated read lasts without being renewed."""
     reads_hint_wait_ms_max: int = 900_000
     """How long a transaction over several journals may stay without one of its parts."""
     reads_open_transaction_ms: int = 600_000
@@ -392,7 +392,7 @@ class Config:
     reads_restart_wait_ms_max: int = 30_000
     """Up to this."""
     reads_disk_bytes_max: int = 8 * GIB
-    """What a task stages on disk, over all members, before journal reads are pushed back."""
+    """What a coordinated read stages on disk, over all members, before its slices pause."""
     reads_segment_bytes_target: int = 64 * MIB
     """A segment file of a queue that reached this size is followed by a new one."""
     reads_block_bytes_target: int = 1 * MIB

@@ -1,7 +1,7 @@
 """The rows of a streaming query, given out over Arrow Flight by the process that reads them.
 
 Spark's tasks fetch here what a range of checkpoints shows to a member. Invariant: no call is looked
-at before it has shown the workspace's token and the task; a range is always the same rows.
+at before it has shown the workspace's token and the read's name; a range is always the same rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace.transport.flight.tls import Certificate
 from millrace.transport.members.member_links import short
 from millrace.transport.members.member_server import pieces
 
-TASK_HEADER: Final = "x-millrace-stream"
+STREAM_HEADER: Final = "x-millrace-stream"
 FOLDER: Final = "streams"
 
 
@@ -57,14 +57,14 @@ class StreamServer(GuardedServer):
         host: str,
         rows: RowSource,
         *,
-        task: str,
+        read: str,
         token: str,
         config: Config,
         certificate: Certificate | None = None,
     ) -> None:
         scheme = "grpc" if certificate is None else "grpc+tls"
         named = f"[{host}]" if ":" in host else host
-        admission = Admission(token, {TASK_HEADER: task}, "not the token or not the task of this")
+        admission = Admission(token, {STREAM_HEADER: read}, "not the token or not the name of this")
         try:
             super().__init__(
                 f"{scheme}://{named}:0",
@@ -75,7 +75,7 @@ class StreamServer(GuardedServer):
             )
         except (pa.ArrowException, OSError) as error:
             raise UserError(
-                f"the stream of task {task} cannot listen on {host}: {error}\n"
+                f"the stream of {read} cannot listen on {host}: {error}\n"
                 "  to fix: give an address of the driver's host (MILLRACE_AGENT_HOST)"
             ) from error
         self.address = f"{scheme}://{named}:{self.port}"
@@ -100,24 +100,24 @@ class StreamAddress:
 
     path: str
     """The workspace's folder."""
-    task: str
+    read: str
     token: str
     planned: str
     """Where it answered when the batch was planned: for hosts that do not see the folder."""
 
     def find(self) -> str:
         """Where the stream answers now."""
-        data = LocalStore(self.path).read(_file(self.task))
+        data = LocalStore(self.path).read(_file(self.read))
         try:
             return str(json.loads(data or b"")["address"])
         except (ValueError, KeyError, TypeError):
             return self.planned
 
 
-def tell(store: LocalStore, task: str, address: str) -> None:
-    """Say where the stream of a task answers, in place of whatever was said before."""
+def tell(store: LocalStore, read: str, address: str) -> None:
+    """Say where the stream of a coordinated read answers, in place of whatever was said before."""
     store.make_folder(FOLDER)
-    store.replace(_file(task), json.dumps({"address": address}).encode())
+    store.replace(_file(read), json.dumps({"address": address}).encode())
 
 
 def fetch(
@@ -126,9 +126,9 @@ def fetch(
     """The rows of a piece, from wherever the stream answers."""
     address = where.find()
     pool = Pool(1, roots)
-    options = fl.FlightCallOptions(headers=_headers(where.task, where.token))
+    options = fl.FlightCallOptions(headers=_headers(where.read, where.token))
     try:
-        with _answers(where.task, address), pool.connection(address) as client:
+        with _answers(where.read, address), pool.connection(address) as client:
             ticket = fl.Ticket(json.dumps(asdict(piece)).encode())
             for chunk in client.do_get(ticket, options):
                 yield chunk.data
@@ -136,15 +136,15 @@ def fetch(
         pool.close()
 
 
-def _headers(task: str, token: str) -> list[tuple[bytes, bytes]]:
+def _headers(read: str, token: str) -> list[tuple[bytes, bytes]]:
     return [
         (wire.TOKEN_HEADER.encode(), f"Bearer {token}".encode()),
-        (TASK_HEADER.encode(), task.encode()),
+        (STREAM_HEADER.encode(), read.encode()),
     ]
 
 
-def _file(task: str) -> str:
-    return f"{FOLDER}/{task}.json"
+def _file(read: str) -> str:
+    return f"{FOLDER}/{read}.json"
 
 
 def _asked(ticket: bytes) -> StreamShare:
@@ -162,19 +162,19 @@ def _asked(ticket: bytes) -> StreamShare:
 
 
 @contextmanager
-def _answers(task: str, address: str) -> Iterator[None]:
+def _answers(read: str, address: str) -> Iterator[None]:
     """What goes wrong on the way, in our words."""
     try:
         yield
     except fl.FlightUnauthenticatedError as error:
         raise MemberLost(
-            f"{address} refuses the token, or is not the stream of {task}\n"
+            f"{address} refuses the token, or is not the stream of {read}\n"
             "  to fix: start the stream again"
         ) from error
     except (pa.ArrowException, OSError) as error:
         sent = wire.decode_error(getattr(error, "extra_info", None))
         raise sent or MemberLost(
-            f"the stream of task {task} at {address} does not answer: {short(error)}\n"
+            f"the stream of {read} at {address} does not answer: {short(error)}\n"
             "  to fix: start the query again; if tasks run on other hosts, set "
             "MILLRACE_AGENT_HOST on the driver to an address that they reach"
         ) from error
