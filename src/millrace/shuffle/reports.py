@@ -76,8 +76,8 @@ class QueryReport:
         """Map tasks of all stages.
 
         Example:
-            >>> orders.run().map_tasks
-            1
+            >>> orders.run().map_tasks  # one for each file
+            2
         """
         return sum(stage.map_tasks for stage in self.stages)
 
@@ -99,7 +99,7 @@ class QueryReport:
         Example:
             >>> first = orders.run()
             >>> orders.run().reused
-            1
+            2
         """
         return sum(stage.reused for stage in self.stages)
 
