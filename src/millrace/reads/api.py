@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     LeaseHeld,
     LeaseLost,
@@ -37,6 +38,9 @@ from millrace.reads.session.session_state import SessionState
 from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
 from millrace.reads.thread_members import ThreadMembers
 from millrace.wakeup import WakeUp, WorkerThread, join
+
+READS_SILENT_PRODUCER_MS: Final = 2_592_000_000
+"""A producer that was silent for longer is left out of checkpoints."""
 
 _TELL_MS: Final = 1_000
 _LOOK_S: Final = 0.5
@@ -115,8 +119,9 @@ class ReadSession:
     """An open session. Made by `Workspace.reads`.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders", key="cust_id")])
-        >>> with ws.reads(task, members=2) as session:
+        >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
+        >>> read = mr.CoordinatedRead("totals", [orders])
+        >>> with ws.reads(read, members=2) as session:
         ...     checkpoint = session.next_checkpoint(timeout=60)
         ...     found = [session.read(member, checkpoint) for member in range(session.members)]
         ...     session.commit(checkpoint)
@@ -147,7 +152,7 @@ class ReadSession:
                 broker,
                 task.name,
                 self._lease,
-                silent_ms=config.reads_silent_producer_ms,
+                silent_ms=READS_SILENT_PRODUCER_MS,
                 now_ms=_now_ms,
             )
             resumed = self._store.load(
@@ -186,7 +191,7 @@ class ReadSession:
             timeout: how long to wait, in seconds; None: until there is something.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task) as session:
             ...     session.next_checkpoint(timeout=60).number
             1
@@ -244,7 +249,7 @@ class ReadSession:
         """Everything up to this checkpoint is done: it is never shown again, and disk is freed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task) as session:
             ...     session.commit(session.next_checkpoint(timeout=60))
             ...     session.next_checkpoint(timeout=0) is None
@@ -277,7 +282,7 @@ class ReadSession:
         Example:
             >>> dead = ws.journals.producer()
             >>> done = dead.append("orders", rows)  # and it will never commit
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     session.abandon(dead.id)
@@ -299,7 +304,7 @@ class ReadSession:
         Any thread may close a session, also twice; its threads are gone then.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> session = ws.reads(task)
             >>> session.close()
         """
@@ -373,7 +378,7 @@ class ReadSession:
     def _why_gone(self, error: BaseException) -> BaseException:
         """Whoever takes a task over removes the files of the session before: then say that."""
         try:
-            self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
         except LeaseLost as lost:
             return lost
         except MillraceError:
@@ -389,9 +394,9 @@ class ReadSession:
                 self._on_failure(None, error)
 
     def _renew(self) -> None:
-        pause_s = self._config.reads_lease_ms / 3000
+        pause_s = ms(self._config.reads_lease) / 3000
         while self._renewing.sleep(pause_s):
-            self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._lease = self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
             self._store.renewed(self._lease)
 
     def _watch(self) -> None:
@@ -403,7 +408,7 @@ class ReadSession:
             if seen != self._version or self._actor.wants_journals:
                 self._version = self._actor.look(_now_ms())
             with self._actor.changed:
-                limit = self._config.reads_hint_wait_ms_max
+                limit = ms(self._config.reads_hint_wait)
                 wanted = self._is_wanted > 0
                 self._actor.state.check_stall(_now_ms(), limit, is_wanted=wanted)
                 if wanted:
@@ -433,10 +438,10 @@ def _acquire(
     """The lease of a task: at once, when its holder has died, or by taking it over."""
     name = f"reads/{task.name}"
     holder = f"{opening.holder}:{secrets.token_hex(4)}"
-    deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
+    deadline = time.monotonic() + 2 * ms(config.reads_lease) / 1000
     while True:
         try:
-            return broker.acquire(name, holder, lease_ms=config.reads_lease_ms)
+            return broker.acquire(name, holder, lease_ms=ms(config.reads_lease))
         except LeaseHeld as error:
             if opening.take_over:
                 broker.fence(name)

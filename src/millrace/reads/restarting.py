@@ -37,7 +37,7 @@ class RestartingSession:
     for a checkpoint raises `ReadsFailed`, and no session is opened after that.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
         >>> with ws.reads(task, restart=True) as session:
         ...     checkpoint = session.next_checkpoint(timeout=60)
         ...     session.read(0, checkpoint).num_rows, session.restarts
@@ -67,7 +67,7 @@ class RestartingSession:
         """How many members the session has.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task, members=2, restart=True) as session:
             ...     session.members
             2

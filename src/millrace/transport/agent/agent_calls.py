@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -15,9 +16,13 @@ import pyarrow.flight as fl
 from millrace.config import Config
 from millrace.errors import Retriable
 from millrace.ids import FolderId
+from millrace.limits import MIB
 from millrace.transport.flight import wire
 from millrace.transport.flight.connection_pool import Pool
 from millrace.transport.flight.wire import AgentPong, Ticket
+
+FETCH_BYTES_PER_S_MIN: Final = 1 * MIB
+"""A fetch slower than this counts as stuck and is taken up again."""
 
 
 class AgentCut(Exception):
@@ -53,7 +58,7 @@ class AgentCalls:
         self, address: str, folder: FolderId, ticket: Ticket, *, bytes_left: int
     ) -> Generator[pa.Buffer]:
         """Stream what a ticket asks for. The deadline leaves time for that many bytes."""
-        slowest_ms = bytes_left * 1000 // self.config.fetch_bytes_per_s_min
+        slowest_ms = bytes_left * 1000 // FETCH_BYTES_PER_S_MIN
         options = self._options(folder, self._call_ms + slowest_ms)
         with self._connection(address) as client:
             stream = client.do_get(fl.Ticket(wire.encode_ticket(ticket)), options)

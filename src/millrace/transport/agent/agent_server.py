@@ -21,6 +21,7 @@ from millrace.config import Config
 from millrace.errors import MillraceError, Retriable, UserError
 from millrace.faults import fault
 from millrace.ids import FolderId
+from millrace.limits import MIB
 from millrace.shuffle.index import encode_json
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.host_folder import HostFolder, Hosting
@@ -37,6 +38,9 @@ from millrace.transport.flight.guarded_server import (
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.flight.wire import AgentPong
 from millrace.version import __version__
+
+FETCH_CHUNK_BYTES_MAX: Final = 16 * MIB
+"""Most bytes per message that an agent sends, whatever it is asked for."""
 
 CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
 
@@ -121,7 +125,7 @@ class AgentServer(GuardedServer):
             data = self._limited(ticket.ticket)
             asked = wire.decode_ticket(
                 data,
-                chunk_bytes_max=self.config.fetch_chunk_bytes_max,
+                chunk_bytes_max=FETCH_CHUNK_BYTES_MAX,
                 ranges_max=self.config.fetch_ranges_max,
             )
             return fl.GeneratorStream(CHUNKS, self._stream(catalog.messages(asked)))

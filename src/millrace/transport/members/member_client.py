@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -34,6 +34,9 @@ from millrace.transport.members.member_messages import (
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
+
+READS_CALL_MS_MAX: Final = 30_000
+"""How long a question to a member may take before it counts as lost."""
 
 
 class MemberClient:
@@ -152,7 +155,7 @@ class MemberClient:
         self._pool.close()
 
     def _ask(self, action: str, body: bytes = b"", *, timeout_ms: int | None = None) -> bytes:
-        options = self.options(timeout_ms or self._config.reads_call_ms_max)
+        options = self.options(timeout_ms or READS_CALL_MS_MAX)
         with self.errors(), self.connection() as client:
             (answer,) = client.do_action(fl.Action(action, body), options)
             found: bytes = answer.body.to_pybytes()
