@@ -14,7 +14,7 @@ FUNCTION_LINES_MAX = 51
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "config", "faults", "text", "wakeup", "names"},
+    {"ids", "config", "durations", "faults", "text", "wakeup", "names"},
     {"storage"},
     {"identity"},
     {"keys"},
