@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.unit.journal.test_embedded import segments
-from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, write
+from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, run_of, write
 from tests.unit.reads.model.test_sequence import stamped, standing
 
 import millrace as mr
@@ -198,7 +198,7 @@ def is_no_spark(_: Path) -> None:
 
 def is_cut_off(folder: Path) -> None:
     with reading(MemoryBroker(), folder) as session:
-        session._on_failure(None, errors.OwnerUnreachable("the owner does not answer"))
+        run_of(session).fail(None, errors.OwnerUnreachable("the owner does not answer"))
         session.next_checkpoint(timeout=LONG_S)
 
 

@@ -22,10 +22,10 @@ from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import MemberLost, MillraceError, PeerGone, ReadsFailed, UserError
 from millrace.identity.versions import versions
-from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.session_messages import ToSlice
+from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
 from millrace.spark.member_register import Register
 from millrace.spark.read_member_task import RESULT_SCHEMA, MemberWork, member_task
 from millrace.spark.session import is_local, slots

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.reads.api import ReadSession, SessionOptions, was_closed
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session_run import SessionOptions, was_closed
 from millrace.spark.source.stream_rows import ColumnShaping, journals_for
 from millrace.spark.source.stream_workspace import StreamWorkspace
 from millrace.transport.flight.tls import own_certificate
@@ -212,7 +213,7 @@ class StreamSession:
             take_over=True,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        return self._place.sessions().open(self._task, opening)
+        return ReadSession(self._place.sessions(), self._task, opening)
 
     def _recover(self, start: StreamStart) -> None:
         """Commit what Spark has done, and have what it began shown again."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.engine.json_keys import JsonKeys
-from millrace.reads.api import SessionWorkspace, as_threads
+from millrace.reads.session_run import SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.storage.local import LocalStore

@@ -17,10 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from millrace.config import Config
-from millrace.errors import UserError
 from millrace.faults import fault
 from millrace.storage.local import LocalStore
 from millrace.transport.agent import agent_endpoint
@@ -28,6 +25,7 @@ from millrace.transport.agent.agent_endpoint import Endpoint
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_server import AgentServer, now_ms
 from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate, own_certificate
 from millrace.wakeup import WakeUp, within
 
@@ -55,10 +53,16 @@ def run(
     store = LocalStore(agent.folder)
     lease = AgentLease(agent.lease_ms, now_ms())
     instance = secrets.token_hex(16)
-    server = _listen(agent, lease, instance)
+    server = AgentServer(
+        ListenAddress(host=agent.host, port=agent.port, certificate=agent.certificate),
+        agent.hosting,
+        lease=lease,
+        config=agent.config,
+        instance=instance,
+    )
     try:
         fault("agent.start.before_endpoint")
-        said = Endpoint(_address(agent, server.port), os.getpid(), instance)
+        said = Endpoint(server.address, os.getpid(), instance)
         agent_endpoint.write(store, said)
         started(said)
         tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
@@ -107,30 +111,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _listen(agent: Agent, lease: AgentLease, instance: str) -> AgentServer:
-    try:
-        return AgentServer(
-            _address(agent, agent.port),
-            agent.hosting,
-            lease=lease,
-            config=agent.config,
-            instance=instance,
-            certificate=agent.certificate,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
-            "  taken, choose another port, or none for any free one"
-        ) from error
-
-
-def _address(agent: Agent, port: int) -> str:
-    scheme = "grpc" if agent.certificate is None else "grpc+tls"
-    host = f"[{agent.host}]" if ":" in agent.host else agent.host
-    return f"{scheme}://{host}:{port}"
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from millrace.durations import ms
 from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import CALLS
-from millrace.transport.owner.owner_links import OwnerCut, OwnerLink
+from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp
 
 LIVE_RETRY_MS_MAX: Final = 2_000
@@ -107,7 +108,7 @@ class OwnerCaller:
             opened = next(stream, None)
             if not isinstance(opened, FollowStarted):
                 stream.close()
-                raise OwnerCut("the stream ended before it began", may_be_done=False)
+                raise CallCut("the stream ended before it began", may_be_done=False)
             return link, opened, stream
 
         self._before(False)  # noqa: FBT003 - whether it writes
@@ -154,7 +155,7 @@ class OwnerCaller:
                 continue
             try:
                 answer = ask(link, int((deadline - self._now()) * 1000) - extra_ms)
-            except OwnerCut as cut:
+            except CallCut as cut:
                 self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done

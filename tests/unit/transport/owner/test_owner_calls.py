@@ -16,15 +16,16 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
 from millrace.reads.live.follow_requests import FollowRequest, Message
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_calls import OwnerCaller
-from millrace.transport.owner.owner_links import OwnerCut, OwnerLink
+from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp, WorkerThread, join
 
 LEASE = Lease(name="l", epoch=1, holder="h", expires_at_ms=0)
-LOST = OwnerCut("the connection was reset", may_be_done=True)
-UNSENT = OwnerCut("failed to connect", may_be_done=False)
+LOST = CallCut("the connection was reset", may_be_done=True)
+UNSENT = CallCut("failed to connect", may_be_done=False)
 STOPPED = BrokerStopped("was taken over by another process")
 P = ProducerId(7)
 

@@ -39,11 +39,11 @@ from millrace.reads.live.follow_requests import (
     wanted,
 )
 from millrace.reads.live.follower import Following
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
-from millrace.transport.owner.owner_links import OwnerCut
 from millrace.transport.owner.wire_shapes import ArrowParts, seal
 from millrace.transport.streams.follow_client import follow
 from millrace.transport.streams.follow_messages import (
@@ -388,7 +388,7 @@ class Played:
         self.waited.append(cuts)
 
 
-CUT = OwnerCut("broken", may_be_done=False)
+CUT = CallCut("broken", may_be_done=False)
 
 
 def fetched(journal: str, next_offset: int) -> Fetched:
