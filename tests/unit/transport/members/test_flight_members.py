@@ -38,17 +38,16 @@ from millrace.reads.member import Member
 from millrace.reads.queue.queue_messages import Flush, QueueRows
 from millrace.reads.session.members_port import MembersRequest
 from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.transport.flight.byte_batches import BYTES, byte_batch
 from millrace.transport.members import member_server
 from millrace.transport.members.flight_members import FlightMembers, InProcess, Streams
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_messages import (
-    BODIES,
     FROM_QUEUE,
     TO_QUEUE,
     decode,
     encode,
     unwrapped,
-    wrapped,
 )
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import ServedMember
@@ -56,7 +55,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
-CONFIG = Config().with_options(reads_lease_ms=60_000)
+CONFIG = Config().with_options(reads_lease=60)
 
 
 @pytest.fixture
@@ -146,8 +145,8 @@ def test_many_rows_arrive_where_they_can_be_used_without_a_copy(size: int) -> No
         fl.connect(f"grpc://127.0.0.1:{there.port}") as near,
     ):
         writer, reader = near.do_exchange(fl.FlightDescriptor.for_command(b""))
-        writer.begin(BODIES)
-        writer.write_with_metadata(wrapped(sealed.body), pa.py_buffer(sealed.envelope))
+        writer.begin(BYTES)
+        writer.write_with_metadata(byte_batch(sealed.body), pa.py_buffer(sealed.envelope))
         with pytest.raises(StopIteration):
             reader.read_chunk()
         writer.close()
@@ -205,7 +204,7 @@ def test_unknown_actions_and_streams_and_tickets_are_refused_and_harm_nobody(
 ) -> None:
     with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         client = client_of(opened, 0)
-        with pytest.raises(UserError, match="unknown action 'dance'"):
+        with pytest.raises(UserError, match="unknown call 'dance'"):
             client._ask("dance")
         with pytest.raises(UserError, match="not what a checkpoint shows"):
             client._ask(member_server.RELEASE, b"nonsense")
