@@ -26,7 +26,7 @@ from millrace.version import __version__
 
 if TYPE_CHECKING:
     from millrace.config import Config
-    from millrace.dataset import Dataset, GroupedData, ParquetWritten
+    from millrace.dataset import Dataset, GroupedData
     from millrace.durations import Duration
     from millrace.errors import (
         AgentUnreachable,
@@ -100,7 +100,8 @@ if TYPE_CHECKING:
         WaitingStatus,
     )
     from millrace.shuffle.cleanup import CleanupReport
-    from millrace.shuffle.handle import PartitionSize, Shuffle, StageReport, VerifyReport
+    from millrace.shuffle.handle import PartitionSize, Shuffle, VerifyReport
+    from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
     from millrace.shuffle.runs import Run
     from millrace.spark import register
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
@@ -157,6 +158,7 @@ __all__ = [
     "PartitionedBatch",
     "PeerGone",
     "Producer",
+    "QueryReport",
     "RangePartitioner",
     "ReadSession",
     "ReadsCutOff",
@@ -201,10 +203,11 @@ _PUBLIC = {
     "workspace": ("Workspace", "open"),
     "config": ("Config",),
     "durations": ("Duration",),
-    "shuffle.handle": ("PartitionSize", "Shuffle", "StageReport", "VerifyReport"),
+    "shuffle.handle": ("PartitionSize", "Shuffle", "VerifyReport"),
+    "shuffle.reports": ("ParquetWritten", "QueryReport", "StageReport"),
     "shuffle.runs": ("Run",),
     "shuffle.cleanup": ("CleanupReport",),
-    "dataset": ("Dataset", "GroupedData", "ParquetWritten"),
+    "dataset": ("Dataset", "GroupedData"),
     "pipeline.define.job": ("Job",),
     "pipeline.define.steps": ("Step",),
     "pipeline.define.context": ("Context",),
