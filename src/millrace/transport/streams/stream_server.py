@@ -68,9 +68,7 @@ class StreamServer(GuardedServer):
         super().__init__(
             f"the stream of {read}",
             ListenAddress(host=host, certificate=certificate),
-            Admission(
-                token, "not the token or the name of this", required={STREAM_HEADER: read}
-            ),
+            Admission(token, "not the token or the name of this", required={STREAM_HEADER: read}),
             config=config,
             limit=MessageLimit("agent_request_bytes_max", config.agent_request_bytes_max),
         )
