@@ -24,13 +24,14 @@ from millrace.version import __version__
 
 if TYPE_CHECKING:
     from millrace.config import Config
-    from millrace.dataset import Dataset
+    from millrace.dataset import Dataset, GroupedData
     from millrace.pipeline.define.context import Context
     from millrace.pipeline.define.file_listing import files
     from millrace.pipeline.define.job import Job
     from millrace.pipeline.large.large_values import Large, read_large
     from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
     from millrace.shuffle.handle import Shuffle
+    from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
 
 __all__ = [
@@ -39,9 +40,13 @@ __all__ = [
     "Context",
     "CoordinatedRead",
     "Dataset",
+    "GroupedData",
     "Job",
     "Large",
+    "ParquetWritten",
+    "QueryReport",
     "Shuffle",
+    "StageReport",
     "Workspace",
     "__version__",
     "files",
@@ -54,9 +59,13 @@ _HOMES = {
     "Config": "config",
     "Context": "pipeline.define.context",
     "Dataset": "dataset",
+    "GroupedData": "dataset",
     "Job": "pipeline.define.job",
     "Large": "pipeline.large.large_values",
+    "ParquetWritten": "shuffle.reports",
+    "QueryReport": "shuffle.reports",
     "Shuffle": "shuffle.handle",
+    "StageReport": "shuffle.reports",
     "CoordinatedRead": "reads.model.coordinated_read",
     "Workspace": "workspace",
     "files": "pipeline.define.file_listing",

@@ -23,7 +23,8 @@ from millrace.execute.stage_tasks import (
 )
 from millrace.ids import QueryId
 from millrace.plan.planner.stages import Stage
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import StageReport
 from millrace.text import counted
 
 

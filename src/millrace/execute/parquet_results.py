@@ -17,18 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace.config import Config
-from millrace.dataset import ParquetWritten
 from millrace.errors import StorageError, UnsupportedType, UserError
 from millrace.execute.publish_folder import Draft
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
-from millrace.execute.task_runner import TaskRunner, TaskTry, TaskWork, never_stop
+from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, TaskTry, TaskWork, never_stop
 from millrace.faults import fault
 from millrace.identity.versions import check_versions, versions
 from millrace.ids import FolderId
 from millrace.scan.splits import share_out
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import ParquetWritten
 from millrace.storage.local import storage_errors
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
@@ -88,7 +88,7 @@ def write_files(
     shares = share_out(
         [chosen[n].bytes for n in outputs],
         slots=runner.slots(),
-        bytes_max=workspace.config.spark_task_bytes_max,
+        bytes_max=TASK_BYTES_MAX,
         runners_max=workspace.config.spark_tasks_max,
     )
     tasks = _write_tasks(job, [[outputs[n] for n in share] for share in shares])

@@ -15,13 +15,20 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import DataLost
-from millrace.execute.lost_outputs import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
+from millrace.execute.lost_outputs import (
+    LOSSES,
+    Lost,
+    OutputsLost,
+    Repairs,
+    find_lost,
+    stage_report,
+)
 from millrace.execute.map_task import Reuse
 from millrace.execute.shuffle_run import begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -43,7 +50,11 @@ from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
 from millrace.shuffle import arrow_inputs, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import QueryReport, StageReport
+
+ROWS_PER_GROUP_MIN: Final = 3
+"""With fewer rows of a task to a group, about, groups are not begun before the exchange."""
 
 Used = TypeVar("Used")
 
@@ -95,7 +106,7 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
 
 def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
     rows = rows_per_group(source, keys, config.split_bytes_target)
-    return rows is None or rows >= config.rows_per_group_min
+    return rows is None or rows >= ROWS_PER_GROUP_MIN
 
 
 def partitioned_by_user(stages: Sequence[Stage]) -> frozenset[int]:
@@ -214,11 +225,16 @@ class QueryRun:
         return self._shuffles[self._stages[-1].number]
 
     @property
-    def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame and stage what ran and what was reused, over all rounds."""
-        return self._frames.reports + tuple(
-            report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
+    def report(self) -> QueryReport:
+        """What ran and what was reused of each DataFrame and stage, over all rounds."""
+        stages = [
+            stage_report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
             for rounds in self._rounds.values()
+        ]
+        return QueryReport(
+            stages=(*_named("DataFrame", self._frames.reports), *_named("stage", stages)),
+            rows=self.answer.rows,
+            bytes=self.answer.bytes,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -269,3 +285,7 @@ class QueryRun:
         _log.info("%d map outputs are lost, making them again: %s", len(lost), lost[0].first_line)
         self._repairs.on_lost(lost, {n: done.manifest for n, done in self._shuffles.items()})
         self._frames.save_again(lost)
+
+
+def _named(what: str, reports: Sequence[StageReport]) -> Iterator[StageReport]:
+    return (replace(report, name=f"{what} {number}") for number, report in enumerate(reports))

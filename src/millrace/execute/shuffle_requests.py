@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.execute.map_task import Reuse
 from millrace.execute.shuffle_run import ShuffleRequest, shuffle_files
@@ -83,7 +84,7 @@ def shuffle_paths(
     check_reuse(arguments.reuse)
     listing = Listing(
         now_ms=time.time_ns() // 1_000_000,
-        recent_ms=workspace.config.recent_ms,
+        recent_ms=ms(workspace.config.recent_change),
         by_content=files.checksum,
     )
     source = open_source(

@@ -21,13 +21,14 @@ from millrace.execute.map_task import MapStage, MapTaskFailed, Result
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_progress import StageProgress
 from millrace.execute.stage_tasks import StageRun
-from millrace.execute.task_runner import TaskRunner, Watch, never_stop
+from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, Watch, never_stop
 from millrace.faults import fault
 from millrace.scan.splits import share_out
 from millrace.shuffle import cleanup, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import record_agent
 
@@ -96,7 +97,7 @@ def _run_missing(
     shares = share_out(
         [task.bytes for task in missing],
         slots=runner.slots(),
-        bytes_max=config.spark_task_bytes_max,
+        bytes_max=TASK_BYTES_MAX,
         runners_max=config.spark_tasks_max,
     )
     tasks = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])

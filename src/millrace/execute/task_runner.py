@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
+
+from millrace.limits import GIB
+
+TASK_BYTES_MAX: Final = 4 * GIB
+"""How much input one task takes on before there are more tasks than slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from millrace.identity.schemas import check_names, plain_schema
 from millrace.keys import sample_bounds
 from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import StageReport
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import SparkTaskRunner, collect, this_task
 

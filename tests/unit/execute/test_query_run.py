@@ -26,7 +26,8 @@ from millrace.execute.task_runner import TaskTry, TaskWork, Watch
 from millrace.ids import AttemptId, QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
 from millrace.plan.nodes.node import Node
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import StageReport
 from millrace.transport.agent.keep_alive import KeepAlive
 
 FILES, ROWS = 3, 40
@@ -96,7 +97,7 @@ def totals(tmp_path: Path) -> Iterator[tuple[ShuffleWorkspace, Dataset]]:
 
 
 def start(workspace: ShuffleWorkspace, query: Dataset, runner: HereRunner) -> QueryRun:
-    run = QueryRun(runner, workspace, NoFrames(query.plan), zone="UTC")
+    run = QueryRun(runner, workspace, NoFrames(query._plan), zone="UTC")
     run.finish()
     return run
 
@@ -117,7 +118,7 @@ def test_a_query_runs_stage_by_stage_and_a_second_run_reuses_all_of_it(
     assert sum(rows["total"].to_pylist()) == FILES * sum(range(ROWS))
     assert pa.Table.from_batches(second.batches()) == rows
     assert runner.titles == []
-    assert all(report.ran == 0 for report in second.reports)
+    assert all(report.ran == 0 for report in second.report.stages)
     assert "started" in caplog.text
     assert "reused" in caplog.text
 
@@ -135,7 +136,7 @@ def test_a_lost_output_is_made_again_and_the_rest_is_reused(
         file.unlink()
 
     assert pa.Table.from_batches(run.batches()) == expected
-    assert list(run.reports[-1].again) == [0]
+    assert list(run.report.stages[-1].again) == [0]
     assert "making them again" in caplog.text
 
 

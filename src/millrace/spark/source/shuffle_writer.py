@@ -34,9 +34,9 @@ from millrace.identity.versions import versions
 from millrace.ids import Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader, reuse, runs
-from millrace.shuffle.handle import StageReport
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.spark.spark_tasks import runner_facts, this_task
