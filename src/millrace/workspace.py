@@ -21,6 +21,8 @@ from millrace.dataset import Dataset
 from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
+from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
@@ -55,8 +57,7 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.spark.map_task import Reuse
-    from millrace.spark.stage_job import ShuffleWorkspace
+    from millrace.execute.map_task import Reuse
 
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
@@ -258,9 +259,9 @@ class Workspace:
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark import shuffle_requests  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
 
-        asked = shuffle_requests.ShuffleArguments(
+        arguments = ShuffleArguments(
             keys=keys,
             partitions=partitions,
             partitioner=partitioner,
@@ -268,11 +269,9 @@ class Workspace:
             version=version,
             reuse=reuse,
         )
-        files = shuffle_requests.FileOptions(
-            format=format, schema=schema, options=options, checksum=checksum
-        )
-        place = self._place()
-        return shuffle_requests.shuffle(self.spark, place, source, asked, files)
+        files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
+        workspace = self._place()
+        return frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -613,8 +612,6 @@ class Workspace:
 
     def _place(self) -> ShuffleWorkspace:
         """Where runs write; the workspace is made now if there is none."""
-        from millrace.spark.stage_job import ShuffleWorkspace  # noqa: PLC0415 - reading needs no Spark
-
         self._home.make()
         agents, keep_alive = self._remote()
         return ShuffleWorkspace(
