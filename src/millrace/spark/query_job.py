@@ -28,9 +28,11 @@ from millrace.execute.stage_scheduler import ReadyStage, Stop, run_all
 from millrace.faults import fault
 from millrace.identity.fingerprint import fingerprint
 from millrace.ids import QueryId, StageId
-from millrace.plan.nodes.node import Node, Scan, leaves
-from millrace.plan.planner.adapting import Course
-from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.read_stage import leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.adaptive_stages import AdaptiveStages
+from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
 from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
@@ -54,7 +56,7 @@ Used = TypeVar("Used")
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
     """The stages that a plan is run in."""
-    sizes = Sizes(
+    sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,
@@ -211,7 +213,7 @@ class QueryRun:
         return self._done[stages[-1].number]
 
     def _next(
-        self, query_id: QueryId, course: Course, number: int, heart: runs.Heart
+        self, query_id: QueryId, course: AdaptiveStages, number: int, heart: runs.Heart
     ) -> ReadyStage:
         measured = {n: sum(done.manifest.partition_bytes) for n, done in self._done.items()}
         stage = course.stage(number, measured)
