@@ -20,16 +20,16 @@ import pyarrow.flight as fl
 import xxhash
 
 from millrace.config import Config
-from millrace.errors import BrokerStopped, UserError
+from millrace.errors import UserError
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import AskAgain, FollowEnded, FollowRequest, Message
 from millrace.transport.flight import wire
+from millrace.transport.flight.arrow_envelope import decode_answer, encode
 from millrace.transport.flight.connection_pool import Pool
 from millrace.transport.flight.silent_streams import Silence
-from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
+from millrace.transport.owner.broker_calls import CALLS, BrokerCall, Upload
 from millrace.transport.owner.owner_endpoint import JournalAddress, Mark
 from millrace.transport.owner.owner_server import CHUNKS, ENDING, PING, PROTOCOL, WORKSPACE_HEADER
-from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
 from millrace.transport.streams.follow_messages import decode_message, encode_wanted
 
 # What gRPC says when it could not even connect: nothing was sent then.
@@ -54,7 +54,7 @@ class OwnerLink(Protocol):
     epoch: int
     address: str
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
         """Make a call and return its answer."""
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
@@ -188,11 +188,9 @@ class FlightLink:
         self._folder: tuple[str | None] | None = None
         self._mark = mark
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
-        """See `Link.call`."""
-        call, parts = CALLS[name], ArrowParts()
-        given = {key: shape.put(args[key], parts) for key, shape in call.takes.items()}
-        body = seal(given, parts)
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+        """See `OwnerLink.call`."""
+        body = call.encode_request(arguments)
         most = self._flight.config.owner_request_bytes_max
         if len(body) > most:
             raise UserError(
@@ -201,25 +199,22 @@ class FlightLink:
                 "  to fix: send it in pieces, or store files and adopt them"
             )
         slowest_ms = len(body) * 1000 // self._flight.config.fetch_bytes_per_s_min
-        answer = self._flight.ask(self.address, name, body, timeout_ms=timeout_ms + slowest_ms)
-        found, parts = _opened(answer)
-        return call.answers.take(found, parts)
+        timeout_ms += slowest_ms
+        return call.decode_answer(
+            self._flight.ask(self.address, call.name, body, timeout_ms=timeout_ms)
+        )
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
         """See `Link.store`."""
         with pa.memory_map(path) as source:
             data = source.read_buffer()
-            parts = ArrowParts()
-            checksum = xxhash.xxh3_64_hexdigest(data)
-            command = seal(UPLOAD.put((file, checksum), parts), parts)
+            command = encode(Upload(file, xxhash.xxh3_64_hexdigest(data)))
             slowest_ms = data.size * 1000 // self._flight.config.fetch_bytes_per_s_min
             chunks = _chunks(data, self._flight.config.fetch_chunk_bytes)
             answer = self._flight.send(
                 self.address, command, chunks, timeout_ms=timeout_ms + slowest_ms
             )
-        found, parts = _opened(answer)
-        stored: SegmentFile = FILE.take(found, parts)
-        return stored
+        return decode_answer(answer, SegmentFile)
 
     def follow(self, wanted: FollowRequest) -> Generator[Message]:
         """See `Link.follow`."""
@@ -263,17 +258,9 @@ class FlightLink:
         if said is None or path is None or said.instance != self.instance:
             return None
         timeout_ms = self._flight.config.peer_ms(self._flight.config.owner_call_ms_max)
-        folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
+        folder = str(self.call(CALLS["adoption_folder"], {}, timeout_ms=timeout_ms))
         below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
         return folder if below and os.access(folder, os.W_OK | os.X_OK) else None
-
-
-def _opened(answer: pa.Buffer) -> tuple[Any, ArrowParts]:
-    """What was found; an error that was sent is raised."""
-    document, parts = unseal(answer)
-    if "error" in document:
-        raise wire.decode_error(document["error"].encode()) or BrokerStopped(document["error"])
-    return document["found"], parts
 
 
 def _chunks(data: pa.Buffer, size: int) -> Iterator[pa.RecordBatch]:
