@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
 from millrace.execute.task_folders import Folders
@@ -27,10 +28,11 @@ from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.pipeline.define.job import Job
 from millrace.plan.nodes.node import Scan
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import task_of
-from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
 from millrace.scan.source import Listing, open_source
 from millrace.shuffle import arrow_inputs, cleanup, runs
@@ -372,14 +374,14 @@ class Workspace:
         take_over: bool = False,
         last_commit: int | None = None,
         read_through: int | None = None,
-    ) -> ReadSession | RestartingSession:
+    ) -> ReadSession:
         """Read journals together: rows by key to members, in checkpoints that are consistent.
 
         Args:
             task: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
             members: how many share the keys. It may change from one session to the next.
             on_spark: run members as Spark tasks, instead of as threads of this process.
-            restart: open the next session by itself when one fails, from the last checkpoint.
+            restart: open the session again by itself when it fails, from the last checkpoint.
             take_over: end a session of this task that is open elsewhere, instead of waiting for it.
             last_commit: the checkpoint that the caller's own log says is done; by default, the last
                 one that was committed here.
@@ -387,7 +389,7 @@ class Workspace:
                 was handed out beyond it is forgotten. By default, all that was not committed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     found = session.read(0, checkpoint)
@@ -410,10 +412,11 @@ class Workspace:
             last_commit=last_commit,
             read_through=read_through,
             take_over=take_over,
+            restart=restart,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
         place = SessionWorkspace(broker, folder, self.config, make)
-        return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
+        return ReadSession(place, wanted, opening)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
@@ -536,7 +539,7 @@ class Workspace:
             )
         listing = Listing(
             now_ms=time.time_ns() // 1_000_000,
-            recent_ms=self.config.recent_ms,
+            recent_ms=ms(self.config.recent_change),
             by_content=by_content,
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)

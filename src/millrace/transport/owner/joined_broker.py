@@ -25,12 +25,15 @@ from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import Fetched, Lease, MovedJournals, SegmentFile, Watched
 from millrace.journal.producer import Producer
 from millrace.journal.row_files import write_file
+from millrace.limits import MIB
 from millrace.reads.live.follow_requests import FollowRange, wanted
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.streams.follow_client import follow
 from millrace.wakeup import WakeUp, is_main
 
+OWNER_READ_BYTES_MAX: Final = 4 * MIB
+"""About how many bytes a read through the owner returns, unless the caller says otherwise."""
 _NO_JOURNAL: Final = "//"
 """A prefix that no name has."""
 
@@ -179,7 +182,7 @@ class JoinedBroker(Broker):
     def _ask(self, call: BrokerCall, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the contract types it
         check_arguments(call.name, arguments)
         if "bytes_max" in arguments:
-            arguments["bytes_max"] = arguments["bytes_max"] or self._config.owner_read_bytes_max
+            arguments["bytes_max"] = arguments["bytes_max"] or OWNER_READ_BYTES_MAX
         return self._caller.call(call, arguments)
 
     def _ask_waiting(

@@ -6,9 +6,6 @@ is. A Flight stream has one schema, and journals have many.
 
 from __future__ import annotations
 
-from array import array
-from typing import Any, Final
-
 import pyarrow as pa
 
 from millrace.errors import MillraceError
@@ -28,9 +25,9 @@ from millrace.transport.flight.arrow_envelope import (
     encode_refusal,
     wrong,
 )
+from millrace.transport.flight.byte_batches import byte_batch, byte_values
 from millrace.transport.owner.fetched_rows import OneFetched
 
-ENVELOPES: Final = pa.schema([("bytes", pa.large_binary())])
 _Sent = FollowStarted | OneFetched | FollowerBeat | AskAgain | FollowEnded
 
 
@@ -50,23 +47,16 @@ def decode_wanted(data: pa.Buffer) -> FollowRequest:
 
 def encode_message(message: Message) -> pa.RecordBatch:
     """Write a message as Flight sends it."""
-    return _sent(encode(OneFetched.of(message) if isinstance(message, Fetched) else message))
+    sent = OneFetched.of(message) if isinstance(message, Fetched) else message
+    return byte_batch(pa.py_buffer(encode(sent)))
 
 
 def encode_error(error: MillraceError) -> pa.RecordBatch:
     """Write a refusal: an exception would end the stream, and come out as another one."""
-    return _sent(encode_refusal(error))
+    return byte_batch(pa.py_buffer(encode_refusal(error)))
 
 
 def decode_message(batch: pa.RecordBatch) -> Message:
     """Read a message; raise the error that was sent in its place."""
-    column: Any = batch.column(0)
-    message: _Sent = decode_answer(column[0].as_buffer(), _Sent)  # type: ignore[arg-type]
+    message: _Sent = decode_answer(next(byte_values(batch)), _Sent)  # type: ignore[arg-type]
     return message.fetched() if isinstance(message, OneFetched) else message
-
-
-def _sent(envelope: bytes) -> pa.RecordBatch:
-    data = pa.py_buffer(envelope)
-    offsets = pa.py_buffer(array("q", [0, data.size]))
-    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
-    return pa.RecordBatch.from_arrays([column], schema=ENVELOPES)
