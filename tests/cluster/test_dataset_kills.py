@@ -125,7 +125,7 @@ def resume(spark: SparkSession, folder: Path, mill: Path) -> list[tuple[int, int
     finished = finished_tasks(ws)
     query = names["described"](ws, str(folder))  # type: ignore[operator]
 
-    reports = query.run()
+    reports = query.run().stages
 
     rows = sorted(tuple(row.values()) for row in query.collect().to_pylist())
     assert rows == expected(folder)

@@ -137,7 +137,7 @@ def test_just_the_lost_map_outputs_are_made_again(
     seen = after_stage(0, lambda done: damage(files_of(ws, done, [1, 2], pattern)))
     query = totals(ws, source)
 
-    maps, reduces = query.run()
+    maps, reduces = query.run().stages
 
     assert (maps.ran, maps.reused, sorted(maps.again)) == (FILES, 0, [1, 2])
     assert reduces.map_tasks > 1
@@ -154,7 +154,7 @@ def test_just_the_lost_map_outputs_are_made_again(
     assert "2 run again because" in said or said.count("1 run again because") == 2
     assert str(first[1].attempt) in maps.again[1]
     assert rows_of(query.collect()) == expected_totals(source)
-    assert [report.ran for report in query.run()] == [0, 0]
+    assert [report.ran for report in query.run().stages] == [0, 0]
 
 
 def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
@@ -163,7 +163,7 @@ def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
     after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
     query = totals(ws, source)
 
-    maps, reduces = query.run()
+    maps, reduces = query.run().stages
 
     assert list(maps.again) == [3]
     assert "part-0.ipc is gone" in maps.again[3]
@@ -191,7 +191,7 @@ def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
     seen = after_stage(0, lambda done: delete(files_of(ws, done, [2], "part-0.ipc")))
     query = ws.read_parquet(source).select("k", "v").sort("v", "k")
 
-    maps = query.run()[0]
+    maps = query.run().stages[0]
 
     assert len(seen) == 2
     assert list(maps.again) == [2]
@@ -287,7 +287,7 @@ def test_whatever_consumed_an_output_that_comes_out_different_is_run_again(
 ) -> None:
     seen = after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
 
-    maps, reduces = totals(ws, source).run()
+    maps, reduces = totals(ws, source).run().stages
 
     before, after = (done.manifest.chosen[3].content for done in seen)
     assert before != after

@@ -35,7 +35,7 @@ def cut_up(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
 
 
 def ran(dataset: Dataset) -> list[tuple[int, int]]:
-    return [(report.ran, report.reused) for report in dataset.run()]
+    return [(report.ran, report.reused) for report in dataset.run().stages]
 
 
 # From Arrow.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import ParquetWritten
 from millrace.plan.nodes.node import Node
-from millrace.shuffle.handle import StageReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
@@ -41,13 +40,13 @@ class DatasetRunner:
         self._known_place = known_place
         self.config = config
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
-        """The rows of a plan, and what each stage did."""
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
+        """The rows of a plan, and what its stages did."""
         from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
 
         with limits_of(self.config):
             run = run_query(self._spark(), self._place(), plan)
-        return run.batches(), run.reports
+        return run.batches(), run.report
 
     def explain(self, plan: Node) -> str:
         """The stages of a plan, as text; with Spark at hand, what of them would be reused."""

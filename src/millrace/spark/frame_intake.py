@@ -29,8 +29,9 @@ from millrace.plan.nodes.frame_rows import FrameScan, frames_of, taken_in, with_
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.shuffle.writer import begin_next_attempt, write_map_output
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result, Reuse

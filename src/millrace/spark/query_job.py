@@ -16,7 +16,14 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import DataLost
-from millrace.execute.lost_outputs import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
+from millrace.execute.lost_outputs import (
+    LOSSES,
+    Lost,
+    OutputsLost,
+    Repairs,
+    find_lost,
+    stage_report,
+)
 from millrace.execute.stage_scheduler import ReadyStage, Stop, run_all
 from millrace.faults import fault
 from millrace.identity.fingerprint import fingerprint
@@ -28,7 +35,8 @@ from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
 from millrace.shuffle import arrow_inputs, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import QueryReport, StageReport
 from millrace.spark.finished_work import foresee_stages
 from millrace.spark.frame_intake import Frames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
@@ -121,11 +129,19 @@ class QueryRun:
                 fault("dataset.driver.before_repair")
 
     @property
-    def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame and stage what ran and what was reused, over all rounds."""
-        return self._frames.reports + tuple(
-            report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
+    def report(self) -> QueryReport:
+        """What ran and what was reused of each DataFrame and stage, over all rounds."""
+        stages = [
+            stage_report([run.so_far() for run in rounds], len(rounds[-1].tasks) if rounds else 0)
             for rounds in self._rounds.values()
+        ]
+        return QueryReport(
+            stages=(
+                *_named("DataFrame", self._frames.reports),
+                *_named("stage", stages),
+            ),
+            rows=self.answer.rows,
+            bytes=self.answer.bytes,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -245,10 +261,14 @@ class QueryRun:
         self._done[number] = before
 
 
+def _named(what: str, reports: Sequence[StageReport]) -> Iterator[StageReport]:
+    return (replace(report, name=f"{what} {number}") for number, report in enumerate(reports))
+
+
 def run_query(
     spark: SparkSession, place: ShuffleWorkspace, plan: Node, *, reuse: Reuse = "yes"
 ) -> QueryRun:
-    """Run a plan stage by stage; the answer's rows and reports are then read from the run."""
+    """Run a plan stage by stage; the answer's rows and the report are then read from the run."""
     run = QueryRun(spark, place, plan, reuse=reuse)
     run.finish()
     return run

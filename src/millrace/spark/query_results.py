@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.config import Config
-from millrace.dataset import ParquetWritten
 from millrace.errors import StorageError, UnsupportedType, UserError
 from millrace.execute.publish_folder import Draft
 from millrace.execute.task_folders import Folders
@@ -31,6 +30,7 @@ from millrace.plan.nodes.node import Node
 from millrace.scan.splits import share_out
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import ParquetWritten
 from millrace.spark.query_job import run_query
 from millrace.spark.saved_frames import outputs_to_frame, spark_types
 from millrace.spark.session import slots

@@ -23,7 +23,8 @@ from millrace.keys import CustomPartitioner, Partitioner
 from millrace.scan.source import FileSource
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import StageReport
 from millrace.spark import map_task
 from millrace.spark.map_task import FilePart, MapStage, Reuse, StageTask
 from millrace.spark.spark_presence import setting

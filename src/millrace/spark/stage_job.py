@@ -24,10 +24,11 @@ from millrace.ids import MapTask
 from millrace.scan.source import has_content
 from millrace.scan.splits import share_out
 from millrace.shuffle import cleanup, reuse, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, MapTaskFailed, Result, StageTask
 from millrace.spark.query_results import SPARK_TASK_BYTES_MAX

@@ -29,9 +29,9 @@ from millrace.identity.versions import versions
 from millrace.ids import Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader, reuse, runs
-from millrace.shuffle.handle import StageReport
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, Result
 from millrace.spark.shuffle_job import STAGE, begin_run_on
