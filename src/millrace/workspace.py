@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
 from millrace.execute.task_folders import Folders
@@ -388,7 +389,7 @@ class Workspace:
                 was handed out beyond it is forgotten. By default, all that was not committed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
             >>> with ws.reads(task) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     found = session.read(0, checkpoint)
@@ -538,7 +539,7 @@ class Workspace:
             )
         listing = Listing(
             now_ms=time.time_ns() // 1_000_000,
-            recent_ms=self.config.recent_ms,
+            recent_ms=ms(self.config.recent_change),
             by_content=by_content,
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)

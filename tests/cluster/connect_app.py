@@ -57,15 +57,15 @@ def patiently(do: Callable[[], Found]) -> Found:
 def config_of(options: dict[str, Any]) -> mr.Config:
     """Patient where owners are started again: this machine may be slow."""
     return mr.Config().with_options(
-        gone_ms_max=120_000,
-        owner_call_ms_max=120_000,
+        gone_after=120,
+        owner_timeout=120,
         owner_start_ms_max=120_000,
         owner_retries_max=10,
-        job_run_lease_ms=options.get("run_lease_ms", 120_000),
-        job_lease_ms=options.get("lease_ms", 10_000),
+        job_run_lease=options.get("run_lease_ms", 120_000) / 1000,
+        job_lease=options.get("lease_ms", 10_000) / 1000,
         job_watch_ms=50,
-        reads_lease_ms=120_000,
-        reads_members_wait_ms_max=240_000,
+        reads_lease=120,
+        reads_members_wait=240,
         reads_silent_ms_max=120_000,
     )
 

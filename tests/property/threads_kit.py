@@ -265,7 +265,7 @@ def rows_read_ahead(_folder: Path, chosen: random.Random) -> int:
 
 
 def leases_kept(_folder: Path, chosen: random.Random) -> int:
-    config = Config().with_options(job_lease_ms=50, job_run_lease_ms=50)
+    config = Config().with_options(job_lease=0.05, job_run_lease=0.05)
     with contextlib.closing(MemoryBroker()) as broker:
         for number in range(6):
             keeper = Keeper(broker, config, "run", 1)

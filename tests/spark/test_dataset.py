@@ -236,7 +236,7 @@ def test_a_dataset_whose_file_changed_is_refused_and_never_answered_from_old_wor
     pq.write_table(pa.table({"k": [1, 1, 2]}), path)
     long_ago = path.stat().st_mtime - 100
     os.utime(path, (long_ago, long_ago))
-    config = mr.Config().with_options(recent_ms=1)
+    config = mr.Config().with_options(recent_change=0.001)
     ws = mr.open(tmp_path / "mill", spark, config=config)
     time.sleep(0.1)  # Past the recent window, so that only times tell the versions apart.
     counted = ws.read_parquet(path).group_by("k").agg(n="count(*)")

@@ -14,7 +14,7 @@ from millrace.errors import UserError
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 pytestmark = pytest.mark.spark
-CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
+CONFIG = Config().with_options(reads_lease=60, reads_members_wait=120)
 TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 
 

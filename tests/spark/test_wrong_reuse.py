@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 FILES = 3
 SCHEMA = pa.schema({"w": pa.int64()})
 CONFIG = mr.Config().with_options(
-    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=2_000, recent_ms=1
+    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=2_000, recent_change=0.001
 )
 Rows = list[tuple[object, ...]]
 

@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     LeaseHeld,
     LeaseLost,
@@ -39,6 +40,9 @@ from millrace.reads.session.session_folder import fresh_folder, write_status
 from millrace.reads.session.session_state import SessionState
 from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
 from millrace.wakeup import WakeUp, WorkerThread, join
+
+READS_SILENT_PRODUCER_MS: Final = 2_592_000_000
+"""A producer that was silent for longer is left out of checkpoints."""
 
 _STATUS_MS: Final = 1_000
 """How often a run writes its status to its folder, for other processes."""
@@ -94,7 +98,7 @@ class SessionRun:
                 broker,
                 task.name,
                 self._lease,
-                silent_ms=config.reads_silent_producer_ms,
+                silent_ms=READS_SILENT_PRODUCER_MS,
                 now_ms=_now_ms,
             )
             resumed = self._store.load(
@@ -236,7 +240,7 @@ class SessionRun:
     def _why_gone(self, error: BaseException) -> BaseException:
         """A session that takes a read over removes the files of the one before: then say that."""
         try:
-            self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
         except LeaseLost as lost:
             return lost
         except MillraceError:
@@ -252,9 +256,9 @@ class SessionRun:
                 self.fail(None, error)
 
     def _renew(self) -> None:
-        pause_s = self._config.reads_lease_ms / 3000
+        pause_s = ms(self._config.reads_lease) / 3000
         while self._renewing.sleep(pause_s):
-            self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._lease = self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
             self._store.renewed(self._lease)
 
     def _watch(self) -> None:
@@ -266,7 +270,7 @@ class SessionRun:
             if seen != self._version or self._actor.wants_journals:
                 self._version = self._actor.look(_now_ms())
             with self._actor.changed:
-                limit = self._config.reads_hint_wait_ms_max
+                limit = ms(self._config.reads_hint_wait)
                 is_wanted = self._waiting_callers > 0
                 self._actor.state.check_stall(_now_ms(), limit, is_wanted=is_wanted)
                 if is_wanted:
@@ -295,10 +299,10 @@ def _acquire(
     """The lease of a task: at once, when its holder has died, or by taking it over."""
     name = f"reads/{task.name}"
     holder = f"{options.holder}:{secrets.token_hex(4)}"
-    deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
+    deadline = time.monotonic() + 2 * ms(config.reads_lease) / 1000
     while True:
         try:
-            return broker.acquire(name, holder, lease_ms=config.reads_lease_ms)
+            return broker.acquire(name, holder, lease_ms=ms(config.reads_lease))
         except LeaseHeld as error:
             if options.take_over:
                 broker.fence(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -38,6 +38,9 @@ from millrace.spark.shuffle_job import begin_run
 from millrace.spark.stage_job import ShuffleWorkspace, StageRun, run_stage
 from millrace.spark.stage_tasks import QueryOptions, course_of, lies_right_already, plan_stage
 
+ROWS_PER_GROUP_MIN: Final = 3
+"""With fewer rows of a task to a group, about, groups are not begun before the exchange."""
+
 Used = TypeVar("Used")
 
 
@@ -55,7 +58,7 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
 
 def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
     found = rows_per_group(source, keys, config.split_bytes_target)
-    return found is None or found >= config.rows_per_group_min
+    return found is None or found >= ROWS_PER_GROUP_MIN
 
 
 def explain_query(plan: Node, config: Config, known: Known | None = None) -> str:

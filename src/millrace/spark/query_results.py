@@ -25,6 +25,7 @@ from millrace.execute.task_folders import Folders
 from millrace.faults import fault
 from millrace.identity.versions import check_versions, versions
 from millrace.ids import FolderId
+from millrace.limits import GIB
 from millrace.names import path_text
 from millrace.plan.nodes.node import Node
 from millrace.scan.splits import share_out
@@ -37,6 +38,9 @@ from millrace.spark.spark_tasks import run_tasks
 from millrace.spark.stage_job import ShuffleWorkspace
 from millrace.storage.local import storage_errors
 from millrace.transport.agent.agent_addresses import known_agents
+
+SPARK_TASK_BYTES_MAX: Final = 4 * GIB
+"""How much input one Spark task takes on before there are more Spark tasks than slots."""
 
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _REPORT: Final = "place long, file string, rows long, bytes long"
@@ -115,7 +119,7 @@ def write_files(
     shares = share_out(
         [chosen[n].bytes for n in places],
         slots=slots(spark, place.config),
-        bytes_max=place.config.spark_task_bytes_max,
+        bytes_max=SPARK_TASK_BYTES_MAX,
         runners_max=place.config.spark_tasks_max,
     )
     function = _write_tasks(asked, [[places[n] for n in share] for share in shares])

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.keys import (
@@ -93,7 +94,7 @@ def shuffle(
         return _of_frame(spark, place, source, asked)
     listing = Listing(
         now_ms=time.time_ns() // 1_000_000,
-        recent_ms=place.config.recent_ms,
+        recent_ms=ms(place.config.recent_change),
         by_content=files.checksum,
     )
     opened = open_source(

@@ -30,6 +30,7 @@ from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, MapTaskFailed, Result, StageTask
+from millrace.spark.query_results import SPARK_TASK_BYTES_MAX
 from millrace.spark.session import slots
 from millrace.spark.spark_tasks import run_tasks
 from millrace.storage.local import Store
@@ -269,7 +270,7 @@ def _run_missing(
     shares = share_out(
         [task.bytes for task in missing],
         slots=slots(spark, config),
-        bytes_max=config.spark_task_bytes_max,
+        bytes_max=SPARK_TASK_BYTES_MAX,
         runners_max=config.spark_tasks_max,
     )
     stage = work.stage

@@ -14,6 +14,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Scan
 from millrace.plan.planner.exchanges import Sizes, scanned_bytes
@@ -34,7 +35,7 @@ DAY = 86_400_000_000
 
 def scan(path: Path, **columns: pa.Array | list[Any]) -> Dataset:
     pq.write_table(pa.table(columns), path)
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 

@@ -13,6 +13,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Scan
 from millrace.plan.nodes.placement import ByHash
@@ -48,7 +49,7 @@ def customers(tmp_path: Path) -> Dataset:
 
 
 def scan(path: Path) -> Dataset:
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 

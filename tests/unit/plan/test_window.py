@@ -12,6 +12,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
 from millrace.plan.nodes.node import Scan
@@ -35,7 +36,7 @@ ROWS = pa.table(
 @pytest.fixture
 def rows(tmp_path: Path) -> Dataset:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
-    listing = Listing(now_ms=0, recent_ms=Config().recent_ms)
+    listing = Listing(now_ms=0, recent_ms=ms(Config().recent_change))
     source = open_source(str(tmp_path / "rows.parquet"), listing)
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
@@ -164,7 +165,7 @@ class StreamSession:
     @property
     def quiet_s(self) -> float:
         """How long nothing has to come until what is available counts as read."""
-        return self._place.config.stream_quiet_ms / 1000
+        return ms(self._place.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""

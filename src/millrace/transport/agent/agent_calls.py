@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from typing import Final
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.ids import FolderId
+from millrace.limits import MIB
 from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_messages import AgentPong, Ticket
 from millrace.transport.flight.byte_batches import byte_values
 from millrace.transport.flight.flight_calls import FlightCalls
+
+FETCH_BYTES_PER_S_MIN: Final = 1 * MIB
+"""A fetch slower than this counts as stuck and is tried again."""
 
 
 class AgentCalls:
@@ -38,7 +43,7 @@ class AgentCalls:
         self, address: str, folder: FolderId, ticket: Ticket, *, bytes_left: int
     ) -> Generator[pa.Buffer]:
         """Stream what a ticket asks for. The deadline leaves time for that many bytes."""
-        slowest_ms = bytes_left * 1000 // self.config.fetch_bytes_per_s_min
+        slowest_ms = bytes_left * 1000 // FETCH_BYTES_PER_S_MIN
         batches = self.flight.receive(
             address,
             agent_messages.encode_ticket(ticket),

@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millrace.config import Config
 from millrace.faults import fault
@@ -27,6 +28,9 @@ from millrace.transport.agent.host_folder import Hosting
 from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate, own_certificate
 from millrace.wakeup import WakeUp, within
+
+AGENT_STOP_MS_MAX: Final = 5_000
+"""How long an ending agent waits for calls that are on their way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ def run(
                 break
     finally:
         agent_endpoint.remove(store, instance)
-        within(server.shutdown, agent.config.agent_stop_ms_max, "millrace-agent-end")
+        within(server.shutdown, AGENT_STOP_MS_MAX, "millrace-agent-end")
 
 
 def stop_on_signals() -> WakeUp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -17,6 +18,7 @@ from millrace.config import Config
 from millrace.errors import MillraceError, Retriable
 from millrace.faults import fault
 from millrace.ids import FolderId
+from millrace.limits import MIB
 from millrace.shuffle.index import encode_json
 from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_lease import AgentLease
@@ -37,6 +39,9 @@ from millrace.transport.flight.guarded_server import (
 )
 from millrace.transport.flight.wire import MessageLimit
 from millrace.version import __version__
+
+FETCH_CHUNK_BYTES_MAX: Final = 16 * MIB
+"""Most bytes per message that an agent sends, whatever it is asked for."""
 
 
 def now_ms() -> int:
@@ -118,7 +123,7 @@ class AgentServer(GuardedServer):
             self.limit.check(len(ticket.ticket))
             request = agent_messages.decode_ticket(
                 ticket.ticket,
-                chunk_bytes_max=self.config.fetch_chunk_bytes_max,
+                chunk_bytes_max=FETCH_CHUNK_BYTES_MAX,
                 ranges_max=self.config.fetch_ranges_max,
             )
             messages = self._catalog(context).messages(request)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import AgentUnreachable, Retriable, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
@@ -230,14 +231,14 @@ class Agents:
     ) -> Answer:
         """Call, and call again when cut, waiting twice as long each time.
 
-        An agent that was silent for as long as `gone_ms_max` is not asked again.
+        An agent that was silent for as long as `gone_after` is not asked again.
         """
         address, reason = None, "no address is known"
         began, got_before, tries = time.monotonic(), got(), 0
         for number in range(self.config.fetch_retries_max + 1):
             if got() > got_before:
                 began, got_before = time.monotonic(), got()
-            if number and time.monotonic() - began >= self.config.gone_ms_max / 1000:
+            if number and time.monotonic() - began >= ms(self.config.gone_after) / 1000:
                 break
             if number:
                 self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)

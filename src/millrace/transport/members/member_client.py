@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -29,6 +29,9 @@ from millrace.transport.members.member_messages import decode_rows, encode_relea
 from millrace.transport.members.member_server import MemberStats, SessionId, StreamCommand
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
+
+READS_CALL_MS_MAX: Final = 30_000
+"""How long a question to a member may take before it counts as lost."""
 
 
 class MemberClient:
@@ -146,7 +149,7 @@ class MemberClient:
         self._flight.close()
 
     def _ask(self, action: str, body: bytes = b"", *, timeout_ms: int | None = None) -> bytes:
-        limit_ms = timeout_ms or self._config.reads_call_ms_max
+        limit_ms = timeout_ms or READS_CALL_MS_MAX
         with self.errors():
             (answer,) = self._flight.ask(self.address, action, body, timeout_ms=limit_ms)
         return bytes(answer)

@@ -31,6 +31,9 @@ from millrace.transport.members.member_messages import (
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WakeUp, WorkerThread, is_current, still_running
 
+READS_BEAT_MS: Final = 1_000
+"""How often a member that has nothing to say shows that it is there."""
+
 _LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
 
@@ -70,7 +73,7 @@ class MemberLink:
         self._says = says
         self._hears = hears
         self._bytes_max = config.reads_envelope_bytes_max
-        self._beat_s = config.reads_beat_ms / 1000
+        self._beat_s = READS_BEAT_MS / 1000
         self._silent_s = config.reads_silent_ms_max / 1000
         self._lost = lost
         self._begin = begin

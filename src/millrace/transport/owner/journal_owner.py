@@ -42,6 +42,9 @@ from millrace.transport.owner.owner_endpoint import OwnerEndpoint
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
 
+OWNER_TIDY_MS_MAX: Final = 300_000
+"""The owner tidies at least this often, also when it is never idle."""
+
 _TICKS_PER_IDLE: Final = 4
 
 
@@ -172,7 +175,7 @@ class Owner:
     def _keep(self) -> None:
         """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
         idle_s = self.place.config.owner_idle_ms / 1000
-        most_s = self.place.config.owner_tidy_ms_max / 1000
+        most_s = OWNER_TIDY_MS_MAX / 1000
         tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
             self.server.live.tick()

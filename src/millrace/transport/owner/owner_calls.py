@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
@@ -23,6 +24,9 @@ from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp
+
+LIVE_RETRY_MS_MAX: Final = 2_000
+"""The longest wait before a follower that was cut off asks again."""
 
 Answer = TypeVar("Answer")
 _LATER_TRIES: Final = 10
@@ -173,7 +177,7 @@ class OwnerCaller:
 
     def _deadline(self) -> float:
         """When a call that begins now is given up: the wait for an owner is not begun anew."""
-        now, limit_s = self._now(), self.config.peer_ms(self.config.owner_call_ms_max) / 1000
+        now, limit_s = self._now(), self.config.peer_ms(ms(self.config.owner_timeout)) / 1000
         if self._away_since is None:
             return now + limit_s
         return max(self._away_since + limit_s, now + limit_s / _LATER_TRIES)
@@ -210,7 +214,7 @@ class OwnerCaller:
     def back_off(self, cuts: int) -> None:
         """Wait before a stream that was cut so often is opened again."""
         wait_ms = self.config.owner_backoff_ms * 2 ** min(cuts - 1, 62)
-        self._sleep(min(wait_ms, self.config.live_retry_ms_max) / 1000)
+        self._sleep(min(wait_ms, LIVE_RETRY_MS_MAX) / 1000)
 
     def drop(self, link: OwnerLink) -> None:
         """Use a link that broke no more."""

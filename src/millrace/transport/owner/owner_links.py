@@ -16,9 +16,11 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, UserError
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import AskAgain, FollowEnded, FollowRequest, Message
+from millrace.transport.agent.agent_calls import FETCH_BYTES_PER_S_MIN
 from millrace.transport.flight import wire
 from millrace.transport.flight.byte_batches import byte_batches
 from millrace.transport.flight.flight_calls import CallCut, FlightCalls
@@ -121,7 +123,7 @@ class FlightLink:
         given = {key: shape.put(args[key], parts) for key, shape in call.takes.items()}
         body = seal(given, parts)
         request_limit(self._flight.config).check(len(body), TOO_LARGE)
-        slowest_ms = len(body) * 1000 // self._flight.config.fetch_bytes_per_s_min
+        slowest_ms = len(body) * 1000 // FETCH_BYTES_PER_S_MIN
         (answer,) = self._flight.ask(self.address, name, body, timeout_ms=timeout_ms + slowest_ms)
         found, parts = _opened(answer)
         return call.answers.take(found, parts)
@@ -133,7 +135,7 @@ class FlightLink:
             parts = ArrowParts()
             checksum = xxhash.xxh3_64_hexdigest(data)
             command = seal(UPLOAD.put((file, checksum), parts), parts)
-            slowest_ms = data.size * 1000 // self._flight.config.fetch_bytes_per_s_min
+            slowest_ms = data.size * 1000 // FETCH_BYTES_PER_S_MIN
             chunks = byte_batches(data, self._flight.config.fetch_chunk_bytes)
             answer = self._flight.send(
                 self.address, command, chunks, timeout_ms=timeout_ms + slowest_ms
@@ -146,8 +148,8 @@ class FlightLink:
         """See `Link.follow`."""
         config = self._flight.config
         # The owner gives a sign of life far more often; the other half is for finding the next one.
-        silent_ms = max(2 * config.live_beat_ms, config.gone_ms_max // 2)
-        timeout_ms = config.live_stream_ms_max + config.owner_call_ms_max
+        silent_ms = max(2 * config.live_beat_ms, ms(config.gone_after) // 2)
+        timeout_ms = config.live_stream_ms_max + ms(config.owner_timeout)
         received = self._flight.receive(
             self.address, encode_wanted(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
         )
@@ -183,7 +185,7 @@ class FlightLink:
         said, path = self._flight.where.owner(), self._flight.where.path
         if said is None or path is None or said.instance != self.instance:
             return None
-        timeout_ms = self._flight.config.peer_ms(self._flight.config.owner_call_ms_max)
+        timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
         folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
         below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
         return folder if below and os.access(folder, os.W_OK | os.X_OK) else None

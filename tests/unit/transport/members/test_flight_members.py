@@ -55,7 +55,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
-CONFIG = Config().with_options(reads_lease_ms=60_000)
+CONFIG = Config().with_options(reads_lease=60)
 
 
 @pytest.fixture

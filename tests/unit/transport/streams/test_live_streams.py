@@ -309,7 +309,7 @@ def test_an_owner_that_is_stopped_ends_a_follower_that_waits_for_rows(tmp_path: 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "owned\n"
-        ws = mr.open(tmp_path, config=LIVE.with_options(gone_ms_max=2000, owner_ping_ms_max=500))
+        ws = mr.open(tmp_path, config=LIVE.with_options(gone_after=2, owner_ping_ms_max=500))
         found = ws.journals.follow("a")
         assert values(next(found)) == [1]
         os.kill(process.pid, signal.SIGSTOP)
