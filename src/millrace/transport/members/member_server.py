@@ -4,7 +4,7 @@
 queue. `DoGet` gives visible rows. Actions are for what the session asks of a queue.
 
 Invariant: no call is looked at before it has shown the token, and that it is of this session: of
-its task and the epoch of its lease. So nobody of an earlier session reaches this one's queues.
+its name and the epoch of its lease. So nobody of an earlier session reaches this one's queues.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ STOP: Final = "stop"
 class SessionId:
     """Which session a member belongs to, and what callers must show."""
 
-    task: str
+    read: str
     epoch: int
     token: str
 
     def shown(self) -> dict[str, str]:
         """What says which session it is."""
-        return {SESSION_HEADER: f"{self.task}/{self.epoch}"}
+        return {SESSION_HEADER: f"{self.read}/{self.epoch}"}
 
 
 class StreamCommand(WireMessage, frozen=True):

@@ -1,7 +1,7 @@
 """The rows of a streaming query, given out over Arrow Flight by the process that reads them.
 
 Spark's tasks fetch here what a range of checkpoints shows to a member. Invariant: no call is looked
-at before it has shown the workspace's token and the task; a range is always the same rows.
+at before it has shown the workspace's token and the read's name; a range is always the same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millrace.transport.flight.tls import Certificate
 from millrace.transport.flight.wire import MessageLimit, WireMessage, from_json
 from millrace.transport.members.member_server import pieces
 
-TASK_HEADER: Final = "x-millrace-stream"
+STREAM_HEADER: Final = "x-millrace-stream"
 FOLDER: Final = "streams"
 
 
@@ -59,15 +59,15 @@ class StreamServer(GuardedServer):
         host: str,
         rows: RowSource,
         *,
-        task: str,
+        read: str,
         token: str,
         config: Config,
         certificate: Certificate | None = None,
     ) -> None:
         super().__init__(
-            f"the stream of task {task}",
+            f"the stream of {read}",
             ListenAddress(host=host, certificate=certificate),
-            Admission(token, "not the token or not the task of this", required={TASK_HEADER: task}),
+            Admission(token, "not the token or the name of this", required={STREAM_HEADER: read}),
             config=config,
             limit=MessageLimit("agent_request_bytes_max", config.agent_request_bytes_max),
         )
@@ -91,22 +91,22 @@ class StreamAddress:
 
     path: str
     """The workspace's folder."""
-    task: str
+    read: str
     token: str
     planned: str
     """Where it answered when the batch was planned: for hosts that do not see the folder."""
 
     def find(self) -> str:
         """Where the stream answers now."""
-        data = LocalStore(self.path).read(_file(self.task))
+        data = LocalStore(self.path).read(_file(self.read))
         told = documents.hint(data, documents.AddressHint)
         return self.planned if told is None else told.address
 
 
-def tell(store: LocalStore, task: str, address: str) -> None:
-    """Say where the stream of a task answers, in place of whatever was said before."""
+def tell(store: LocalStore, read: str, address: str) -> None:
+    """Say where the stream of a coordinated read answers, in place of whatever was said before."""
     store.make_folder(FOLDER)
-    store.replace(_file(task), documents.AddressHint(address).to_json())
+    store.replace(_file(read), documents.AddressHint(address).to_json())
 
 
 def fetch(
@@ -114,17 +114,17 @@ def fetch(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, from wherever the stream answers."""
     address = where.find()
-    flight = FlightCalls(where.token, {TASK_HEADER: where.task}, connections_max=1, roots=roots)
+    flight = FlightCalls(where.token, {STREAM_HEADER: where.read}, connections_max=1, roots=roots)
     try:
         yield from flight.receive(address, piece.to_json())
     except CallRefused as error:
         raise MemberLost(
-            f"{address} refuses the token, or is not the stream of {where.task}\n"
+            f"{address} refuses the token, or is not the stream of {where.read}\n"
             "  to fix: start the stream again"
         ) from error
     except CallCut as error:
         raise MemberLost(
-            f"the stream of task {where.task} at {address} does not answer: {error}\n"
+            f"the stream of {where.read} at {address} does not answer: {error}\n"
             "  to fix: start the query again; if tasks run on other hosts, set "
             "MILLRACE_AGENT_HOST on the driver to an address that they reach"
         ) from error
@@ -132,5 +132,5 @@ def fetch(
         flight.close()
 
 
-def _file(task: str) -> str:
-    return f"{FOLDER}/{task}.json"
+def _file(read: str) -> str:
+    return f"{FOLDER}/{read}.json"
