@@ -46,9 +46,11 @@ from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.ids import QueryId, StageId
 from millrace.plan.nodes.join import Join
-from millrace.plan.nodes.line_join import LineJoin
-from millrace.plan.nodes.node import Node, ReadStage, Scan, leaves
-from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.ordered_joins import OrderedJoin
+from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
 from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
@@ -101,7 +103,7 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
     """The stages that a plan is run in."""
-    sizes = Sizes(
+    sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,
@@ -137,7 +139,7 @@ def _input_name(leaf: Scan | ReadStage, store: Store) -> str:
 
 
 def _has_join(node: Node) -> bool:
-    return isinstance(node, Join | LineJoin) or any(map(_has_join, node.children))
+    return isinstance(node, Join | OrderedJoin) or any(map(_has_join, node.children))
 
 
 def partitioned_by_user(stages: Sequence[Stage]) -> frozenset[int]:

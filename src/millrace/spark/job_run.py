@@ -35,16 +35,13 @@ from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import RunWatch
-from millrace.spark.job_workers import WorkerPool, has_profiles, posts_of
+from millrace.spark.job_workers import JOB_STOP_MS_MAX, WorkerPool, has_profiles, posts_of
 from millrace.spark.job_workspace import HasJournals
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.source_intake import IntakeContext
 from millrace.spark.step_failures import step_failed
 from millrace.transport.owner.owner_endpoint import JournalAddress
-
-JOB_STOP_MS_MAX: Final = 30_000
-"""How long an ending run waits for its workers before it has Spark end them."""
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
