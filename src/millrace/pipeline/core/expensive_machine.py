@@ -14,11 +14,7 @@ from dataclasses import dataclass, replace
 
 from millrace.pipeline.core import call_budget
 from millrace.pipeline.core.call_budget import BudgetShare
-from millrace.pipeline.core.call_outcomes import (
-    BatchOutcome,
-    Failure,
-    LeftCalls,
-)
+from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, LeftCalls
 from millrace.pipeline.core.call_ranges import CallRange
 from millrace.pipeline.core.call_records import CallRecord, Totals
 from millrace.pipeline.core.call_recovery import RecoveredCalls, recover_calls
@@ -114,7 +110,7 @@ class ExpensiveMachine:
         """Take over a unit.
 
         Args:
-            paid: the step and its unit.
+            paid: the step.
             at: the unit's committed offset.
             totals: of the unit, as of the last record.
             unsettled: the calls that a dead worker was about to make, if there are such.
@@ -257,6 +253,8 @@ class ExpensiveMachine:
                 return [WaitForRate(wait_us)]
             case _Settle(change, _, then):
                 return self._settled(change, then)
+            case None:
+                pass
         raise AssertionError("nothing was being published")
 
     def on_budget_moved(self, last_share: BudgetShare | None, now_us: int) -> Actions:
@@ -273,6 +271,8 @@ class ExpensiveMachine:
                 calls = -change.budget[-1].calls
                 back = call_budget.give_back(last_share, calls, now_us)
                 return self._settle(replace(change, budget=(back,)), list(then), point)
+            case None:
+                pass
         raise AssertionError("nothing was being published")
 
     # The calls.

@@ -191,29 +191,34 @@ class TurnSetup:
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
             deaths=held.deaths,
         )
-        machine = ExpensiveMachine(
-            PaidStep(
-                step=step,
-                schema=caller.schema,
-                notes=held.notes,
-                epoch=held.lease.epoch,
-                has_budget=has_budget(step.options),
-            ),
-            at=publisher.at,
-            totals=left.totals,
-            unsettled=left.unsettled,
-            deaths=held.deaths,
-            last_share=publisher.last_share,
-        )
         turn = ExpensiveTurn(
             held,
-            machine,
+            self._machine(held, caller, publisher, left),
             caller=caller,
             ranges=CallRangeReader(ahead, buffer),
             publisher=publisher,
             files=CallFiles(self._settings.workspace, held),
         )
         return turn.run()
+
+    def _machine(
+        self, held: LeasedUnit, caller: FunctionCaller, publisher: Publisher, left: UnitLeftovers
+    ) -> ExpensiveMachine:
+        paid = PaidStep(
+            step=caller.step,
+            schema=caller.schema,
+            notes=held.notes,
+            epoch=held.lease.epoch,
+            has_budget=has_budget(caller.options),
+        )
+        return ExpensiveMachine(
+            paid,
+            at=publisher.at,
+            totals=left.totals,
+            unsettled=left.unsettled,
+            deaths=held.deaths,
+            last_share=publisher.last_share,
+        )
 
     def _caller(self, held: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
         settings = self._settings
