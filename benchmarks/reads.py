@@ -53,7 +53,6 @@ from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.row_format import Flag, stamped_schema
 from millrace.reads.api import ReadSession
 from millrace.reads.model.checkpoint import Checkpoint
-from millrace.reads.restarting import RestartingSession
 from millrace.spark.session import start_session
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("value", pa.binary())])
@@ -140,9 +139,7 @@ def a_task(name: str) -> mr.CoordinatedRead:
     return mr.CoordinatedRead(name, [mr.Binding(name="all", prefix="bench", key="key")])
 
 
-def drain(
-    session: ReadSession | RestartingSession, wanted: int
-) -> tuple[int, int, list[Checkpoint]]:
+def drain(session: ReadSession, wanted: int) -> tuple[int, int, list[Checkpoint]]:
     """Read and commit everything; rows, bytes of all checkpoints, and the first few."""
     rows, size = 0, 0
     first: list[Checkpoint] = []

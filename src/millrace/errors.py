@@ -281,7 +281,7 @@ class ReadsFailed(MillraceError):
     """A session of coordinated reads ended.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
         >>> closed = ws.reads(task)
         >>> closed.close()
         >>> closed.next_checkpoint()
@@ -383,7 +383,7 @@ class AlreadyOwned(Retriable):
 class PeerGone(Retriable):
     """What a call needs went away: Spark, the owner of journals, Kafka, an S3 server, a host.
 
-    The call ended within `Config.gone_ms_max`. What was published stays; run it again to go on.
+    The call ended within `Config.gone_after`. What was published stays; run it again to go on.
 
     Example:
         >>> try:

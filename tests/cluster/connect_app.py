@@ -24,7 +24,6 @@ import millrace as mr
 from millrace.errors import OwnerUnreachable, ReadsFailed
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-from millrace.reads.restarting import RestartingSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 JOURNALS = ("bank/orders", "bank/payments")
@@ -37,7 +36,6 @@ LONG_S = 240.0
 TOO_BUSY = "Python worker failed to connect back"
 """Spark waits just ten seconds for a Python process to begin, which is not always enough."""
 Found = TypeVar("Found")
-Session = ReadSession | RestartingSession
 
 
 def say(word: str, what: object) -> None:
@@ -59,15 +57,15 @@ def patiently(do: Callable[[], Found]) -> Found:
 def config_of(options: dict[str, Any]) -> mr.Config:
     """Patient where owners are started again: this machine may be slow."""
     return mr.Config().with_options(
-        gone_ms_max=120_000,
-        owner_call_ms_max=120_000,
+        gone_after=120,
+        owner_timeout=120,
         owner_start_ms_max=120_000,
         owner_retries_max=10,
-        job_run_lease_ms=options.get("run_lease_ms", 120_000),
-        job_lease_ms=options.get("lease_ms", 10_000),
+        job_run_lease=options.get("run_lease_ms", 120_000) / 1000,
+        job_lease=options.get("lease_ms", 10_000) / 1000,
         job_watch_ms=50,
-        reads_lease_ms=120_000,
-        reads_members_wait_ms_max=240_000,
+        reads_lease=120,
+        reads_members_wait=240,
         reads_silent_ms_max=120_000,
     )
 
@@ -128,7 +126,7 @@ def read(spark: SparkSession, ws: mr.Workspace, _folder: str, options: dict[str,
     session.close()
 
 
-def _tell(session: Session, wait_s: float) -> list[int]:
+def _tell(session: ReadSession, wait_s: float) -> list[int]:
     """Tell what the next checkpoint shows, and then commit it; the amounts."""
     try:
         checkpoint = session.next_checkpoint(wait_s)

@@ -182,7 +182,7 @@ def session(options: dict[str, Any]) -> SparkSession | None:
 
 def main(work: str, workspace: str, folder: str, text: str) -> None:
     options = json.loads(text)
-    config = mr.Config(gone_ms_max=options["gone_ms"], job_watch_ms=50, heartbeat_ms=1000)
+    config = mr.Config(gone_after=options["gone_ms"] / 1000, job_watch_ms=50, heartbeat_ms=1000)
     spark = session(options)
     broker = options.get("broker", "embedded")
     try:

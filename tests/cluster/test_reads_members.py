@@ -22,7 +22,7 @@ from millrace.workspace import Workspace
 
 pytestmark = pytest.mark.spark
 Connected = Callable[..., AbstractContextManager[SparkSession]]
-CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
+CONFIG = Config().with_options(reads_lease=60, reads_members_wait=120)
 TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 LONG_S = 120.0
 

@@ -27,11 +27,12 @@ from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.calling.call_thread import CallThread
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.read_ahead import ReadAhead
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.api import ReadSession
 from millrace.reads.live.follow_requests import wanted
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
-from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.shuffle import runs
 from millrace.spark.source.stream_session import StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace
@@ -58,7 +59,7 @@ def fill(broker: Broker, journal: str = "t/a") -> None:
     broker.append(journal, rows(20))
 
 
-def use(session: ReadSession | RestartingSession, members: int) -> None:
+def use(session: ReadSession, members: int) -> None:
     """Take a checkpoint, read it and commit it: then slices are at work when it is closed."""
     checkpoint = session.next_checkpoint(LONG_S)
     assert checkpoint is not None
@@ -114,7 +115,8 @@ def a_restarting_session_closed_by_another_thread(folder: Path, chosen: random.R
         fill(broker)
         config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=5)
         place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
-        session = restarting(place, a_task(), SessionOptions(members=2, holder="test"))
+        options = SessionOptions(members=2, holder="test", restart=True)
+        session = ReadSession(place, a_task(), options)
 
         def wait() -> None:
             with pytest.raises(ReadsFailed, match="was closed"):  # noqa: PT012 - at any turn
@@ -138,7 +140,9 @@ def sessions_over_flight(folder: Path, chosen: random.Random) -> int:
         fill(broker)
         place = SessionWorkspace(broker, str(folder), Config(), in_process(broker, Config()))
         for number in range(2):
-            session = place.open(a_task(f"k{number}"), SessionOptions(members=2, holder="test"))
+            session = ReadSession(
+                place, a_task(f"k{number}"), SessionOptions(members=2, holder="test")
+            )
             if number:
                 use(session, 2)
             soon(chosen)
@@ -261,7 +265,7 @@ def rows_read_ahead(_folder: Path, chosen: random.Random) -> int:
 
 
 def leases_kept(_folder: Path, chosen: random.Random) -> int:
-    config = Config().with_options(job_lease_ms=50, job_run_lease_ms=50)
+    config = Config().with_options(job_lease=0.05, job_run_lease=0.05)
     with contextlib.closing(MemoryBroker()) as broker:
         for number in range(6):
             keeper = Keeper(broker, config, "run", 1)

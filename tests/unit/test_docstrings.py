@@ -52,7 +52,7 @@ INSIDE = {
     "Fetched": {"failed", "with_batches"},
     "Binding": {"selector", "delay", "lowest_clock", "highest_clock"},
     "Checkpoint": {"to_bytes", "from_bytes"},
-    "Removed": {"attempts"},
+    "CleanupReport": {"attempts"},
     "MapOutputMissing": {"at"},
     "ReadsFailed": {"kind_for"},
     "HintsUnresolved": {"kind_for"},

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import MemberLost
 from millrace.execute.task_folders import FOLDER_VARIABLE
@@ -114,7 +115,7 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
 
     Who waits without an end sees when the session is over.
     """
-    wait_ms = 2 * seat.config.reads_members_wait_ms_max
+    wait_ms = 2 * ms(seat.config.reads_members_wait)
     until = time.monotonic() + wait_ms / 1000
     while not served.opened.wait(_POLL_S):
         if register.look(0):
@@ -124,8 +125,8 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
                 return  # It was ending just then.
             raise MemberLost(
                 f"member {served.number} was not opened by its session in {wait_ms} ms\n"
-                "  limit: twice reads_members_wait_ms_max\n"
-                "  to fix: open the session again; raise reads_members_wait_ms_max if executors "
+                "  limit: twice reads_members_wait\n"
+                "  to fix: open the session again; raise reads_members_wait if executors "
                 "are slow to start"
             )
 

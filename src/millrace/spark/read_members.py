@@ -19,12 +19,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import MemberLost, MillraceError, PeerGone, ReadsFailed, UserError
 from millrace.identity.versions import versions
-from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.session_messages import ToSlice
+from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
 from millrace.spark.member_register import Register
 from millrace.spark.read_member_task import RESULT_SCHEMA, MemberWork, member_task
 from millrace.spark.session import is_local, slots
@@ -170,7 +171,7 @@ class RegisteredMembers:
         self._tell_failure(member if why is error else None, why)
 
     def _wait_for_all(self, register: Register) -> None:
-        limit_ms = self._config.reads_members_wait_ms_max
+        limit_ms = ms(self._config.reads_members_wait)
         until = time.monotonic() + limit_ms / 1000
         count = self._wanted.count
         while len(register.members) < count:
@@ -190,7 +191,7 @@ class RegisteredMembers:
         return ReadsFailed(
             f"{len(who)} of {self._wanted.count} members of task {self._wanted.task.name} did not "
             f"come in {limit_ms} ms\n  slots missing: {len(who)}; {self._job.slots()}\n"
-            f"  members missing: {names}\n  limit: reads_members_wait_ms_max\n"
+            f"  members missing: {names}\n  limit: reads_members_wait\n"
             "  to fix: give Spark more cores, end other work, or ask for fewer members"
         )
 

@@ -16,7 +16,7 @@ from millrace.reads.queue.queue_messages import TAG
 
 MEMBERS = 2
 CONFIG = mr.Config().with_options(
-    reads_fetch_bytes_max=2_048, reads_fetch_bytes_min=1_024, reads_members_wait_ms_max=240_000
+    reads_fetch_bytes_max=2_048, reads_fetch_bytes_min=1_024, reads_members_wait=240
 )
 
 

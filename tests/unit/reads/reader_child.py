@@ -15,7 +15,7 @@ SMALL = Config().with_options(
     reads_fetch_bytes_max=2 * KIB,
     reads_fetch_bytes_min=1 * KIB,
     reads_buffer_bytes_max=4 * KIB,
-    reads_lease_ms=1_000,
+    reads_lease=1,
 )
 
 

@@ -246,7 +246,7 @@ def test_a_zombie_session_stores_nothing(broker: MemoryBroker, tmp_path: Path) -
 
 
 def test_a_second_session_of_a_task_is_refused(broker: MemoryBroker, tmp_path: Path) -> None:
-    config = Config().with_options(reads_lease_ms=1_500)
+    config = Config().with_options(reads_lease=1.5)
     with (
         reading(broker, tmp_path, config=config),
         pytest.raises(LeaseHeld, match="take_over"),
@@ -258,7 +258,7 @@ def test_hints_that_never_resolve_end_the_session_and_are_named(
     broker: MemoryBroker, ids: dict[str, int], tmp_path: Path
 ) -> None:
     write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
-    config = Config().with_options(reads_hint_wait_ms_max=200)
+    config = Config().with_options(reads_hint_wait=0.2)
     with (
         reading(broker, tmp_path, config=config) as session,
         pytest.raises(HintsUnresolved, match=r"000000000011 committed clock 20 in t/a .* t/b"),

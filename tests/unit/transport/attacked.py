@@ -22,6 +22,7 @@ from millrace.ids import AttemptId
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_server import AgentServer, now_ms
 from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import own_certificate
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import MemberSeat, ServedMember
@@ -43,7 +44,6 @@ class Numbers:
 
 def main(folder: Path, config: Config) -> None:
     certificate = own_certificate(os.environ)
-    scheme = "grpc" if certificate is None else "grpc+tls"
     place = dataclasses.replace(place_at(folder / "mill", config), certificate=certificate)
     owner = Owner.open(place)
     owner.broker.create("a", SCHEMA)
@@ -51,12 +51,11 @@ def main(folder: Path, config: Config) -> None:
     host = make_host(folder / "host")
     host.write(AttemptId.of(1, 0, 0, 1), [1, 2, 3])
     agent = AgentServer(
-        f"{scheme}://127.0.0.1:0",
+        ListenAddress(host="127.0.0.1", certificate=certificate),
         Hosting.one(host.store.root),
         lease=AgentLease(None, now_ms()),
         config=config,
         instance="attacked",
-        certificate=certificate,
     )
     seat = MemberSeat(
         number=0,
@@ -74,7 +73,7 @@ def main(folder: Path, config: Config) -> None:
     said = {
         "owner": owner.said.address,
         "live": owner.said.address,
-        "agent": f"{scheme}://127.0.0.1:{agent.port}",
+        "agent": agent.address,
         "agent_folder": host.folder,
         "member": member.address,
         "stream": stream.address,

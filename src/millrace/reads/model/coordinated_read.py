@@ -104,7 +104,7 @@ class CoordinatedRead:
     Example:
         >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
         >>> payments = mr.Binding(name="payments", prefix="payments", key="cust_id")
-        >>> mr.Task("totals", [orders, payments]).name
+        >>> mr.CoordinatedRead("totals", [orders, payments]).name
         'totals'
     """
 
@@ -136,7 +136,7 @@ class CoordinatedRead:
         Example:
             >>> now = mr.Binding(name="now", prefix="orders")
             >>> later = mr.Binding(name="later", prefix="payments", read_delay_ms=60_000)
-            >>> mr.Task("totals", [now, later]).cohorts()
+            >>> mr.CoordinatedRead("totals", [now, later]).cohorts()
             (0, 1)
         """
         numbers: dict[tuple[int, int], CohortNumber] = {}
@@ -149,8 +149,8 @@ class CoordinatedRead:
         """As plain values, for JSON.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> mr.Task.from_dict(task.to_dict()) == task
+            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> mr.CoordinatedRead.from_dict(task.to_dict()) == task
             True
         """
         return {
@@ -179,7 +179,7 @@ class CoordinatedRead:
         """From plain values, as a task file holds them.
 
         Example:
-            >>> task = mr.Task.from_dict(
+            >>> task = mr.CoordinatedRead.from_dict(
             ...     {"name": "totals", "bindings": [{"name": "orders", "prefix": "orders"}]}
             ... )
             >>> [binding.name for binding in task.bindings]

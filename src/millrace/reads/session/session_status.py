@@ -46,7 +46,7 @@ class OpenStatus:
     """A transaction that is not ended, or not shown yet.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
         >>> with ws.journals.producer("shop") as shop:
         ...     done = shop.append("orders", rows)  # and not committed yet
         ...     with ws.reads(task) as session:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -39,6 +39,9 @@ from millrace.spark.source.stream_session import BatchLimit, StreamSession, Stre
 from millrace.spark.source.stream_workspace import StreamWorkspace, open_place
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.streams.stream_server import StreamAddress, StreamShare, fetch
+
+STREAM_END_MS_MAX: Final = 5_000
+"""How long a reader whose query ended may take to let go of its lease and its files."""
 
 CHECKPOINT = "checkpoint"
 
@@ -130,7 +133,7 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place, self._place = self._place, None
         if place is None:
             return
-        self._end.finish(partial(_let_go, session, place), place.config.stream_end_ms_max)
+        self._end.finish(partial(_let_go, session, place), STREAM_END_MS_MAX)
 
     # Inside.
     def _opened(self) -> StreamWorkspace:

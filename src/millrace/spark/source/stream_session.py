@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.reads.api import ReadSession, SessionOptions, was_closed
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session_run import SessionOptions, was_closed
 from millrace.spark.source.stream_rows import ColumnShaping, journals_for
 from millrace.spark.source.stream_workspace import StreamWorkspace
 from millrace.transport.flight.tls import own_certificate
@@ -163,7 +165,7 @@ class StreamSession:
     @property
     def quiet_s(self) -> float:
         """How long nothing has to come until what is available counts as read."""
-        return self._place.config.stream_quiet_ms / 1000
+        return ms(self._place.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""
@@ -211,7 +213,7 @@ class StreamSession:
             take_over=True,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        return self._place.sessions().open(self._task, opening)
+        return ReadSession(self._place.sessions(), self._task, opening)
 
     def _recover(self, start: StreamStart) -> None:
         """Commit what Spark has done, and have what it began shown again."""

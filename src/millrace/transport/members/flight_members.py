@@ -21,11 +21,11 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import MillraceError, ReadsFailed, UserError
 from millrace.journal.broker import Broker
-from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
+from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
 from millrace.transport.flight.tls import own_certificate, trusted_roots
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink, SilenceWatch

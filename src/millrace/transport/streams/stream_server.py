@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
@@ -16,13 +15,17 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.config import Config
-from millrace.errors import MemberLost, MillraceError, UserError
+from millrace.errors import MemberLost, UserError
 from millrace.storage.local import LocalStore
-from millrace.transport.flight import wire
-from millrace.transport.flight.connection_pool import Pool
-from millrace.transport.flight.guarded_server import Admission, GuardedServer
+from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
+from millrace.transport.flight.guarded_server import (
+    Admission,
+    GuardedServer,
+    ListenAddress,
+    errors_sent,
+)
 from millrace.transport.flight.tls import Certificate
-from millrace.transport.members.member_links import short
+from millrace.transport.flight.wire import MessageLimit
 from millrace.transport.members.member_server import pieces
 
 TASK_HEADER: Final = "x-millrace-stream"
@@ -62,36 +65,25 @@ class StreamServer(GuardedServer):
         config: Config,
         certificate: Certificate | None = None,
     ) -> None:
-        scheme = "grpc" if certificate is None else "grpc+tls"
-        named = f"[{host}]" if ":" in host else host
-        admission = Admission(token, {TASK_HEADER: task}, "not the token or not the task of this")
-        try:
-            super().__init__(
-                f"{scheme}://{named}:0",
-                admission,
-                config=config,
-                message_bytes_max=config.agent_request_bytes_max,
-                certificate=certificate,
-            )
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(
-                f"the stream of task {task} cannot listen on {host}: {error}\n"
-                "  to fix: give an address of the driver's host (MILLRACE_AGENT_HOST)"
-            ) from error
-        self.address = f"{scheme}://{named}:{self.port}"
+        super().__init__(
+            f"the stream of task {task}",
+            ListenAddress(host=host, certificate=certificate),
+            Admission(token, "not the token or not the task of this", required={TASK_HEADER: task}),
+            config=config,
+            limit=MessageLimit("agent_request_bytes_max", config.agent_request_bytes_max),
+        )
         self._rows = rows
-        self._config = config
 
     def do_get(self, _context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send the rows of a piece, in order, a bounded part at a time."""
-        with _refusals():
+        with errors_sent():
             batches = self._rows.rows(_asked(ticket.ticket))
         return fl.GeneratorStream(self._rows.schema, self._parts(batches))
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _refusals():
+        with errors_sent():
             for batch in batches:
-                yield from pieces(batch, self._config.reads_message_bytes_target)
+                yield from pieces(batch, self.config.reads_message_bytes_target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,22 +117,22 @@ def fetch(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, from wherever the stream answers."""
     address = where.find()
-    pool = Pool(1, roots)
-    options = fl.FlightCallOptions(headers=_headers(where.task, where.token))
+    flight = FlightCalls(where.token, {TASK_HEADER: where.task}, connections_max=1, roots=roots)
     try:
-        with _answers(where.task, address), pool.connection(address) as client:
-            ticket = fl.Ticket(json.dumps(asdict(piece)).encode())
-            for chunk in client.do_get(ticket, options):
-                yield chunk.data
+        yield from flight.receive(address, json.dumps(asdict(piece)).encode())
+    except CallRefused as error:
+        raise MemberLost(
+            f"{address} refuses the token, or is not the stream of {where.task}\n"
+            "  to fix: start the stream again"
+        ) from error
+    except CallCut as error:
+        raise MemberLost(
+            f"the stream of task {where.task} at {address} does not answer: {error}\n"
+            "  to fix: start the query again; if tasks run on other hosts, set "
+            "MILLRACE_AGENT_HOST on the driver to an address that they reach"
+        ) from error
     finally:
-        pool.close()
-
-
-def _headers(task: str, token: str) -> list[tuple[bytes, bytes]]:
-    return [
-        (wire.TOKEN_HEADER.encode(), f"Bearer {token}".encode()),
-        (TASK_HEADER.encode(), task.encode()),
-    ]
+        flight.close()
 
 
 def _file(task: str) -> str:
@@ -159,31 +151,3 @@ def _asked(ticket: bytes) -> StreamShare:
         f"not a piece of a stream: {ticket[:80]!r}\n"
         "  to fix: use the same version of Millrace on both sides"
     )
-
-
-@contextmanager
-def _answers(task: str, address: str) -> Iterator[None]:
-    """What goes wrong on the way, in our words."""
-    try:
-        yield
-    except fl.FlightUnauthenticatedError as error:
-        raise MemberLost(
-            f"{address} refuses the token, or is not the stream of {task}\n"
-            "  to fix: start the stream again"
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        sent = wire.decode_error(getattr(error, "extra_info", None))
-        raise sent or MemberLost(
-            f"the stream of task {task} at {address} does not answer: {short(error)}\n"
-            "  to fix: start the query again; if tasks run on other hosts, set "
-            "MILLRACE_AGENT_HOST on the driver to an address that they reach"
-        ) from error
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Send errors in a form that gives the caller the same kind of error."""
-    try:
-        yield
-    except MillraceError as error:
-        raise fl.FlightServerError("refused", extra_info=wire.encode_error(error)) from error

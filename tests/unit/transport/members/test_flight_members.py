@@ -23,6 +23,7 @@ from tests.unit.reads.kit import (
     alone,
     next_shown,
     row,
+    run_of,
     shown,
     write,
 )
@@ -32,20 +33,21 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 from millrace.config import KIB, Config
 from millrace.errors import MemberLost, ReadsFailed, UserError
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.api import MembersRequest, ReadSession, SessionOptions, SessionWorkspace
+from millrace.reads.api import ReadSession
 from millrace.reads.member import Member
 from millrace.reads.queue.queue_messages import Flush, QueueRows
+from millrace.reads.session.members_port import MembersRequest
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.transport.flight.byte_batches import BYTES, byte_batch
 from millrace.transport.members import member_server
 from millrace.transport.members.flight_members import FlightMembers, InProcess, Streams
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_messages import (
-    BODIES,
     FROM_QUEUE,
     TO_QUEUE,
     decode,
     encode,
     unwrapped,
-    wrapped,
 )
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import ServedMember
@@ -53,7 +55,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
-CONFIG = Config().with_options(reads_lease_ms=60_000)
+CONFIG = Config().with_options(reads_lease=60)
 
 
 @pytest.fixture
@@ -143,8 +145,8 @@ def test_many_rows_arrive_where_they_can_be_used_without_a_copy(size: int) -> No
         fl.connect(f"grpc://127.0.0.1:{there.port}") as near,
     ):
         writer, reader = near.do_exchange(fl.FlightDescriptor.for_command(b""))
-        writer.begin(BODIES)
-        writer.write_with_metadata(wrapped(sealed.body), pa.py_buffer(sealed.envelope))
+        writer.begin(BYTES)
+        writer.write_with_metadata(byte_batch(sealed.body), pa.py_buffer(sealed.envelope))
         with pytest.raises(StopIteration):
             reader.read_chunk()
         writer.close()
@@ -202,7 +204,7 @@ def test_unknown_actions_and_streams_and_tickets_are_refused_and_harm_nobody(
 ) -> None:
     with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
         client = client_of(opened, 0)
-        with pytest.raises(UserError, match="unknown action 'dance'"):
+        with pytest.raises(UserError, match="unknown call 'dance'"):
             client._ask("dance")
         with pytest.raises(UserError, match="not what a checkpoint shows"):
             client._ask(member_server.RELEASE, b"nonsense")
@@ -234,7 +236,7 @@ def test_a_member_that_cannot_be_reached_fails_the_opening_by_name(
     )
     place = SessionWorkspace(broker, str(tmp_path), CONFIG, opened.maker(broker, CONFIG))
     with pytest.raises(ReadsFailed, match=r"member 1 lost member 2\n.*127.0.0.1:1") as failed:
-        place.open(a_task(), SessionOptions(members=3, holder="test"))
+        ReadSession(place, a_task(), SessionOptions(members=3, holder="test"))
     assert "could not be opened: member 1 at grpc://" in str(failed.value)
     assert all(served.ended.is_set() for served in opened.made[0].served)
     assert not any(tmp_path.rglob("*.seg*"))
@@ -250,7 +252,7 @@ def test_a_member_that_never_answers_fails_the_opening_after_a_named_limit(
     monkeypatch.setattr(ServedMember, "_open", lambda _self, _them: None)
     place = SessionWorkspace(broker, str(tmp_path), config, opened.maker(broker, config))
     with pytest.raises(ReadsFailed, match=r"(?s)member 0 at grpc.*reads_open_ms_max"):
-        place.open(a_task(), SessionOptions(members=2, holder="test"))
+        ReadSession(place, a_task(), SessionOptions(members=2, holder="test"))
 
 
 # Losing a member, or the way to it.
@@ -305,7 +307,7 @@ def test_a_member_whose_session_goes_silent_ends_by_itself(
         return made[0]
 
     place = SessionWorkspace(broker, str(tmp_path), config, make)
-    with place.open(a_task(), SessionOptions(members=1, holder="test")) as session:
+    with ReadSession(place, a_task(), SessionOptions(members=1, holder="test")) as session:
         (served,) = made[0].served
         near, far = made[0].members._links[0], served._session
         assert far is not None
@@ -422,7 +424,7 @@ def test_closing_with_full_queues_that_push_back_does_not_hang(
 
     def open_and_close() -> None:
         with opened.session(broker, tmp_path, a_task(), config, members=3) as session:
-            while not session._actor.state._pushed_back:
+            while not run_of(session)._actor.state._pushed_back:
                 session.next_checkpoint(0.01)
         ended.set()
 
@@ -445,7 +447,7 @@ def test_a_member_process_that_is_killed_fails_the_session_and_the_next_is_exact
         broker, str(tmp_path), CONFIG, as_processes(where, CONFIG, hosts, made)
     )
     try:
-        with place.open(a_task(), SessionOptions(members=2, holder="test")) as session:
+        with ReadSession(place, a_task(), SessionOptions(members=2, holder="test")) as session:
             write(broker, "t/a", *[alone(Q, 10 + n, text) for n, text in enumerate(texts(0, 200))])
             assert next_shown(session) == sorted(texts(0, 200))
             write(broker, "t/a", *[row(P, 10 + n, text) for n, text in enumerate(texts(200, 300))])
@@ -455,7 +457,7 @@ def test_a_member_process_that_is_killed_fails_the_session_and_the_next_is_exact
                 session.next_checkpoint(LONG_S)
         assert [each.returncode for each in made[0].running] == [0, -signal.SIGKILL]
         write(broker, "t/b", row(P, 11, "the other half"), ack(P, 1000, [ids["a"]]))
-        with place.open(a_task(), SessionOptions(members=3, holder="test")) as session:
+        with ReadSession(place, a_task(), SessionOptions(members=3, holder="test")) as session:
             assert next_shown(session) == sorted([*texts(200, 300), "the other half"])
             assert session.next_checkpoint(0.3) is None
         assert [each.returncode for each in made[1].running] == [0, 0, 0]
