@@ -32,7 +32,7 @@ from millrace.pipeline.define.job import Job
 from millrace.plan.nodes.node import Scan
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.read_files import task_of
+from millrace.reads.read_files import resolve_read
 from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
@@ -365,7 +365,7 @@ class Workspace:
 
     def reads(
         self,
-        task: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
+        read: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
         *,
         members: int = 1,
         on_spark: bool = False,
@@ -377,19 +377,19 @@ class Workspace:
         """Read journals together: rows by key to members, in checkpoints that are consistent.
 
         Args:
-            task: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
+            read: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
             members: how many share the keys. It may change from one session to the next.
             on_spark: run members as Spark tasks, instead of as threads of this process.
             restart: open the session again by itself when it fails, from the last checkpoint.
-            take_over: end a session of this task that is open elsewhere, instead of waiting for it.
+            take_over: end a session of this read that is open elsewhere, instead of waiting for it.
             last_commit: the checkpoint that the caller's own log says is done; by default, the last
                 one that was committed here.
             read_through: the checkpoint up to which everything comes again exactly as it was; what
                 was handed out beyond it is forgotten. By default, all that was not committed.
 
         Example:
-            >>> task = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     found = session.read(0, checkpoint)
             ...     session.commit(checkpoint)
@@ -397,7 +397,7 @@ class Workspace:
             3
         """
         folder = self._on_disk("coordinated reads").path("reads")
-        wanted = task_of(task)
+        wanted = resolve_read(read)
         self._home.look()
         broker = self.journals
         make = as_threads(broker, self.config, JsonKeys(self.config))
