@@ -414,8 +414,13 @@ class Workspace:
             restart=restart,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        place = SessionWorkspace(broker, folder, self.config, make)
-        return ReadSession(place, wanted, opening)
+        workspace = SessionWorkspace(broker, folder, self.config, make, self._table_frame)
+        return ReadSession(workspace, wanted, opening)
+
+    def _table_frame(self, table: pa.Table) -> DataFrame:
+        from millrace.spark.saved_frames import of_table  # noqa: PLC0415 - reading needs no Spark
+
+        return of_table(self.spark, table)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.

@@ -17,6 +17,7 @@ from rich.text import Text
 from millrace.cli.journal_commands import json_option
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
+from millrace.durations import seconds
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
@@ -50,7 +51,7 @@ def reads() -> None:
     prefix = "acme/orders"        # this journal, or all below it
     key = ["cust_id"]             # what members share rows by
     priority = 1                  # optional: higher comes first
-    read_delay_ms = 1000          # optional: rows wait this long
+    read_delay = "1s"             # optional: rows wait this long
     """  # noqa: D301 - click wants a backspace there
 
 
@@ -63,9 +64,9 @@ def reads() -> None:
     type=click.Choice(["caught_up", "forever"]),
     default="caught_up",
     show_default=True,
-    help="End when nothing came for --patience seconds, or go on until Ctrl-C.",
+    help="End when nothing came for --patience, or go on until Ctrl-C.",
 )
-@click.option("--patience", default=2.0, show_default=True, help="Seconds.")
+@click.option("--patience", default="2s", show_default=True, help="A time, such as 500ms or 2s.")
 @click.option(
     "--take-over", is_flag=True, help="End a session of this read that is open elsewhere."
 )
@@ -84,7 +85,7 @@ def run(
     *,
     members: int,
     until: str,
-    patience: float,
+    patience: str,
     take_over: bool,
     form: str,
     keep: bool,
@@ -92,15 +93,17 @@ def run(
     """Run the coordinated read of READ_FILE: print what each checkpoint shows, then commit it.
 
     A checkpoint that was printed and not committed, because this was killed, comes again exactly.
+
+    Example: millrace reads run ./mill ledger.toml --members 2
     """
-    coordinated = load_read_file(read_file)
+    coordinated, wait_s = load_read_file(read_file), seconds(patience, "--patience")
     with (
         opened_with_journals(workspace) as ws,
         suppress(KeyboardInterrupt),
         ws.reads(coordinated, members=members, take_over=take_over) as session,
     ):
         while True:
-            checkpoint = session.next_checkpoint(patience)
+            checkpoint = session.next_checkpoint(wait_s)
             if checkpoint is None:
                 if until == "caught_up":
                     return
@@ -128,6 +131,8 @@ def status(workspace: str, name: str, *, as_json: bool) -> None:
     NAME is the name of a coordinated read.
 
     A running session saves its waiting transactions and its disk about once a second.
+
+    Example: millrace reads status ./mill ledger
     """
     with opened_with_journals(workspace) as ws:
         about = _status(ws, name)
@@ -162,6 +167,8 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
 
     For each journal how far it was read, for each producer up to which clock its rows are shown,
     and where its first row that is not shown begins.
+
+    Example: millrace reads checkpoint show ./mill ledger 7
     """
     with opened_with_journals(workspace) as ws:
         check_known(ws.journals, name)

@@ -11,10 +11,10 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -71,6 +71,8 @@ class SessionWorkspace:
     folder: str
     config: Config
     make_members: MakeMembers
+    make_frame: Callable[[pa.Table], Any] | None = None
+    """Makes a Spark DataFrame of a table, where there is a Spark session."""
 
 
 class SessionRun:
