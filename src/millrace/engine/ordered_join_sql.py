@@ -92,12 +92,12 @@ class Buckets:
     def of_value(self, sql: str) -> str:
         """The bucket of a value in compared form."""
         if self.line.is_numeric and not self.line.is_integer:
-            place = as_type(sql, DOUBLE)
+            number = as_type(sql, DOUBLE)
             if self.between == 0:
-                return place
-            one = _literal(repr(self.between * _ROUNDING), DOUBLE)
+                return number
+            bucket_width = _literal(repr(self.between * _ROUNDING), DOUBLE)
             most = _FLOAT_BUCKETS_MAX
-            return f"greatest(least(floor({place} / {one}), {most}), -{most})"
+            return f"greatest(least(floor({number} / {bucket_width}), {most}), -{most})"
         if self.line == DATE:
             sql = f"({sql} - DATE '1970-01-01')"
         elif not self.line.is_integer:
@@ -117,7 +117,9 @@ def result_columns(node: OrderedJoin, left: str, right: str) -> str:
 def equal_keys(node: OrderedJoin, left: str, right: str) -> list[str]:
     """That the keys of rows under these two names are equal."""
     pairs = zip(node.left_keys, node.right_keys, strict=True)
-    return [f"{left}.{quoted(one)} = {right}.{quoted(two)}" for one, two in pairs]
+    return [
+        f"{left}.{quoted(left_key)} = {right}.{quoted(right_key)}" for left_key, right_key in pairs
+    ]
 
 
 def free_names(node: OrderedJoin, *wanted: str) -> list[str]:

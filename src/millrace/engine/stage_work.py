@@ -112,41 +112,43 @@ class QueryWork:
     @property
     def leaves(self) -> int:
         """How many inputs it reads."""
-        return sum(one.leaves for one in self.below)
+        return sum(work.leaves for work in self.below)
 
     @property
     def engines(self) -> int:
         """How many queries run side by side in it."""
-        return 1 + sum(one.engines for one in self.below)
+        return 1 + sum(work.engines for work in self.below)
 
     @property
     def unrecognised(self) -> str | None:
         """Why its rows cannot be recognised; None if they can."""
-        return next((one.unrecognised for one in self.below if one.unrecognised), None)
+        return next((work.unrecognised for work in self.below if work.unrecognised), None)
 
     def rows(
         self, inputs: Sequence[Input], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the query."""
-        each = max(1, config.query_memory_bytes_max // self.engines)
-        engine = Engine(memory_bytes_max=each, spill_folder=spill_folder, time_zone=self.time_zone)
+        engine_bytes = max(1, config.query_memory_bytes_max // self.engines)
+        engine = Engine(
+            memory_bytes_max=engine_bytes, spill_folder=spill_folder, time_zone=self.time_zone
+        )
         rest = iter(inputs)
         named = {}
-        for number, one in enumerate(self.below):
-            share = config.with_options(query_memory_bytes_max=each * max(1, one.engines))
-            read = list(islice(rest, one.leaves))
-            named[f"input_{number}"] = _input(one, read, share, spill_folder)
+        for number, work in enumerate(self.below):
+            share = config.with_options(query_memory_bytes_max=engine_bytes * max(1, work.engines))
+            read = list(islice(rest, work.leaves))
+            named[f"input_{number}"] = _input(work, read, share, spill_folder)
         return engine.run(self.sql, named, self.schema)
 
     def describe(self) -> dict[str, Any]:
         """All that decides the rows."""
-        made = [one.describe() for one in self.below if isinstance(one, MappedWork)]
+        made = [work.describe() for work in self.below if isinstance(work, MappedWork)]
         return {
             "work": "query",
             "sql": self.sql,
             "schema": _columns(self.schema),
             "zone": self.time_zone,
-            **({"over": [one.describe() for one in self.below]} if made else {}),
+            **({"over": [work.describe() for work in self.below]} if made else {}),
         }
 
 

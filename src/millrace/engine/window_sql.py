@@ -33,13 +33,13 @@ def window_query(node: Window, rows: str) -> str:
 def distinct_query(node: DropDuplicates, rows: str) -> str:
     """The query of the first rows over the name of the child's rows."""
     names = node.child.schema.names
-    row, place = free_name("__row", names, "_"), free_name("__place", names, "_")
+    row, rank = free_name("__row", names, "_"), free_name("__place", names, "_")
     numbered = f"SELECT *, row_number() OVER () AS {quoted(row)} FROM {rows}"
     keys = ", ".join(map(quoted, node.keys))
     over = f"PARTITION BY {keys} ORDER BY {quoted(row)}"
-    placed = f"SELECT *, row_number() OVER ({over}) AS {quoted(place)} FROM ({numbered})"
+    placed = f"SELECT *, row_number() OVER ({over}) AS {quoted(rank)} FROM ({numbered})"
     listed = ", ".join(map(quoted, names))
-    return f"SELECT {listed} FROM ({placed}) WHERE {quoted(place)} = 1"
+    return f"SELECT {listed} FROM ({placed}) WHERE {quoted(rank)} = 1"
 
 
 class _WindowWriter:

@@ -61,7 +61,7 @@ class Expression:
         quotes = {quoted(old): quoted(new) for old, new in names.items()}
         return replace(
             self,
-            sql=_QUOTED.sub(lambda found: quotes.get(found[0], found[0]), self.sql),
+            sql=_QUOTED.sub(lambda match: quotes.get(match[0], match[0]), self.sql),
             columns=frozenset(names.get(name, name) for name in self.columns),
             text=with_names(self.text, names),
         )
@@ -73,9 +73,9 @@ def worded(call: str) -> Iterator[None]:
     try:
         yield
     except ExpressionRefused as refused:
-        found = f"  found: {clipped(refused.found)}\n" if refused.found else ""
+        shown = f"  found: {clipped(refused.found)}\n" if refused.found else ""
         what = f"{refused.what}, in {clipped(call)}"
-        raise UserError(f"{what}\n{found}  to fix: {refused.fix}") from None
+        raise UserError(f"{what}\n{shown}  to fix: {refused.fix}") from None
 
 
 def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:

@@ -27,8 +27,8 @@ def implied(condition: Expression, schema: pa.Schema, columns: frozenset[str]) -
     tree = None if condition.raises else _implied(read(condition.text), about)
     if tree is None:
         return None
-    found = expression(tree, walker.walk(tree))
-    return found if found.columns else None
+    weaker = expression(tree, walker.walk(tree))
+    return weaker if weaker.columns else None
 
 
 def _implied(

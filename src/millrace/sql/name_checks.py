@@ -103,7 +103,7 @@ def check_rows(rows: object, call: str) -> None:
 
 def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
     """The name, with an ending as often as it is taken, in whatever case."""
-    used = {_lowered(one) for one in taken}
+    used = {_lowered(other) for other in taken}
     while _lowered(name) in used:
         name += ending
     return name

@@ -140,17 +140,17 @@ def _span(given: str, asked: OffsetArgument) -> Span:
     text = given.lower().replace("'", " ").strip().removeprefix("interval ")
     months = days = micros = at = 0
     while at < len(text):
-        found = _PART.match(text, at)
-        unit = found[3].removesuffix("s") if found else ""
-        if found is None or unit not in {*_MONTHS, *_DAYS, *_MICROS}:
+        part = _PART.match(text, at)
+        unit = part[3].removesuffix("s") if part else ""
+        if part is None or unit not in {*_MONTHS, *_DAYS, *_MICROS}:
             break
-        if found[2] and unit != "second":
+        if part[2] and unit != "second":
             break
-        amount = Decimal(found[1] + (found[2] or ""))
+        amount = Decimal(part[1] + (part[2] or ""))
         months += int(amount * _MONTHS.get(unit, 0))
         days += int(amount * _DAYS.get(unit, 0))
         micros += int(amount * _MICROS.get(unit, 0))
-        at = found.end()
+        at = part.end()
         if asked.line == DATE and unit in _MICROS:
             fix = "use days, or cast the column to timestamp with with_columns"
             raise asked.refused(given, "is less than dates can tell apart", fix)

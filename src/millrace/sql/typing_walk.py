@@ -211,8 +211,8 @@ def _like(walker: Walker, node: exp.Expression) -> Term:
         raise ExpressionRefused(
             "LIKE ANY and LIKE ALL are not supported", fix="join several with OR"
         )
-    found = conditions.like(walker.walk(node.this), walker.walk(node.expression), escape)
-    return conditions.inverted(found) if node.args.get("negate") else found
+    matches = conditions.like(walker.walk(node.this), walker.walk(node.expression), escape)
+    return conditions.inverted(matches) if node.args.get("negate") else matches
 
 
 def _if(walker: Walker, node: exp.Expression) -> Term:

@@ -92,17 +92,20 @@ def pairs_of(
         )
     check_keys(left.schema, ours, call)
     check_keys(right.schema, theirs, call)
-    for one, two in zip(ours, theirs, strict=True):
-        check_same_type(left.schema, right.schema, one, two, call)
+    for left_key, right_key in zip(ours, theirs, strict=True):
+        check_same_type(left.schema, right.schema, left_key, right_key, call)
     return Pairs(ours, theirs, merged=on is not None)
 
 
-def check_same_type(left: pa.Schema, right: pa.Schema, one: str, two: str, call: str) -> None:
+def check_same_type(
+    left: pa.Schema, right: pa.Schema, left_name: str, right_name: str, call: str
+) -> None:
     """Columns that are compared must have the same type."""
-    mine, other = from_arrow(left.field(one).type), from_arrow(right.field(two).type)
+    mine, other = from_arrow(left.field(left_name).type), from_arrow(right.field(right_name).type)
     if mine != other:
         raise UserError(
-            f"{call}: keys of different types\n  found: {one!r} is {mine}, {two!r} is {other}\n"
+            f"{call}: keys of different types\n"
+            f"  found: {left_name!r} is {mine}, {right_name!r} is {other}\n"
             "  to fix: cast one of them with with_columns"
         )
 

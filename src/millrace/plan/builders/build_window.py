@@ -86,7 +86,7 @@ def plan_window(
     )
     rows, by = with_order(child, order, f"window(order_by={order_by!r})") if order else (child, ())
     given = None if frame is None else read_frame(frame, rows.schema, by)
-    names = [*child.schema.names, *(one for one in columns if one not in child.schema.names)]
+    names = [*child.schema.names, *(name for name in columns if name not in child.schema.names)]
     return select_only(Window(child=rows, keys=keys, order=by, frame=given, columns=new), names)
 
 
@@ -277,6 +277,7 @@ def _aggregate(name: str, node: exp.Expression, inner: Walker, shown: str) -> Wi
             plain = f"CASE WHEN {odd} THEN NULL ELSE {x} END"
             functions = {"count": x, "bool_or": odd, call.function: plain}
             pieces = [
-                WindowFunction(one, (argument,), "frame") for one, argument in functions.items()
+                WindowFunction(function, (argument,), "frame")
+                for function, argument in functions.items()
             ]
     return WindowCall(call.function, tuple(pieces), call.type, columns, call)

@@ -49,20 +49,20 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
     with worded(call):
         given: object = text
-        found = _ORDER.fullmatch(text) if isinstance(given, str) else None
-        if found is None:
+        match = _ORDER.fullmatch(text) if isinstance(given, str) else None
+        if match is None:
             raise ExpressionRefused(
                 "an order is a column or an expression", found=repr(text), fix="write 'a DESC'"
             )
-        _refuse_other_words(read(found["what"]), text)
-    expression = parse(found["what"], child.schema, call=call)
+        _refuse_other_words(read(match["what"]), text)
+    expression = parse(match["what"], child.schema, call=call)
     if expression.type.arrow is not None:
         raise UserError(
             f"{call}: rows cannot be sorted by {text!r}\n  found: type {expression.type.arrow}\n"
             "  to fix: sort by a number, text, date or time"
         )
-    descending = (found["way"] or "").lower() == "desc"
-    nulls = (found["nulls"] or "").lower()
+    descending = (match["way"] or "").lower() == "desc"
+    nulls = (match["nulls"] or "").lower()
     return expression, descending, nulls == "first" if nulls else not descending
 
 

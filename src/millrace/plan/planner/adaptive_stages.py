@@ -42,7 +42,7 @@ class AdaptableJoin:
 
 def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
     """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
-    found = []
+    joins = []
     for stage in stages:
         join = _join_of(stage.root)
         if join is None:
@@ -54,10 +54,10 @@ def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
         if join.how in KEEPS_RIGHT and _leaves_out(stages, left.stage):
             sides.append(("left", left.stage, right.stage))
         if sides:
-            side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
+            side, small, large = min(sides, key=lambda side: _scanned(stages, side[1]))
             if not stages[large].alone:  # Its work belongs into one task.
-                found.append(AdaptableJoin(stage.number, small, large, side))
-    return found
+                joins.append(AdaptableJoin(stage.number, small, large, side))
+    return joins
 
 
 def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
@@ -118,8 +118,8 @@ class AdaptiveStages:
             root = _replaced(self._stages[stage].root, read, root)
         last = behind[-1]
         self._stages[last] = replace(self._stages[last], root=root, alone=True)
-        for each in (number, *behind[:-1]):
-            self.left_out[each] = f"its rows are few and made in stage {last}"
+        for earlier in (number, *behind[:-1]):
+            self.left_out[earlier] = f"its rows are few and made in stage {last}"
 
 
 def followers(stages: Sequence[Stage], number: int) -> list[int]:

@@ -56,12 +56,12 @@ def _narrowed(plan: Filter) -> Node:
     every = plan.condition.columns
     alone = {name: below.pushdown_columns(frozenset({name})) for name in every}
     children = list(below.children)
-    for place, child in enumerate(children):
-        mine = frozenset(name for name in every if alone[name][place] is not None)
+    for side, child in enumerate(children):
+        mine = frozenset(name for name in every if alone[name][side] is not None)
         weaker = implied(plan.condition, below.schema, mine) if mine else None
-        names = below.pushdown_columns(weaker.columns)[place] if weaker is not None else None
+        names = below.pushdown_columns(weaker.columns)[side] if weaker is not None else None
         if weaker is not None and names is not None:
-            children[place] = Filter(child, weaker.renamed(names))
+            children[side] = Filter(child, weaker.renamed(names))
     return below.with_children(*children) if children else below
 
 

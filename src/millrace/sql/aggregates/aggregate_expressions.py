@@ -368,8 +368,8 @@ def is_known(kind: SqlType) -> bool:
 
 def one_if(condition: Term | None = None) -> Term:
     """1 where the condition is true."""
-    one = Term(sql=as_type("1", INT), type=INT)
-    return one if condition is None else only_if(condition, one)
+    number_one = Term(sql=as_type("1", INT), type=INT)
+    return number_one if condition is None else only_if(condition, number_one)
 
 
 def none_null(terms: Sequence[Term]) -> Term:

@@ -103,13 +103,13 @@ def _nonzero(term: Term) -> bool:
     return isinstance(term.literal, int) and term.literal not in (0, -1)
 
 
-def divided(value: str, kind: SqlType, one: Term, two: Term, *, never_zero: bool) -> Term:
+def divided(value: str, kind: SqlType, left: Term, right: Term, *, never_zero: bool) -> Term:
     """A quotient or remainder that fails for a divisor of zero."""
     if never_zero:
-        return made(value, kind, [one, two])
-    stop = f"CASE WHEN {one.sql} IS NULL THEN NULL ELSE {failure(_DIVIDED)} END"
-    sql = f"CASE WHEN {two.sql} = 0 THEN {stop} ELSE {value} END"
-    return made(sql, kind, [one, two], raises=True)
+        return made(value, kind, [left, right])
+    stop = f"CASE WHEN {left.sql} IS NULL THEN NULL ELSE {failure(_DIVIDED)} END"
+    sql = f"CASE WHEN {right.sql} = 0 THEN {stop} ELSE {value} END"
+    return made(sql, kind, [left, right], raises=True)
 
 
 def negated(term: Term) -> Term:
@@ -143,22 +143,22 @@ def _added(symbol: str) -> Callable[[Term, Term], Term]:
     return build
 
 
-def _too_wide(symbol: str, one: Term, two: Term) -> ExpressionRefused:
+def _too_wide(symbol: str, left: Term, right: Term) -> ExpressionRefused:
     return ExpressionRefused(
-        f"{symbol} of {one.type} and {two.type} needs more than 38 digits on the way",
-        found=f"{one.label or one.sql} and {two.label or two.sql}",
+        f"{symbol} of {left.type} and {right.type} needs more than 38 digits on the way",
+        found=f"{left.label or left.sql} and {right.label or right.sql}",
         fix="cast one side to fewer digits, or to double",
     )
 
 
-def _multiplied(one: Term, two: Term) -> Term:
-    scale = one.type.scale + two.type.scale
-    digits = one.type.precision + two.type.precision
+def _multiplied(left: Term, right: Term) -> Term:
+    scale = left.type.scale + right.type.scale
+    digits = left.type.precision + right.type.precision
     if digits > PRECISION_MAX and PRECISION_MAX - scale < _WHOLE_KEPT:
-        raise _too_wide("*", one, two)
+        raise _too_wide("*", left, right)
     kind = adjusted(digits + 1, scale)
     raises = digits > PRECISION_MAX
-    return made(f"({_wide(one)} * {two.sql})", kind, [one, two], raises=raises)
+    return made(f"({_wide(left)} * {right.sql})", kind, [left, right], raises=raises)
 
 
 def _wide(term: Term) -> str:
@@ -185,44 +185,48 @@ def scaled(sql: str, kind: SqlType) -> str:
     return f"(CAST({sql} AS DECIMAL(38,0)) * CAST('{unit}' AS DECIMAL({kind.scale},{kind.scale})))"
 
 
-def quotient(one: Term, two: Term, kind: SqlType) -> str:
+def quotient(dividend: Term, divisor: Term, kind: SqlType) -> str:
     """A decimal divided by another, exact and rounded half up to the scale of `kind`."""
-    shift = kind.scale - one.type.scale + two.type.scale
+    shift = kind.scale - dividend.type.scale + divisor.type.scale
     assert shift >= 0
-    n = unscaled(one)
+    n = unscaled(dividend)
     if shift:
         n = f"({n} * CAST('{10**shift}' AS HUGEINT))"
-    d = unscaled(two)
+    d = unscaled(divisor)
     rest = f"abs({n} % {d})"
     away = f"CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END"
     whole = f"(({n} // {d}) + CASE WHEN {rest} >= abs({d}) - {rest} THEN {away} ELSE 0 END)"
     return scaled(whole, kind)
 
 
-def _decimal_divided(one: Term, two: Term) -> Term:
-    scale = max(SCALE_KEPT, one.type.scale + two.type.precision + 1)
-    kind = adjusted(one.type.precision - one.type.scale + two.type.scale + scale, scale)
-    return divided(quotient(one, two, kind), kind, one, two, never_zero=False)
+def _decimal_divided(dividend: Term, divisor: Term) -> Term:
+    scale = max(SCALE_KEPT, dividend.type.scale + divisor.type.precision + 1)
+    kind = adjusted(
+        dividend.type.precision - dividend.type.scale + divisor.type.scale + scale, scale
+    )
+    return divided(quotient(dividend, divisor, kind), kind, dividend, divisor, never_zero=False)
 
 
-def _same_scale(symbol: str, one: Term, two: Term) -> tuple[Term, Term]:
-    scale = max(one.type.scale, two.type.scale)
-    precision = _wholes(one.type, two.type) + scale
+def _same_scale(symbol: str, left: Term, right: Term) -> tuple[Term, Term]:
+    scale = max(left.type.scale, right.type.scale)
+    precision = _wholes(left.type, right.type) + scale
     if precision > PRECISION_MAX:
-        raise _too_wide(symbol, one, two)
+        raise _too_wide(symbol, left, right)
     kind = decimal(precision, scale)
-    return cast(one, kind), cast(two, kind)
+    return cast(left, kind), cast(right, kind)
 
 
-def _decimal_rest(one: Term, two: Term) -> Term:
-    a, b = _same_scale("%", one, two)
-    whole = min(one.type.precision - one.type.scale, two.type.precision - two.type.scale)
+def _decimal_rest(dividend: Term, divisor: Term) -> Term:
+    a, b = _same_scale("%", dividend, divisor)
+    whole = min(
+        dividend.type.precision - dividend.type.scale, divisor.type.precision - divisor.type.scale
+    )
     kind = adjusted(whole + a.type.scale, a.type.scale)
     return divided(f"({a.sql} % {b.sql})", kind, a, b, never_zero=False)
 
 
-def _decimal_div(one: Term, two: Term) -> Term:
-    a, b = _same_scale("div", one, two)
+def _decimal_div(dividend: Term, divisor: Term) -> Term:
+    a, b = _same_scale("div", dividend, divisor)
     return divided(f"({unscaled(a)} // {unscaled(b)})", LONG, a, b, never_zero=False)
 
 

@@ -102,8 +102,8 @@ def _plain(term: Term, _: SqlType) -> tuple[str, bool]:
 
 
 def _exact(term: Term, to: SqlType) -> tuple[str, bool]:
-    one, two = as_decimal(term.type), as_decimal(to)
-    fits = one.precision - one.scale <= two.precision - two.scale
+    old, new = as_decimal(term.type), as_decimal(to)
+    fits = old.precision - old.scale <= new.precision - new.scale
     return term.sql, not fits and term.literal is None
 
 
@@ -223,8 +223,8 @@ def _text_to_boolean(term: Term, to: SqlType) -> tuple[str, bool]:
 
 
 def _group(x: str, pattern: str, number: int, default: str) -> str:
-    found = f"regexp_extract({x}, {text(_BLANK + pattern)}, {number})"
-    return f"coalesce(nullif({found}, ''), '{default}')"
+    extracted = f"regexp_extract({x}, {text(_BLANK + pattern)}, {number})"
+    return f"coalesce(nullif({extracted}, ''), '{default}')"
 
 
 def _text_to_date(term: Term, to: SqlType) -> tuple[str, bool]:

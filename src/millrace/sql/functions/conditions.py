@@ -32,7 +32,7 @@ def united(parts: Sequence[Term], where: str, *, mixed: bool = True) -> list[Ter
         if wider is None:
             raise ExpressionRefused(
                 f"the values of {where} have no common type",
-                found=", ".join(f"{one.label or one.sql} of type {one.type}" for one in parts),
+                found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
                 fix="cast them to one type",
             )
         kind = wider
@@ -91,31 +91,31 @@ def _joined_label(symbol: str, parts: Sequence[Term]) -> str | None:
 
 def inverted(part: Term) -> Term:
     """NOT."""
-    one = truth(part, "NOT")
+    condition = truth(part, "NOT")
     shown = None if part.label is None else f"(NOT {part.label})"
-    return made(f"(NOT {one.sql})", BOOLEAN, [one], label=shown)
+    return made(f"(NOT {condition.sql})", BOOLEAN, [condition], label=shown)
 
 
 def among(part: Term, values: Sequence[Term]) -> Term:
     """IN with a list."""
     if not values:
         raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
-    one, *rest = united([part, *values], "IN")
+    value, *rest = united([part, *values], "IN")
     shown = None
     labels = [value.label for value in values]
     if part.label is not None and all(label is not None for label in labels):
         shown = f"({part.label} IN ({', '.join(str(label) for label in labels)}))"
     listed = ", ".join(value.sql for value in rest)
-    return made(f"({one.sql} IN ({listed}))", BOOLEAN, [one, *rest], label=shown)
+    return made(f"({value.sql} IN ({listed}))", BOOLEAN, [value, *rest], label=shown)
 
 
 def like(part: Term, pattern: Term, escape: str) -> Term:
     """LIKE with Spark's escape, which stands only before %, _ and itself."""
-    for one in (part, pattern):
-        if one.type not in (STRING, VOID):
+    for side in (part, pattern):
+        if side.type not in (STRING, VOID):
             raise ExpressionRefused(
                 "LIKE needs text",
-                found=f"{one.label or one.sql} of type {one.type}",
+                found=f"{side.label or side.sql} of type {side.type}",
                 fix="cast it to string",
             )
     x, p = cast(part, STRING), cast(pattern, STRING)

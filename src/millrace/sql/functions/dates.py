@@ -42,19 +42,23 @@ _DAY_MICROS: Final = 24 * 3_600_000_000
 
 def span(amount: str, unit: str) -> Span:
     """An interval as it is written: a whole number and a unit."""
-    one = _UNITS.get(unit.upper().removesuffix("S"))
+    unit_span = _UNITS.get(unit.upper().removesuffix("S"))
     try:
         count = int(amount)
     except ValueError:
-        one = None
+        unit_span = None
         count = 0
-    if one is None:
+    if unit_span is None:
         raise ExpressionRefused(
             "an interval is a whole number of one unit here",
             found=f"INTERVAL '{amount}' {unit}",
             fix=f"use {', '.join(_UNITS)}, one at a time: d + INTERVAL 1 DAY",
         )
-    return Span(months=one.months * count, days=one.days * count, micros=one.micros * count)
+    return Span(
+        months=unit_span.months * count,
+        days=unit_span.days * count,
+        micros=unit_span.micros * count,
+    )
 
 
 def shifted(term: Term, by: Span, sign: int) -> Term:
