@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceKey, borrowed
 from millrace.engine.query_failures import query_failed
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
 from millrace.scan.engine_parquet import NativeRows
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 BATCH_ROWS: Final = 131_072
 
@@ -38,7 +38,7 @@ class Engine:
     time_zone: str
 
     def run(
-        self, sql: str, inputs: Mapping[str, Input], schema: pa.Schema
+        self, sql: str, inputs: Mapping[str, TaskInput], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a query over the named inputs. An input's own error comes out as it is."""
         files = {name: native for name, source in inputs.items() if (native := source.native())}
@@ -52,9 +52,9 @@ class Engine:
         for rows in files.values():
             rows.check_unchanged()
 
-    def keep_open(self, sql: str, schema: pa.Schema) -> KeptOpen:
+    def prepare(self, sql: str, schema: pa.Schema) -> PreparedQuery:
         """The query over `input_0`, for one batch after the other on one connection."""
-        return KeptOpen(self._wanted(as_written=False), self.time_zone, sql, schema)
+        return PreparedQuery(self._wanted(as_written=False), self.time_zone, sql, schema)
 
     def _run(
         self,
@@ -90,7 +90,7 @@ class Engine:
         )
 
 
-class KeptOpen:
+class PreparedQuery:
     """A query on a connection of its own; for one thread at a time."""
 
     def __init__(self, wanted: InstanceKey, time_zone: str, sql: str, schema: pa.Schema) -> None:

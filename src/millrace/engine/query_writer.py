@@ -16,7 +16,7 @@ from pyarrow.types import is_floating
 
 from millrace.engine.asof_sql import asof_query
 from millrace.engine.interval_sql import interval_query
-from millrace.engine.window_sql import distinct_query, window_query
+from millrace.engine.window_sql import drop_duplicates_query, window_query
 from millrace.plan.nodes.aggregate import (
     Aggregate,
     FinalAggregate,
@@ -34,7 +34,7 @@ from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.window import Window
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 def query(root: Node) -> str:
@@ -62,7 +62,7 @@ def body_of(node: Node, *rows: str) -> str:
 
 
 body_of.register(Window, window_query)
-body_of.register(DropDuplicates, distinct_query)
+body_of.register(DropDuplicates, drop_duplicates_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
 

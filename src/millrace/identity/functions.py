@@ -65,7 +65,7 @@ _SINGLE_DISPATCH: Final = functools.singledispatch(lambda value: value).__code__
 
 def function_identity(function: object) -> str:
     """A digest of the function and all it reaches; raises `Unrecognisable` where there is none."""
-    walk = _Walk()
+    walk = _FunctionVisitor()
     try:
         walk.visit(function, "the function", 0)
         walk.close()
@@ -79,7 +79,7 @@ def function_identity(function: object) -> str:
     return digest_of([*header, *lines])
 
 
-class _Walk:
+class _FunctionVisitor:
     """Collects, in a fixed order, a line for everything that is reached."""
 
     def __init__(self) -> None:

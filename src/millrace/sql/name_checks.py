@@ -14,7 +14,7 @@ from millrace.text import did_you_mean, listed
 Named = TypeVar("Named", bound=tuple[str, object])
 
 
-def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def name_list(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, several, or none."""
     if given is None:
         return ()
@@ -109,7 +109,7 @@ def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
     return name
 
 
-def check_told_apart(names: Sequence[str]) -> None:
+def check_distinguishable(names: Sequence[str]) -> None:
     """No two names may differ in case alone: neither Spark nor DuckDB tells such apart."""
     seen: dict[str, str] = {}
     for name in names:

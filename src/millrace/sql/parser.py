@@ -16,8 +16,8 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millrace.sql.syntax_errors import not_sql
-from millrace.sql.terms import ExpressionRefused
 from millrace.sql.text_limits import check_depth
+from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
 

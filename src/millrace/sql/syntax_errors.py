@@ -11,7 +11,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from millrace.sql.terms import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
 
 _LINE_CHARS_MAX: Final = 100

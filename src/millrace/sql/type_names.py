@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.terms import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,

@@ -12,7 +12,7 @@ from millrace.errors import UserError
 from millrace.plan.nodes.join import KEEPS_LEFT, Join, JoinColumn, JoinKind
 from millrace.plan.nodes.node import Node
 from millrace.sql.expressions import Expression, parse
-from millrace.sql.name_checks import check_keys, free_name, names_of
+from millrace.sql.name_checks import check_keys, free_name, name_list
 from millrace.sql.types import BOOLEAN, from_arrow
 
 Names = str | Sequence[str] | None
@@ -83,8 +83,8 @@ def pairs_of(
     """The keys of both sides, checked."""
     if on is not None and (left_on is not None or right_on is not None):
         raise UserError(f"{call} has on= and left_on= or right_on=\n  to fix: give one of them")
-    ours = names_of(on if on is not None else left_on)
-    theirs = names_of(on if on is not None else right_on)
+    ours = name_list(on if on is not None else left_on)
+    theirs = name_list(on if on is not None else right_on)
     if len(ours) != len(theirs):
         raise UserError(
             f"{call} has no pairs of keys\n  found: {list(ours)} and {list(theirs)}\n"

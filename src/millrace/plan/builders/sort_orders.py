@@ -14,11 +14,11 @@ from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import Sort, SortKey
-from millrace.sql.expressions import Expression, parse, worded
+from millrace.sql.expressions import Expression, as_user_error, parse
 from millrace.sql.name_checks import free_name
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import pointed
-from millrace.sql.terms import ExpressionRefused, quoted
+from millrace.sql.typed_sql import ExpressionRefused, quoted
 from millrace.text import did_you_mean
 
 _ORDER: Final = re.compile(
@@ -47,7 +47,7 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
 
 
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
-    with worded(call):
+    with as_user_error(call):
         given: object = text
         match = _ORDER.fullmatch(text) if isinstance(given, str) else None
         if match is None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.plan.nodes.sort import SortKey
-from millrace.plan.nodes.window import FIRST, HERE, LAST, Bound, Frame
-from millrace.sql.expressions import worded
+from millrace.plan.nodes.window import CURRENT_ROW, FIRST, LAST, Bound, Frame
+from millrace.sql.expressions import as_user_error
 from millrace.sql.functions.dates import Span, span
 from millrace.sql.parser import read
-from millrace.sql.terms import ExpressionRefused, as_type
+from millrace.sql.typed_sql import ExpressionRefused, as_type
 from millrace.sql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, SqlType, from_arrow
 
 _FRAME: Final = re.compile(
@@ -36,7 +36,7 @@ _SHAPE: Final = (
 
 def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Frame:
     """A frame over rows in an order."""
-    with worded(f"window(frame={text!r})"):
+    with as_user_error(f"window(frame={text!r})"):
         match = _FRAME.fullmatch(str(text))
         if match is None:
             raise ExpressionRefused("the frame cannot be read", found=str(text), fix=_SHAPE)
@@ -46,8 +46,8 @@ def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Fram
         kinds = [from_arrow(schema.field(key.column).type) for key in order]
         by = kinds if unit == "RANGE" else None
         start = _bound(match["only"] or match["start"], by)
-        end = HERE if match["only"] else _bound(match["end"], by)
-        if start.place > end.place or start == LAST or end == FIRST:
+        end = CURRENT_ROW if match["only"] else _bound(match["end"], by)
+        if start.offset > end.offset or start == LAST or end == FIRST:
             raise ExpressionRefused(
                 "the frame ends before it begins", found=text, fix="swap its bounds"
             )
@@ -64,7 +64,7 @@ def _bound(text: str, order: list[SqlType] | None) -> Bound:
     if match is None:
         raise ExpressionRefused("the bound of a frame cannot be read", found=text, fix=_SHAPE)
     if match["by"] is None:
-        return HERE
+        return CURRENT_ROW
     sign = -1 if match["way"].upper() == "PRECEDING" else 1
     if match["by"].upper() == "UNBOUNDED":
         return FIRST if sign < 0 else LAST

@@ -18,10 +18,10 @@ from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import SortKey
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.expressions import Expression
-from millrace.sql.terms import as_type
+from millrace.sql.typed_sql import as_type
 from millrace.sql.types import DOUBLE, SqlType, to_arrow
 
-Looks = Literal["ranks", "rows", "frame", "values"]
+WindowScope = Literal["ranks", "rows", "frame", "values"]
 """What a function looks at: ranks of the order; single rows in turn, whatever the frame; all rows
 of the frame together; single rows of the frame."""
 
@@ -31,11 +31,11 @@ class Bound:
     """Where a frame begins or ends, counted from the current row; `place` tells which is first."""
 
     sql: str
-    place: float
+    offset: float
 
 
 FIRST: Final = Bound("UNBOUNDED PRECEDING", float("-inf"))
-HERE: Final = Bound("CURRENT ROW", 0)
+CURRENT_ROW: Final = Bound("CURRENT ROW", 0)
 LAST: Final = Bound("UNBOUNDED FOLLOWING", float("inf"))
 
 
@@ -58,7 +58,7 @@ class WindowFunction:
 
     function: str
     arguments: tuple[str, ...]
-    looks: Looks
+    scope: WindowScope
     ignore_nulls: bool = False
 
 
@@ -67,7 +67,7 @@ class WindowCall:
     """One call as the user wrote it, and the pieces that it is calculated from."""
 
     function: str
-    pieces: tuple[WindowFunction, ...]
+    functions: tuple[WindowFunction, ...]
     type: SqlType
     columns: frozenset[str]
     aggregate: AggregateCall | None = None
@@ -103,7 +103,7 @@ class WindowColumn:
         parts = self.expression.sql.split("\0")
         for position in range(1, len(parts), 2):
             call = self.calls[int(parts[position])]
-            parts[position] = f"({call.value([names[piece] for piece in call.pieces])})"
+            parts[position] = f"({call.value([names[piece] for piece in call.functions])})"
         return "".join(parts)
 
 
@@ -128,10 +128,10 @@ class Window(UnaryNode):
         return pa.schema([*kept, *(pa.field(name, kind) for name, kind in new.items())])
 
     @property
-    def pieces(self) -> tuple[WindowFunction, ...]:
+    def functions(self) -> tuple[WindowFunction, ...]:
         """All that DuckDB has to calculate, each once."""
         calls = [call for column in self.columns for call in column.calls]
-        return tuple(dict.fromkeys(piece for call in calls for piece in call.pieces))
+        return tuple(dict.fromkeys(piece for call in calls for piece in call.functions))
 
     @property
     def output_placement(self) -> Placement | None:

@@ -82,10 +82,10 @@ class AdaptiveStages:
         self._choices = adaptable_joins(stages)
         self._broadcast_limit = broadcast_bytes_max
         self._together_limit = together_bytes_max
-        self.left_out: dict[int, str] = {}
+        self.skipped: dict[int, str] = {}
         """Stages that are not run, and why."""
 
-    def waits(self) -> list[frozenset[int]]:
+    def dependencies(self) -> list[frozenset[int]]:
         """For each stage, those that have to be finished or left out before it is looked at."""
         return [
             frozenset(n for n in stage.reads if n >= 0)  # Others were taken in before.
@@ -101,10 +101,10 @@ class AdaptiveStages:
             if choice.reader == number:
                 self._stages[number] = adapt_stage(self._stages, choice)
         if any(choice.large == number for choice in small):
-            self.left_out[number] = "the other side of the join is small"
-        elif number not in self.left_out:
+            self.skipped[number] = "the other side of the join is small"
+        elif number not in self.skipped:
             self._gather(number, measured)
-        return None if number in self.left_out else self._stages[number]
+        return None if number in self.skipped else self._stages[number]
 
     def _gather(self, number: int, measured: Mapping[int, int]) -> None:
         """Put a stage, and those behind it, into the last one if what it reads is small."""
@@ -119,7 +119,7 @@ class AdaptiveStages:
         last = behind[-1]
         self._stages[last] = replace(self._stages[last], root=root, alone=True)
         for earlier in (number, *behind[:-1]):
-            self.left_out[earlier] = f"its rows are few and made in stage {last}"
+            self.skipped[earlier] = f"its rows are few and made in stage {last}"
 
 
 def followers(stages: Sequence[Stage], number: int) -> list[int]:
