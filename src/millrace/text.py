@@ -10,7 +10,6 @@ _STEP: Final = 1024
 _LETTERS_PER_SLIP: Final = 4
 """Names are near if they differ by at most one slip of the keyboard in so many letters."""
 _LISTED_MAX: Final = 12
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class PlainText(str):

@@ -461,7 +461,7 @@ class Workspace:
         return runs.list_runs(self.store)
 
     def cleanup(self, *, ttl: Duration) -> CleanupReport:
-        """Remove attempts, and rows of `from_arrow`, that nobody needs and that are older than `ttl`.
+        """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
 
         Files of tasks that died are removed too.
 

@@ -24,7 +24,6 @@ from millrace.execute.task_folders import Folders
 from millrace.faults import fault
 from millrace.identity.versions import check_versions, versions
 from millrace.ids import FolderId
-from millrace.limits import GIB
 from millrace.names import path_text
 from millrace.plan.nodes.node import Node
 from millrace.scan.splits import share_out
@@ -35,12 +34,9 @@ from millrace.spark.query_job import run_query
 from millrace.spark.saved_frames import outputs_to_frame, spark_types
 from millrace.spark.session import slots
 from millrace.spark.spark_tasks import run_tasks
-from millrace.spark.stage_job import ShuffleWorkspace
+from millrace.spark.stage_job import SPARK_TASK_BYTES_MAX, ShuffleWorkspace
 from millrace.storage.local import storage_errors
 from millrace.transport.agent.agent_addresses import known_agents
-
-SPARK_TASK_BYTES_MAX: Final = 4 * GIB
-"""How much input one Spark task takes on before there are more Spark tasks than slots."""
 
 COMPRESSIONS: Final = ("none", "snappy", "gzip", "lz4", "zstd")
 _REPORT: Final = "place long, file string, rows long, bytes long"

@@ -21,6 +21,7 @@ from millrace.execute.stage_progress import StageProgress
 from millrace.execute.task_folders import Folders
 from millrace.faults import fault
 from millrace.ids import MapTask
+from millrace.limits import GIB
 from millrace.scan.source import has_content
 from millrace.scan.splits import share_out
 from millrace.shuffle import cleanup, reuse, runs
@@ -31,13 +32,15 @@ from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.reports import StageReport
 from millrace.spark import map_task
 from millrace.spark.map_task import MapStage, MapTaskFailed, Result, StageTask
-from millrace.spark.query_results import SPARK_TASK_BYTES_MAX
 from millrace.spark.session import slots
 from millrace.spark.spark_tasks import run_tasks
 from millrace.storage.local import Store
 from millrace.transport.agent.agent_addresses import known_agents, record_agent
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
+
+SPARK_TASK_BYTES_MAX: Final = 4 * GIB
+"""How much input one Spark task takes on before there are more Spark tasks than slots."""
 
 _ROUNDS_MAX: Final = 3
 
