@@ -35,6 +35,23 @@ LAYERS = [
 ]
 # So do the folders of a layer that is large.
 INNER_LAYERS = {
+    "sql": [
+        "types",
+        "terms",
+        "functions",
+        "name_checks",
+        "name_scope",
+        "syntax_errors",
+        "text_limits",
+        "type_names",
+        "ordered_offsets",
+        "parser",
+        "typing_walk",
+        "expressions",
+        "implied_conditions",
+        "aggregates",
+    ],
+    "plan": ["nodes", "builders", "planner"],
     "pipeline": [
         "owner_retries",
         "core",

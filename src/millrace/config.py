@@ -110,13 +110,13 @@ class Config(Limits):
 
     # Coordinated reads and streams.
     reads_lease: Duration = "15s"
-    """How long a session's lease on its task lasts without being renewed."""
+    """How long a session's lease on its coordinated read lasts without being renewed."""
     reads_hint_wait: Duration = "15m"
     """How long a transaction over several journals may stay without one of its parts."""
     reads_members_wait: Duration = "60s"
     """How long a session waits for its members to register."""
     reads_disk_bytes_max: int = 8 * GIB
-    """What a task stages on disk, over all members, before journal reads are pushed back."""
+    """What a coordinated read stages on disk, over all members, before its slices pause."""
     stream_members: int = 2
     """Partitions of a micro-batch, unless the option `members` says otherwise."""
     stream_quiet: Duration = "10s"

@@ -137,8 +137,8 @@ def test_executors_that_go_when_they_are_idle_take_nothing_with_them(tmp_path: P
         assert job.run().state == "finished"
         wait_until(lambda: executors(spark) == 0, "executors stay")
 
-        task = CoordinatedRead("sums", [Binding(name="all", prefix="read", key="id")])
-        with ws.reads(task, members=1, on_spark=True) as session:
+        read = CoordinatedRead("sums", [Binding(name="all", prefix="read", key="id")])
+        with ws.reads(read, members=1, on_spark=True) as session:
             checkpoint = session.next_checkpoint(240)
             assert checkpoint is not None
             rows = [row for batch in session.batches(0, checkpoint) for row in batch.to_pylist()]

@@ -21,9 +21,11 @@ from millrace.dataset import Dataset
 from millrace.engine import stage_work
 from millrace.engine.stage_work import QueryWork
 from millrace.errors import Corrupt, DataLost
+from millrace.execute import query_run, stage_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_tasks import StageRun
+from millrace.execute.task_runner import TaskRunner, Watch
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_job, stage_job
-from millrace.spark.stage_job import ShuffleWorkspace, StageRun
 
 pytestmark = pytest.mark.spark
 FILES = 4
@@ -99,23 +101,19 @@ def after_stage(monkeypatch: pytest.MonkeyPatch) -> AfterStage:
 
     def arm(number: int, act: Callable[[Shuffle], None], rounds: int = 1) -> list[Shuffle]:
         seen: list[Shuffle] = []
-        real = stage_job.run_stage
+        real = stage_run.run_stage
 
         def run(
-            spark: SparkSession,
-            place: ShuffleWorkspace,
-            work: StageRun,
-            *,
-            check: Callable[[], None],
+            runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, *, check: Watch
         ) -> Shuffle:
-            done = real(spark, place, work, check=check)
+            done = real(runner, workspace, work, check=check)
             if done.stage_id == number:
                 seen.append(done)
                 if len(seen) <= rounds:
                     act(done)
             return done
 
-        monkeypatch.setattr(query_job, "run_stage", run)
+        monkeypatch.setattr(query_run, "run_stage", run)
         return seen
 
     return arm
@@ -276,7 +274,7 @@ class Restless(QueryWork):
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(stage_work, "Query", Restless)
+    monkeypatch.setattr(stage_work, "QueryWork", Restless)
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.dataset import Dataset
 from millrace.errors import UserError
+from millrace.execute import stage_tasks
+from millrace.execute.map_task import MapStage
 from millrace.identity.versions import versions
-from millrace.spark import stage_tasks
-from millrace.spark.map_task import MapStage
 
 pytestmark = pytest.mark.spark
 FILES = 3

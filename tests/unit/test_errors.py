@@ -161,7 +161,7 @@ def does_not_answer(_: Path) -> None:
         client = MemberClient(
             1,
             f"grpc://127.0.0.1:{port}",
-            session=SessionId(task="totals", epoch=1, token="x"),  # noqa: S106 - none
+            session=SessionId(read="totals", epoch=1, token="x"),  # noqa: S106 - none
             config=Config(),
         )
         with client.errors():

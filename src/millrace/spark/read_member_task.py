@@ -50,7 +50,7 @@ class MemberWork:
     """What every member of a session needs to know."""
 
     where: JournalAddress
-    task: CoordinatedRead
+    read: CoordinatedRead
     members: int
     epoch: int
     config: Config
@@ -79,14 +79,14 @@ def member_task(work: MemberWork) -> Callable[[Batches], Batches]:
 def be_member(work: MemberWork, number: int, attempt: int) -> None:
     """Be a member until the session is over."""
     fault("reads.member.start")
-    session = SessionId(task=work.task.name, epoch=work.epoch, token=work.where.token)
+    session = SessionId(read=work.read.name, epoch=work.epoch, token=work.where.token)
     with contextlib.ExitStack() as ending:
         broker = join_journals(work.where, work.config)
         ending.callback(broker.close)
         seat = MemberSeat(
             number=number,
             members=work.members,
-            task=work.task,
+            read=work.read,
             session=session,
             config=work.config,
             folder=os.path.join(ending.enter_context(own_folder()), "queue"),
@@ -97,7 +97,7 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
         )
         served = ServedMember(seat, broker)
         ending.callback(served.close)
-        register = Register(broker, work.task.name, work.epoch, work.registered_from)
+        register = Register(broker, work.read.name, work.epoch, work.registered_from)
         register.enter(
             RegisteredMember(
                 member=number, attempt=attempt, address=served.address, host=socket.gethostname()
@@ -145,7 +145,7 @@ def _lives(address: str, seat: MemberSeat) -> bool:
         seat.number, address, session=seat.session, config=seat.config, roots=seat.roots
     )
     try:
-        return bool(client.stats()["streams"])
+        return bool(client.stats().streams)
     except MemberLost:
         return False
     finally:

@@ -98,11 +98,11 @@ class RegisteredMembers:
         """Start them, wait until all have registered, and open every stream."""
         wanted, config = self._wanted, self._config
         self._job.check(wanted.count)
-        self._register = Register.begin(self._broker, wanted.task.name, wanted.epoch)
+        self._register = Register.begin(self._broker, wanted.read.name, wanted.epoch)
         self._job.start(
             MemberWork(
                 where=self._where,
-                task=wanted.task,
+                read=wanted.read,
                 members=wanted.count,
                 epoch=wanted.epoch,
                 config=config,
@@ -117,7 +117,7 @@ class RegisteredMembers:
         self._flight = FlightMembers(
             wanted,
             [found[number].address for number in range(wanted.count)],
-            session=SessionId(task=wanted.task.name, epoch=wanted.epoch, token=self._where.token),
+            session=SessionId(read=wanted.read.name, epoch=wanted.epoch, token=self._where.token),
             config=config,
             roots=trusted_roots(os.environ),
         )
@@ -179,7 +179,7 @@ class RegisteredMembers:
                 raise self._job.failure
             if register.is_over:
                 raise ReadsFailed(
-                    f"another session of task {self._wanted.task.name} was opened meanwhile\n"
+                    f"another session of {self._wanted.read.name} was opened meanwhile\n"
                     "  to fix: use that session, or close it and open this one again"
                 )
             if time.monotonic() > until:
@@ -189,7 +189,7 @@ class RegisteredMembers:
     def _missing(self, who: set[int], limit_ms: int) -> ReadsFailed:
         names = ", ".join(map(str, sorted(who)))
         return ReadsFailed(
-            f"{len(who)} of {self._wanted.count} members of task {self._wanted.task.name} did not "
+            f"{len(who)} of {self._wanted.count} members of {self._wanted.read.name} did not "
             f"come in {limit_ms} ms\n  slots missing: {len(who)}; {self._job.slots()}\n"
             f"  members missing: {names}\n  limit: reads_members_wait\n"
             "  to fix: give Spark more cores, end other work, or ask for fewer members"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.reads.kit import LONG_S, SCHEMA, Q, a_task, alone, next_shown, write
+from tests.unit.reads.kit import LONG_S, SCHEMA, Q, a_read, alone, next_shown, write
 from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 
 from millrace.config import Config
@@ -167,11 +167,11 @@ def test_a_session_says_how_many_slots_were_missing_and_which_members_did_not_co
     owner: Owner, tmp_path: Path
 ) -> None:
     job = Threads(
-        wanted=1, register=lambda work: Register(owner.broker, work.task.name, work.epoch, 0)
+        wanted=1, register=lambda work: Register(owner.broker, work.read.name, work.epoch, 0)
     )
     with pytest.raises(ReadsFailed, match=r"(?s)2 of 3 members .*slots missing: 2") as failed:
         ReadSession(
-            place(owner, job, tmp_path, QUICK), a_task(), SessionOptions(members=3, holder="test")
+            place(owner, job, tmp_path, QUICK), a_read(), SessionOptions(members=3, holder="test")
         )
     assert "members missing: 1, 2" in str(failed.value)
     assert "reads_members_wait" in str(failed.value)
@@ -180,7 +180,7 @@ def test_a_session_says_how_many_slots_were_missing_and_which_members_did_not_co
 def test_why_tasks_cannot_run_is_told_at_once(owner: Owner, tmp_path: Path) -> None:
     job = Threads(wanted=0, failure=TaskFailed("no module named millrace"))
     with pytest.raises(TaskFailed, match="no module named millrace"):
-        ReadSession(place(owner, job, tmp_path), a_task(), SessionOptions(members=1, holder="test"))
+        ReadSession(place(owner, job, tmp_path), a_read(), SessionOptions(members=1, holder="test"))
 
 
 class FakeSpark:
@@ -218,7 +218,7 @@ def test_a_second_copy_of_a_task_waits_and_takes_nobodys_place(
 ) -> None:
     job = Threads()
     with ReadSession(
-        place(owner, job, tmp_path), a_task(), SessionOptions(members=2, holder="test")
+        place(owner, job, tmp_path), a_read(), SessionOptions(members=2, holder="test")
     ) as session:
         assert job.work is not None
         # For the copy alone the limit is short: it outlasts it, since the first lives.
@@ -239,11 +239,11 @@ def test_a_task_whose_session_never_comes_gives_up_after_a_named_limit(
 ) -> None:
     work = MemberWork(
         where=JournalAddress(address=owner.said.address, token=TOKEN, workspace_id=WORKSPACE),
-        task=a_task(),
+        read=a_read(),
         members=1,
         epoch=1,
         config=QUICK.with_options(reads_members_wait=0.01, reads_stop_ms_max=10),
-        registered_from=Register.begin(owner.broker, a_task().name, 1).at,
+        registered_from=Register.begin(owner.broker, a_read().name, 1).at,
         loopback=True,
         versions={},
     )

@@ -29,8 +29,8 @@ from millrace.transport.members.served_member import MemberSeat, ServedMember
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.streams.stream_server import StreamServer, StreamShare
 
-TASK = "attacked"
-SESSION = SessionId(task=TASK, epoch=7, token=TOKEN)
+READ = "attacked"
+SESSION = SessionId(read=READ, epoch=7, token=TOKEN)
 
 
 class Numbers:
@@ -60,7 +60,7 @@ def main(folder: Path, config: Config) -> None:
     seat = MemberSeat(
         number=0,
         members=1,
-        task=mr.CoordinatedRead(TASK, [mr.Binding(name="all", prefix="t", key="x")]),
+        read=mr.CoordinatedRead(READ, [mr.Binding(name="all", prefix="t", key="x")]),
         session=SESSION,
         config=config,
         folder=str(folder),
@@ -68,7 +68,7 @@ def main(folder: Path, config: Config) -> None:
     )
     member = ServedMember(seat, owner.broker)
     stream = StreamServer(
-        "127.0.0.1", Numbers(), task=TASK, token=TOKEN, config=config, certificate=certificate
+        "127.0.0.1", Numbers(), read=READ, token=TOKEN, config=config, certificate=certificate
     )
     said = {
         "owner": owner.said.address,

@@ -111,11 +111,11 @@ class SliceState:
     """One slice of a session."""
 
     def __init__(
-        self, task: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
+        self, read: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
     ) -> None:
-        self._bindings = task.bindings
-        self._lowest = np.array([each.lowest_clock for each in task.bindings], np.uint64)
-        self._highest = np.array([each.highest_clock for each in task.bindings], np.uint64)
+        self._bindings = read.bindings
+        self._lowest = np.array([each.lowest_clock for each in read.bindings], np.uint64)
+        self._highest = np.array([each.highest_clock for each in read.bindings], np.uint64)
         self._limits = limits
         self._routing = routing
         self._catalog: JournalCatalog | None = None

@@ -45,7 +45,7 @@ class MemberSeat:
 
     number: int
     members: int
-    task: CoordinatedRead
+    read: CoordinatedRead
     session: SessionId
     config: Config
     folder: str
@@ -80,7 +80,7 @@ class ServedMember:
         self.member = Member(
             number=seat.number,
             members=seat.members,
-            task=seat.task,
+            read=seat.read,
             broker=broker,
             folder=seat.folder,
             links=_MemberLinks(self),

@@ -11,23 +11,24 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from millrace.config import Config
-from millrace.plan.nodes.join import is_broadcast
-from millrace.plan.nodes.node import Node, ReadStage, Scan, leaves
+from millrace.execute.map_task import FilePart, ShufflePart
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, ByRange, InPlace
+from millrace.plan.nodes.read_stage import ReadStage, is_broadcast, leaves
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.partition_reads import (
-    ReadSizes,
-    Side,
+    ReadLimits,
+    ReadSide,
     can_be_split,
-    meeting,
-    read_pieces,
-    told,
+    plan_reads,
+    reads_text,
+    shared_leaves,
 )
 from millrace.plan.planner.stages import Stage
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
-from millrace.spark.map_task import FilePart, ShufflePart
 
 Part = FilePart | ShufflePart
 _Parts = dict[int, Part]
@@ -47,13 +48,13 @@ def share_out(
     done: Mapping[int, Shuffle],
     config: Config,
     *,
-    as_they_are: Collection[int] = (),
+    kept_partitions: Collection[int] = (),
 ) -> tuple[list[TaskShare], list[str]]:
     """The tasks of a stage, given what it reads, and what was chosen for them, in words.
 
-    Partitions of the stages in `as_they_are` are neither put together nor split.
+    Partitions of the stages in `kept_partitions` are neither put together nor split.
     """
-    sources = {number: place for place, number in enumerate(stage.reads)}
+    sources = {number: position for position, number in enumerate(stage.reads)}
     manifests = {number: done[number].manifest for number in stage.reads}
     if stage.alone:
         sharing = _Sharing(sources, manifests, config)
@@ -61,7 +62,7 @@ def share_out(
         return [TaskShare(stage.root, whole)], []
     shares, notes = [], []
     for root in stage.branches:
-        reading, chosen = _reading(root, sources, done, config, as_they_are)
+        reading, chosen = _reading(root, sources, done, config, kept_partitions)
         notes += chosen
         sharing = _Sharing(sources, manifests, config, reading)
         shares += [
@@ -76,44 +77,44 @@ def _reading(
     sources: Mapping[int, int],
     done: Mapping[int, Shuffle],
     config: Config,
-    as_they_are: Collection[int],
+    kept_partitions: Collection[int],
 ) -> tuple[dict[int, list[Part]], list[str]]:
     """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
     met = [
         leaf
-        for leaf in meeting(root)
+        for leaf in shared_leaves(root)
         if isinstance(leaf, ReadStage)
         and isinstance(leaf.placement, ByHash)
-        and leaf.stage not in as_they_are
+        and leaf.stage not in kept_partitions
     ]
-    if not met or len(met) < len(meeting(root)):
+    if not met or len(met) < len(shared_leaves(root)):
         return {}, []
     splittable = can_be_split(root)
     sides = [
-        Side(
+        ReadSide(
             done[leaf.stage].manifest.partition_bytes,
             partial(_bytes_by_output, done[leaf.stage]) if id(leaf) in splittable else None,
         )
         for leaf in met
     ]
-    limits = ReadSizes(
+    limits = ReadLimits(
         together_bytes_max=config.read_together_bytes_max,
         skew_bytes_min=config.skew_bytes_min,
         skew_factor=config.skew_factor,
         split_bytes_target=config.partition_bytes_target,
     )
-    pieces = read_pieces(sides, limits)
+    pieces = plan_reads(sides, limits)
     parts: dict[int, list[Part]] = {}
-    for place, leaf in enumerate(met):
+    for side, leaf in enumerate(met):
         parts[id(leaf)] = [
             ShufflePart(
                 sources[leaf.stage],
                 piece.partitions,
-                piece.outputs if piece.split_side == place else None,
+                piece.outputs if piece.split_side == side else None,
             )
             for piece in pieces
         ]
-    return parts, told(pieces, len(sides[0].partition_bytes))
+    return parts, reads_text(pieces, len(sides[0].partition_bytes))
 
 
 def _bytes_by_output(shuffle: Shuffle, partition: int) -> list[int]:
@@ -151,7 +152,7 @@ class _Sharing:
     def _pieces(self, leaf: Scan | ReadStage) -> list[Part]:
         if isinstance(leaf, Scan):
             reader = leaf.source.reader(leaf.columns)
-            return [FilePart(reader, (one,)) for one in self._inputs(leaf)]
+            return [FilePart(reader, (split,)) for split in self._inputs(leaf)]
         if id(leaf) in self.reading:
             return self.reading[id(leaf)]
         source, manifest = self.sources[leaf.stage], self.manifests[leaf.stage]
