@@ -17,7 +17,8 @@ from millrace.engine.query_writer import query
 from millrace.errors import TaskFailed
 from millrace.journal.core.row_format import OFFSET, OFFSET_FIELD
 from millrace.limits import MIB
-from millrace.pipeline.calling.call_failures import Failure, QueryFailed
+from millrace.pipeline.calling.call_failures import QueryFailed
+from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.hop_rows import HopRows, nothing
 from millrace.pipeline.core.job_model import FilterStep, Select
 from millrace.plan.nodes.filter import Filter
