@@ -10,14 +10,12 @@ from typing import Any
 
 import click
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.journal_commands import json_option
+from millrace.cli.common import DURATION, example, json_option, print_table
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
-from millrace.durations import seconds
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
@@ -55,6 +53,7 @@ def reads() -> None:
     """  # noqa: D301 - click wants a backspace there
 
 
+@example("millrace reads run ./mill ledger.toml --members 2")
 @reads.command()
 @workspace_argument
 @click.argument("read_file", type=click.Path(exists=True, dir_okay=False))
@@ -64,20 +63,19 @@ def reads() -> None:
     type=click.Choice(["caught_up", "forever"]),
     default="caught_up",
     show_default=True,
-    help="End when nothing came for --patience, or go on until Ctrl-C.",
+    help="End when nothing came for --patience, or continue until Ctrl-C.",
 )
-@click.option("--patience", default="2s", show_default=True, help="A time, such as 500ms or 2s.")
+@click.option(
+    "--patience",
+    type=DURATION,
+    default="2s",
+    show_default=True,
+    help="How long to wait for more rows.",
+)
 @click.option(
     "--take-over", is_flag=True, help="End a session of this read that is open elsewhere."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["counts", "json"]),
-    default="counts",
-    show_default=True,
-    help="A line for each checkpoint, or every row as a JSON object.",
-)
+@json_option
 @click.option("--keep", is_flag=True, help="Commit nothing: the same rows come again next time.")
 def run(
     workspace: str,
@@ -85,34 +83,35 @@ def run(
     *,
     members: int,
     until: str,
-    patience: str,
+    patience: float,
     take_over: bool,
-    form: str,
+    as_json: bool,
     keep: bool,
 ) -> None:
     """Run the coordinated read of READ_FILE: print what each checkpoint shows, then commit it.
 
     A checkpoint that was printed and not committed, because this was killed, comes again exactly.
-
-    Example: millrace reads run ./mill ledger.toml --members 2
     """
-    coordinated, wait_s = load_read_file(read_file), seconds(patience, "--patience")
+    coordinated = load_read_file(read_file)
     with (
         opened_with_journals(workspace) as ws,
         suppress(KeyboardInterrupt),
         ws.reads(coordinated, members=members, take_over=take_over) as session,
     ):
         while True:
-            checkpoint = session.next_checkpoint(wait_s)
+            checkpoint = session.next_checkpoint(patience)
             if checkpoint is None:
                 if until == "caught_up":
                     return
                 continue
             counts = [
-                sum(_show(batch, member, form) for batch in session.batches(member, checkpoint))
+                sum(
+                    _show(batch, member, as_json=as_json)
+                    for batch in session.batches(member, checkpoint)
+                )
                 for member in range(members)
             ]
-            if form == "counts":
+            if not as_json:
                 by_member = ", ".join(f"{count:,}" for count in counts)
                 click.echo(
                     f"checkpoint {checkpoint.number}: {counted(sum(counts), 'row')} ({by_member})"
@@ -121,6 +120,7 @@ def run(
                 session.commit(checkpoint)
 
 
+@example("millrace reads status ./mill ledger")
 @reads.command()
 @workspace_argument
 @click.argument("name")
@@ -131,8 +131,6 @@ def status(workspace: str, name: str, *, as_json: bool) -> None:
     NAME is the name of a coordinated read.
 
     A running session saves its waiting transactions and its disk about once a second.
-
-    Example: millrace reads status ./mill ledger
     """
     with opened_with_journals(workspace) as ws:
         about = _status(ws, name)
@@ -147,7 +145,7 @@ def status(workspace: str, name: str, *, as_json: bool) -> None:
     for each in about["journals"][:_JOURNALS_MAX]:
         names = ("journal", "binding", "offset", "end", "behind", "open")
         table.add_row(*(Text(cell(each[name])) for name in names))
-    _print(table)
+    print_table(table)
     if len(about["journals"]) > _JOURNALS_MAX:
         click.echo(f"and {len(about['journals']) - _JOURNALS_MAX} more; --json has them all")
 
@@ -157,6 +155,7 @@ def checkpoint() -> None:
     """Checkpoints of a coordinated read, as they are stored."""
 
 
+@example("millrace reads checkpoint show ./mill ledger")
 @checkpoint.command()
 @workspace_argument
 @click.argument("name")
@@ -167,8 +166,6 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
 
     For each journal how far it was read, for each producer up to which clock its rows are shown,
     and where its first row that is not shown begins.
-
-    Example: millrace reads checkpoint show ./mill ledger 7
     """
     with opened_with_journals(workspace) as ws:
         check_known(ws.journals, name)
@@ -185,7 +182,7 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
             cells = (row["journal"], row["binding"], row["offset"])
             rest = (each["producer"], each["clock"], each["open"])
             table.add_row(*(Text(cell(value)) for value in (*cells, *rest)))
-    _print(table)
+    print_table(table)
 
 
 class _Names:
@@ -289,16 +286,8 @@ def _rows_of(whole: Checkpoint, names: _Names) -> Iterator[dict[str, Any]]:
         }
 
 
-def _show(batch: pa.RecordBatch, member: int, form: str) -> int:
-    if form == "json":
+def _show(batch: pa.RecordBatch, member: int, *, as_json: bool) -> int:
+    if as_json:
         for row in batch.to_pylist():
             click.echo(json.dumps({"member": member, **row}, default=plain))
     return int(batch.num_rows)
-
-
-def _print(table: Table) -> None:
-    """Print whole, also into a pipe, where rich would fold at 80 columns."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)

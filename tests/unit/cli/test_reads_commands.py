@@ -46,27 +46,27 @@ def call(*args: object) -> Result:
 
 
 def test_run_prints_every_row_once_and_commits(workspace: Path, read: Path) -> None:
-    first = call("run", workspace, read, "--members", 2, "--format", "json", "--patience", "1s")
+    first = call("run", workspace, read, "--members", 2, "--json", "--patience", 1)
     rows = [json.loads(line) for line in first.output.splitlines()]
     assert sorted((row["cust"], row["amount"]) for row in rows) == sorted(
         2 * [(1, 10), (2, 20), (3, 30)]
     )
     assert len({(row["cust"], row["member"]) for row in rows}) == 3, "a key at two members"
-    again = call("run", workspace, read, "--patience", "300ms")
+    again = call("run", workspace, read, "--patience", 0.3)
     assert (again.exit_code, again.output) == (0, "")
 
 
 def test_what_was_not_committed_comes_again(workspace: Path, read: Path) -> None:
-    first = call("run", workspace, read, "--keep", "--patience", "1s")
+    first = call("run", workspace, read, "--keep", "--patience", 1)
     assert "checkpoint 1: " in first.output
-    again = call("run", workspace, read, "--patience", "1s")
+    again = call("run", workspace, read, "--patience", 1)
     assert again.output.splitlines()[0] == first.output.splitlines()[0]
 
 
 def test_status_and_checkpoint_show_name_journals_and_producers(
     workspace: Path, read: Path
 ) -> None:
-    call("run", workspace, read, "--patience", "1s")
+    call("run", workspace, read, "--patience", 1)
     status = json.loads(call("status", workspace, "totals", "--json").output)
     assert status["committed"] >= 1
     assert {(each["journal"], each["offset"], each["behind"]) for each in status["journals"]} == {
@@ -88,7 +88,7 @@ def test_a_coordinated_read_or_checkpoint_that_is_not_there_is_named(
 ) -> None:
     with pytest.raises(MillraceError, match="no coordinated read 'nope'"):
         call("status", workspace, "nope")
-    call("run", workspace, read, "--patience", "500ms")
+    call("run", workspace, read, "--patience", 0.5)
     with pytest.raises(MillraceError, match="no checkpoint 99"):
         call("checkpoint", "show", workspace, "totals", 99)
 
