@@ -18,6 +18,7 @@ from millrace.cli.journal_commands import json_option
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.model.number_tables import NONE
@@ -164,9 +165,9 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
     and where its first row that is not shown begins.
     """
     with opened_with_journals(workspace) as ws:
-        check_known(ws.journals, name)
-        found = _checkpoint(ws.journals, name, number)
-        names = _Names(ws.journals, name)
+        check_known(broker_of(ws.journals), name)
+        found = _checkpoint(broker_of(ws.journals), name, number)
+        names = _Names(broker_of(ws.journals), name)
         rows = list(_rows_of(found, names))
     if as_json:
         click.echo(json.dumps({"name": name, "number": found.number, "journals": rows}))
@@ -200,7 +201,7 @@ class _Names:
 
 
 def _status(ws: Workspace, read: str) -> dict[str, Any]:
-    broker = ws.journals
+    broker = broker_of(ws.journals)
     check_known(broker, read)
     found = read_checkpoints(broker, read)
     names = _Names(broker, read)

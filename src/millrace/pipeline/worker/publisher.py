@@ -17,8 +17,9 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import Conflict, LeaseHeld, LeaseLost, Retriable
 from millrace.faults import fault
-from millrace.journal.broker import Broker, Transaction
+from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease, Published
+from millrace.journal.transaction import Transaction
 from millrace.keys.partitioner import HashPartitioner
 from millrace.keys.split import split
 from millrace.pipeline.core import call_records, dead_letters, hops, job_events
