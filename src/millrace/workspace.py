@@ -30,7 +30,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.pipeline.define.job import Job
-from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.scan import Scan
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -50,10 +50,10 @@ from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.owner import broker_kinds
-from millrace.transport.owner.election import own_or_join_later
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.transport.owner.workspace_journals import WorkspaceJournals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,8 +142,12 @@ class Workspace:
         self._reaching: tuple[Agents, KeepAlive] | None = None
         self._spark = spark
         self._started_spark = False
-        self._joined: JoinedBroker | None = None
-        self._journals: Journals | None = None
+        self._journals = WorkspaceJournals(
+            self._journal_place,
+            config,
+            lambda writes: home.make() if writes else home.look(),
+            self._read_source,
+        )
         self._accept_loss: AcceptLoss = accept_loss
         self._opening = threading.Lock()
 
@@ -200,31 +204,17 @@ class Workspace:
             >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
             2
         """
-        broker = self._joined_broker()
-        with self._opening:
-            if self._journals is None:
-                self._journals = Journals(broker, broker.follow, self._read_source)
-            return self._journals
+        self._on_disk("journals")
+        return self._journals.journals()
 
     def _joined_broker(self) -> JoinedBroker:
-        """The broker below `journals`; nothing is owned or joined yet."""
         self._on_disk("journals")
-        with self._opening:
-            if self._joined is None:
-                self._joined = own_or_join_later(
-                    self._journal_place,
-                    self.config,
-                    lambda writes: self._home.make() if writes else self._home.look(),
-                )
-            return self._joined
+        return self._journals.broker()
 
     def _read_source(self, options: Mapping[str, Any]) -> DataFrame:
-        """What `format("millrace")` reads of this workspace with these options."""
-        from millrace.spark import register  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
 
-        register(self.spark)
-        source = self.spark.read.format("millrace").options(broker=self.broker, **options)
-        return source.load(self.path)
+        return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
     def journal_address(self) -> JournalAddress:
         """What `millrace.transport.owner.election.join_journals` needs, to be sent to tasks.
@@ -512,11 +502,9 @@ class Workspace:
             >>> other = mr.open("./other")  # or: with mr.open("./other") as other
             >>> other.close()
         """
+        self._journals.close()
         with self._opening:
-            joined, self._joined, self._journals = self._joined, None, None
             reaching, self._reaching = self._reaching, None
-        if joined is not None:
-            joined.close()
         if reaching is not None:
             agents, keep_alive = reaching
             keep_alive.close()
