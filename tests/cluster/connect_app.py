@@ -22,14 +22,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable, ReadsFailed
-from millrace.reads.reading import ReadSession
-from millrace.reads.restarting import RestartingSession
-from millrace.reads.task import Binding, Task
+from millrace.reads.api import ReadSession
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 JOURNALS = ("bank/orders", "bank/payments")
 COPY = "copy"
-TASK = Task("ledger", [Binding(name="all", prefix="bank", key="id")])
+TASK = CoordinatedRead("ledger", [Binding(name="all", prefix="bank", key="id")])
 BATCH_ROWS = 4
 ROWS_EACH = 3
 """Of a transaction, in each of its journals."""
@@ -37,7 +36,6 @@ LONG_S = 240.0
 TOO_BUSY = "Python worker failed to connect back"
 """Spark waits just ten seconds for a Python process to begin, which is not always enough."""
 Found = TypeVar("Found")
-Session = ReadSession | RestartingSession
 
 
 def say(word: str, what: object) -> None:
@@ -128,7 +126,7 @@ def read(spark: SparkSession, ws: mr.Workspace, _folder: str, options: dict[str,
     session.close()
 
 
-def _tell(session: Session, wait_s: float) -> list[int]:
+def _tell(session: ReadSession, wait_s: float) -> list[int]:
     """Tell what the next checkpoint shows, and then commit it; the amounts."""
     try:
         checkpoint = session.next_checkpoint(wait_s)

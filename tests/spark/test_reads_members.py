@@ -11,11 +11,11 @@ from tests.unit.reads.kit import SCHEMA, P, Q, ack, alone, next_shown, row, writ
 import millrace as mr
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 pytestmark = pytest.mark.spark
 CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
-TASK = Task("totals", [Binding(name="all", prefix="t", key="key")])
+TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 
 
 def test_a_member_on_spark_reads_and_gives_its_slot_back(
@@ -27,12 +27,12 @@ def test_a_member_on_spark_reads_and_gives_its_slot_back(
         ws.reads(TASK, members=2, on_spark=True)
     write(ws.journals, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
     with ws.reads(TASK, members=1, on_spark=True) as session:
-        assert next_shown(session) == ["qa"]  # type: ignore[arg-type]
+        assert next_shown(session) == ["qa"]
         assert spark.range(10).count() == 10  # The other slot is free.
         write(ws.journals, "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
-        assert next_shown(session) == ["pa", "pb"]  # type: ignore[arg-type]
+        assert next_shown(session) == ["pa", "pb"]
     assert spark.range(0, 8, 1, 4).count() == 8
     with ws.reads(TASK, members=3) as session:  # As threads, it goes on where that one was.
         write(ws.journals, "t/a", alone(Q, 30, "later"))
-        assert next_shown(session) == ["later"]  # type: ignore[arg-type]
+        assert next_shown(session) == ["later"]
     ws.close()

@@ -7,13 +7,13 @@ import pyarrow as pa
 from tests.unit.reads.kit import SCHEMA, a_task
 
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.catalog import catalog_of
-from millrace.reads.messages import Know, StartReads, Starts
-from millrace.reads.queue.messages import Taken
-from millrace.reads.routing import Routing
-from millrace.reads.slice.fetching import fetch
-from millrace.reads.slice.state import SliceLimits, SliceState
-from millrace.reads.tables import NONE
+from millrace.reads.model.journal_catalog import catalog_of
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.routing import Routing
+from millrace.reads.model.session_messages import CatalogUpdate, StartReads, Starts
+from millrace.reads.queue.queue_messages import RowsAccepted
+from millrace.reads.slice.journal_fetching import fetch
+from millrace.reads.slice.slice_state import SliceLimits, SliceState
 
 FAR = 2**63
 """A clock at which everything is due."""
@@ -33,7 +33,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
         message_bytes_target=1,
     )
     state = SliceState(task, 1, Routing(task, 1), limits)
-    state.on_message(Know(catalog_of(task, [info], info.id)))
+    state.on_message(CatalogUpdate(catalog_of(task, [info], info.id)))
     state.on_message(StartReads(starts=Starts.of([(int(info.id), 0, NONE)]), names=("t/a",)))
     for _ in range(3):
         wanted = state.next_fetch(FAR)
@@ -43,7 +43,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     assert len(state.step(FAR)) == 2, "one message, for that is the window; and word of it"
     assert state.next_due() is None
     assert state.next_fetch(FAR) is None
-    assert state.on_reply(0, Taken(1)) == []
+    assert state.on_reply(0, RowsAccepted(1)) == []
     assert len(state.step(FAR)) == 1
     assert np.array_equal(state._outboxes[0]._sent, [(2, state._outboxes[0]._unanswered)])
     broker.close()
