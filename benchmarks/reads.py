@@ -135,7 +135,7 @@ def workspace() -> Iterator[mr.Workspace]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def a_task(name: str) -> mr.CoordinatedRead:
+def a_read(name: str) -> mr.CoordinatedRead:
     return mr.CoordinatedRead(name, [mr.Binding(name="all", prefix="bench", key="key")])
 
 
@@ -161,7 +161,7 @@ def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) ->
         written = fill(ws.journals, rows, journals, width, tx)
         ws.journals.tidy()
         cpu, begun = time.process_time(), time.perf_counter()
-        with ws.reads(a_task("rows"), members=members) as session:
+        with ws.reads(a_read("rows"), members=members) as session:
             opened = time.perf_counter() - begun
             _, checkpoints, _ = drain(session, written)
             took = time.perf_counter() - begun
@@ -184,7 +184,7 @@ def measure_many(journals: int, members: int = 10) -> Measured:
         written = fill_groups(ws.journals, journals)
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begun = time.perf_counter()
-        with ws.reads(a_task("many"), members=members) as session:
+        with ws.reads(a_read("many"), members=members) as session:
             opened = time.perf_counter() - begun
             _, checkpoints, first = drain(session, written)
             took = time.perf_counter() - begun
@@ -256,7 +256,7 @@ def measure_latency(tx: int, per_s: float, seconds: float) -> Measured:
             done.set()
 
         seen: list[tuple[int, float]] = []
-        with ws.reads(a_task("latency"), members=1) as session:
+        with ws.reads(a_read("latency"), members=1) as session:
             writer = threading.Thread(target=write)
             writer.start()
             rows = 0

@@ -38,6 +38,11 @@ def milliseconds(value: Duration, what: str) -> int:
     return math.ceil(round(seconds(value, what) * 1000, 6))
 
 
+def ms(value: Duration) -> int:
+    """The whole milliseconds of a setting of `Config`, which was checked when it was given."""
+    return milliseconds(value, "time")
+
+
 def shown(value: float) -> str:
     """Seconds as a user would write them.
 

@@ -81,11 +81,11 @@ def test_a_topic_of_others_reads_as_rows_that_commit_themselves(
     others.write(topic, (b"one", 1000), (b"two", 900), (b"three", 1000))
     broker = place.open()
     broker.create("outside", RAW, labels={"kafka.topic": topic})
-    task = CoordinatedRead("plain", [Binding(name="all", prefix="outside", key="value")])
+    read = CoordinatedRead("plain", [Binding(name="all", prefix="outside", key="value")])
 
     def found(count: int) -> list[bytes]:
         values: list[bytes] = []
-        with reading(broker, tmp_path / "queues", task, members=2, take_over=True) as session:
+        with reading(broker, tmp_path / "queues", read, members=2, take_over=True) as session:
             while len(values) < count:
                 checkpoint = session.next_checkpoint(LONG_S)
                 assert checkpoint is not None, f"{values} is all there is"

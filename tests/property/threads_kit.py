@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.delays import together
 from tests.unit.pipeline.worker import worker_kit
-from tests.unit.reads.kit import LONG_S, SCHEMA, a_task, reading
+from tests.unit.reads.kit import LONG_S, SCHEMA, a_read, reading
 from tests.unit.transport.owner_kit import QUICK, client_of, place_at
 
 import millrace as mr
@@ -86,7 +86,7 @@ def sessions_of_threads(folder: Path, chosen: random.Random) -> int:
         fill(broker)
         for number in range(6):
             members = chosen.randint(1, 3)
-            session = reading(broker, folder, a_task(f"k{number}"), members=members)
+            session = reading(broker, folder, a_read(f"k{number}"), members=members)
             if number % 2:
                 use(session, members)
             soon(chosen)
@@ -97,7 +97,7 @@ def sessions_of_threads(folder: Path, chosen: random.Random) -> int:
 def a_session_closed_by_another_thread(folder: Path, chosen: random.Random) -> int:
     with contextlib.closing(MemoryBroker()) as broker:
         fill(broker)
-        session = reading(broker, folder, a_task(), members=2)
+        session = reading(broker, folder, a_read(), members=2)
         use(session, 2)
 
         def wait() -> None:
@@ -116,7 +116,7 @@ def a_restarting_session_closed_by_another_thread(folder: Path, chosen: random.R
         config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=5)
         place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
         options = SessionOptions(members=2, holder="test", restart=True)
-        session = ReadSession(place, a_task(), options)
+        session = ReadSession(place, a_read(), options)
 
         def wait() -> None:
             with pytest.raises(ReadsFailed, match="was closed"):  # noqa: PT012 - at any turn
@@ -141,7 +141,7 @@ def sessions_over_flight(folder: Path, chosen: random.Random) -> int:
         place = SessionWorkspace(broker, str(folder), Config(), in_process(broker, Config()))
         for number in range(2):
             session = ReadSession(
-                place, a_task(f"k{number}"), SessionOptions(members=2, holder="test")
+                place, a_read(f"k{number}"), SessionOptions(members=2, holder="test")
             )
             if number:
                 use(session, 2)
@@ -243,7 +243,7 @@ def a_workspace(folder: Path, chosen: random.Random) -> int:
             for _ in range(5):
                 ws.journals.append("t/a", rows(1))
 
-    session = ws.reads(a_task(), members=2)
+    session = ws.reads(a_read(), members=2)
     use(session, 2)
     together(write, partial(close_soon, session, chosen))
     together(write, partial(close_soon, ws, chosen))
@@ -265,7 +265,7 @@ def rows_read_ahead(_folder: Path, chosen: random.Random) -> int:
 
 
 def leases_kept(_folder: Path, chosen: random.Random) -> int:
-    config = Config().with_options(job_lease_ms=50, job_run_lease_ms=50)
+    config = Config().with_options(job_lease=0.05, job_run_lease=0.05)
     with contextlib.closing(MemoryBroker()) as broker:
         for number in range(6):
             keeper = Keeper(broker, config, "run", 1)
@@ -325,7 +325,7 @@ def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> in
         store = LocalStore(str(folder))
         place = StreamWorkspace(store, TOKEN, "127.0.0.1", broker, config)  # type: ignore[arg-type]
         stream = StreamSession(
-            place, a_task(), SCHEMA, members=2, start=StreamStart(done=0, begun=0)
+            place, a_read(), SCHEMA, members=2, start=StreamStart(done=0, begun=0)
         )
         stream.take_ahead()
 

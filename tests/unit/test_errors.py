@@ -116,7 +116,7 @@ def never_resolves(folder: Path) -> None:
     memory = MemoryBroker()
     ids = {name: memory.create(f"t/{name}", SCHEMA).id for name in "ab"}
     write(memory, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
-    with reading(memory, folder, config=Config(reads_hint_wait_ms_max=100)) as session:
+    with reading(memory, folder, config=Config(reads_hint_wait=0.1)) as session:
         session.next_checkpoint(LONG_S)
 
 
@@ -161,7 +161,7 @@ def does_not_answer(_: Path) -> None:
         client = MemberClient(
             1,
             f"grpc://127.0.0.1:{port}",
-            session=SessionId(task="totals", epoch=1, token="x"),  # noqa: S106 - none
+            session=SessionId(read="totals", epoch=1, token="x"),  # noqa: S106 - none
             config=Config(),
         )
         with client.errors():

@@ -43,8 +43,8 @@ class ReadSession:
     Any thread may close a session. A call that waits for a checkpoint then raises `ReadsFailed`.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders", key="cust_id")])
-        >>> with ws.reads(task, members=2) as session:
+        >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
+        >>> with ws.reads(mr.CoordinatedRead("totals", [orders]), members=2) as session:
         ...     checkpoint = session.next_checkpoint(timeout=60)
         ...     tables = [session.read(member, checkpoint) for member in range(session.members)]
         ...     session.commit(checkpoint)
@@ -53,9 +53,9 @@ class ReadSession:
     """
 
     def __init__(
-        self, workspace: SessionWorkspace, task: CoordinatedRead, options: SessionOptions
+        self, workspace: SessionWorkspace, read: CoordinatedRead, options: SessionOptions
     ) -> None:
-        self.task = task
+        self.coordinated_read = read
         self.members = options.members
         self.restarts = 0
         """How often the session was opened again."""
@@ -65,8 +65,8 @@ class ReadSession:
         self._lock = threading.Lock()
         """Held where the run changes: a close at the same time leaves none open."""
         self._failures = 0
-        self._run: SessionRun | None = SessionRun(workspace, task, options)
-        _LOG.info("opened the session of %s with %d members", task.name, self.members)
+        self._run: SessionRun | None = SessionRun(workspace, read, options)
+        _LOG.info("opened the session of %s with %d members", read.name, self.members)
 
     def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:
         """What has become visible since the last checkpoint; None if nothing did in time.
@@ -78,8 +78,8 @@ class ReadSession:
             timeout: how long to wait, in seconds; None: until there is something.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     session.next_checkpoint(timeout=60).number
             1
         """
@@ -126,8 +126,8 @@ class ReadSession:
         """Everything up to this checkpoint is done: it is never shown again, and disk is freed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     session.commit(session.next_checkpoint(timeout=60))
             ...     session.next_checkpoint(timeout=0) is None
             True
@@ -153,8 +153,8 @@ class ReadSession:
         Example:
             >>> dead = ws.journals.producer()
             >>> done = dead.append("orders", rows)  # and it will never commit
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     session.abandon(dead.id)
         """
@@ -175,8 +175,8 @@ class ReadSession:
         Any thread may close a session, also twice; its threads are gone then.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> session = ws.reads(task)
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> session = ws.reads(read)
             >>> session.close()
         """
         self._closing.stop()
@@ -184,7 +184,7 @@ class ReadSession:
             run = self._run
         if run is not None:
             run.close()
-            _LOG.info("closed the session of %s", self.task.name)
+            _LOG.info("closed the session of %s", self.coordinated_read.name)
 
     def __enter__(self) -> Self:
         return self
@@ -215,29 +215,31 @@ class ReadSession:
             return run
         self._check_open()
         options = replace(self._options, last_commit=None, read_through=None, take_over=True)
-        run = SessionRun(self._workspace, self.task, options)
+        run = SessionRun(self._workspace, self.coordinated_read, options)
         with self._lock:
             if not self._closing.is_stopped:
                 self._run = run
                 self.restarts += 1
-                _LOG.info("opened the session of %s again", self.task.name)
+                _LOG.info("opened the session of %s again", self.coordinated_read.name)
                 return run
         run.close()
-        raise was_closed(self.task)
+        raise was_closed(self.coordinated_read)
 
     def _check_open(self) -> None:
         if self._closing.is_stopped:
-            raise was_closed(self.task)
+            raise was_closed(self.coordinated_read)
 
     def _prepare_restart(self, error: MillraceError, deadline: float | None) -> bool:
         """Close a run that failed and wait; False if the caller's time is over before the next."""
         if not self._options.restart:
             raise error
         if self._closing.is_stopped:
-            raise was_closed(self.task) from error
+            raise was_closed(self.coordinated_read) from error
         if not _is_curable(error):
             raise error
-        _LOG.info("the session of %s failed and is opened again: %s", self.task.name, error)
+        _LOG.info(
+            "the session of %s failed and is opened again: %s", self.coordinated_read.name, error
+        )
         with self._lock:
             run, self._run = self._run, None
         if run is not None:

@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     LeaseHeld,
     LeaseLost,
@@ -39,6 +40,9 @@ from millrace.reads.session.session_folder import fresh_folder, write_status
 from millrace.reads.session.session_state import SessionState
 from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
 from millrace.wakeup import WakeUp, WorkerThread, join
+
+READS_SILENT_PRODUCER_MS: Final = 2_592_000_000
+"""A producer that was silent for longer is left out of checkpoints."""
 
 _STATUS_MS: Final = 1_000
 """How often a run writes its status to its folder, for other processes."""
@@ -73,11 +77,11 @@ class SessionRun:
     """A session that reads, until it fails or is closed. Any thread may call it."""
 
     def __init__(
-        self, workspace: SessionWorkspace, task: CoordinatedRead, options: SessionOptions
+        self, workspace: SessionWorkspace, read: CoordinatedRead, options: SessionOptions
     ) -> None:
         if options.members < 1:
             raise UserError(f"{options.members} members cannot read\n  to fix: give 1 or more")
-        self.task = task
+        self.coordinated_read = read
         self._broker = broker = workspace.broker
         self._config = config = workspace.config
         # For the thread that renews the lease, and the one that waits for journals to come and go.
@@ -87,23 +91,23 @@ class SessionRun:
         self._is_released = False
         self._open_since = OpenSince()
         self._status_written_ms = 0
-        self._lease = _acquire(broker, task, options, config)
-        self._folder = fresh_folder(workspace.folder, task, self._lease)
+        self._lease = _acquire(broker, read, options, config)
+        self._folder = fresh_folder(workspace.folder, read, self._lease)
         try:
             self._store = CheckpointStore(
                 broker,
-                task.name,
+                read.name,
                 self._lease,
-                silent_ms=config.reads_silent_producer_ms,
+                silent_ms=READS_SILENT_PRODUCER_MS,
                 now_ms=_now_ms,
             )
             resumed = self._store.load(
                 last_commit=options.last_commit, read_through=options.read_through
             )
-            self._store.keep_task(task)
-            state = SessionState(task, options.members, resumed)
+            self._store.keep_definition(read)
+            state = SessionState(read, options.members, resumed)
             request = MembersRequest(
-                task=task,
+                read=read,
                 count=options.members,
                 epoch=self._lease.epoch,
                 folder=self._folder,
@@ -193,7 +197,7 @@ class SessionRun:
             error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
         failure = ReadsFailed.kind_for(error)(
-            f"the session of task {self.task.name} ended: {who} failed\n  "
+            f"the session of coordinated read {self.coordinated_read.name} ended: {who} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
         failure.__cause__ = error
@@ -203,7 +207,7 @@ class SessionRun:
         """Stop reading, and wait for the threads to end. Any thread may close a run, also twice."""
         self._renewing.stop()
         self._watching.stop()
-        self._actor.fail(was_closed(self.task))
+        self._actor.fail(was_closed(self.coordinated_read))
         with self._closing:
             try:
                 self._members.close()
@@ -236,7 +240,7 @@ class SessionRun:
     def _why_gone(self, error: BaseException) -> BaseException:
         """A session that takes a read over removes the files of the one before: then say that."""
         try:
-            self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
         except LeaseLost as lost:
             return lost
         except MillraceError:
@@ -252,9 +256,9 @@ class SessionRun:
                 self.fail(None, error)
 
     def _renew(self) -> None:
-        pause_s = self._config.reads_lease_ms / 3000
+        pause_s = ms(self._config.reads_lease) / 3000
         while self._renewing.sleep(pause_s):
-            self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
+            self._lease = self._broker.renew(self._lease, lease_ms=ms(self._config.reads_lease))
             self._store.renewed(self._lease)
 
     def _watch(self) -> None:
@@ -266,7 +270,7 @@ class SessionRun:
             if seen != self._version or self._actor.wants_journals:
                 self._version = self._actor.look(_now_ms())
             with self._actor.changed:
-                limit = self._config.reads_hint_wait_ms_max
+                limit = ms(self._config.reads_hint_wait)
                 is_wanted = self._waiting_callers > 0
                 self._actor.state.check_stall(_now_ms(), limit, is_wanted=is_wanted)
                 if is_wanted:
@@ -281,30 +285,30 @@ class SessionRun:
             write_status(self._folder, self.status(with_journals=False), _now_ms())
 
 
-def was_closed(task: CoordinatedRead) -> ReadsFailed:
+def was_closed(read: CoordinatedRead) -> ReadsFailed:
     """Word the error for calls of a session that was closed, by this or another thread."""
     return ReadsFailed(
-        f"the session of task {task.name} was closed\n  found: a call after close()\n"
-        "  to fix: open it again with ws.reads(task); it goes on from the last checkpoint"
+        f"the session of coordinated read {read.name} was closed\n  found: a call after close()\n"
+        "  to fix: open it again with ws.reads(read); it goes on from the last checkpoint"
     )
 
 
 def _acquire(
-    broker: Broker, task: CoordinatedRead, options: SessionOptions, config: Config
+    broker: Broker, read: CoordinatedRead, options: SessionOptions, config: Config
 ) -> Lease:
-    """The lease of a task: at once, when its holder has died, or by taking it over."""
-    name = f"reads/{task.name}"
+    """The lease of a coordinated read: at once, when its holder has died, or by taking it over."""
+    name = f"reads/{read.name}"
     holder = f"{options.holder}:{secrets.token_hex(4)}"
-    deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
+    deadline = time.monotonic() + 2 * ms(config.reads_lease) / 1000
     while True:
         try:
-            return broker.acquire(name, holder, lease_ms=config.reads_lease_ms)
+            return broker.acquire(name, holder, lease_ms=ms(config.reads_lease))
         except LeaseHeld as error:
             if options.take_over:
                 broker.fence(name)
             elif time.monotonic() > deadline:
                 raise LeaseHeld(
-                    f"task {task.name} is being read by another session\n  {error}\n"
+                    f"coordinated read {read.name} is being read by another session\n  {error}\n"
                     "  to fix: close that one, or open with take_over=True, which ends it"
                 ) from error
             else:
@@ -314,8 +318,8 @@ def _acquire(
 def _what_to_do(error: BaseException) -> str:
     if isinstance(error, LeaseLost):
         return (
-            "another session took this task over; read it in one place at a time, or give each "
-            "a task of its own name"
+            "another session took this coordinated read over; keep one session open at a time, "
+            "or give each a name of its own"
         )
     return "open it again; it goes on from the last checkpoint"
 

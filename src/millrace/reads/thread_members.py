@@ -46,7 +46,7 @@ class ThreadMembers:
     def __init__(
         self,
         *,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         count: int,
         broker: Broker,
         folder: str,
@@ -60,7 +60,7 @@ class ThreadMembers:
             Member(
                 number=number,
                 members=count,
-                task=task,
+                read=read,
                 broker=broker,
                 folder=os.path.join(folder, f"member-{number}"),
                 links=_ThreadLinks(self, number),
@@ -128,7 +128,7 @@ class ThreadMembers:
 def as_threads(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
     """Members as threads of this process."""
     return lambda request: ThreadMembers(
-        task=request.task,
+        read=request.read,
         count=request.count,
         broker=broker,
         folder=request.folder,

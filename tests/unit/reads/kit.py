@@ -50,7 +50,7 @@ def write(broker: Broker, journal: str, *rows: tuple[object, ...]) -> None:
 def reading(
     broker: Broker,
     folder: object,
-    task: CoordinatedRead | None = None,
+    read: CoordinatedRead | None = None,
     *,
     members: int = 3,
     config: Config | None = None,
@@ -60,7 +60,7 @@ def reading(
     config = config or Config()
     place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
     opening = SessionOptions(members=members, holder="test", **how)  # type: ignore[arg-type]
-    return ReadSession(place, task or a_task(), opening)
+    return ReadSession(place, read or a_read(), opening)
 
 
 def run_of(session: ReadSession) -> SessionRun:
@@ -69,7 +69,7 @@ def run_of(session: ReadSession) -> SessionRun:
     return session._run
 
 
-def a_task(name: str = "tested", **binding: object) -> CoordinatedRead:
+def a_read(name: str = "tested", **binding: object) -> CoordinatedRead:
     """Everything below `t`, by key."""
     given: dict[str, object] = {"name": "all", "prefix": "t", "key": "key", **binding}
     return CoordinatedRead(name, [Binding(**given)])  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from tests.unit.reads.kit import (
     LONG_S,
     SCHEMA,
     P,
-    a_task,
+    a_read,
     alone,
     next_shown,
     reading,
@@ -158,7 +158,7 @@ def test_a_session_that_is_being_opened_when_it_is_closed_is_closed_too(
 
     workspace = SessionWorkspace(broker, str(tmp_path), config, make_members)
     options = SessionOptions(members=1, holder="test", restart=True)
-    session = ReadSession(workspace, a_task(), options)
+    session = ReadSession(workspace, a_read(), options)
     waiting, errors = started(session.next_checkpoint)
     run_of(session).fail(None, ReadsFailed("it broke"))
     assert is_opening.wait(LONG_S)
@@ -195,7 +195,7 @@ def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
     place = StreamWorkspace(
         LocalStore(str(tmp_path)), "a token of the tests", "127.0.0.1", joined, config
     )
-    stream = StreamSession(place, a_task(), SCHEMA, members=1, start=StreamStart(done=0, begun=0))
+    stream = StreamSession(place, a_read(), SCHEMA, members=1, start=StreamStart(done=0, begun=0))
     stream.take_ahead()
     waiting, errors = started(stream.settled)
     while not stream._looks_begun:

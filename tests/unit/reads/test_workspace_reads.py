@@ -1,4 +1,4 @@
-"""Coordinated reads as a workspace opens them: tasks in many forms, JSON documents, restarts."""
+"""Coordinated reads as a workspace opens them: read files, JSON documents, restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.reads.kit import (
     SHORT_S,
     P,
     Q,
-    a_task,
+    a_read,
     ack,
     alone,
     reading,
@@ -45,11 +45,11 @@ def test_documents_are_shared_by_what_lies_inside_them(tmp_path: Path) -> None:
         ws.journals.create("events", json_schema())
         documents = [{"user": {"id": n % 5}, "n": n} for n in range(50)]
         ws.journals.producer().append_now("events", documents=documents)
-        task = {
+        read = {
             "name": "by_user",
             "bindings": [{"name": "all", "prefix": "events", "key": ["/user/id"]}],
         }
-        with ws.reads(task, members=3) as session:
+        with ws.reads(read, members=3) as session:
             checkpoint = session.next_checkpoint(LONG_S)
             assert checkpoint is not None
             users: dict[int, set[int]] = {}
@@ -67,27 +67,27 @@ def test_pointers_into_a_journal_without_documents_are_refused(tmp_path: Path) -
         ws.journals.create("t/a", SCHEMA)
         ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
         with (
-            ws.reads(a_task(key="/user/id"), members=2) as session,
+            ws.reads(a_read(key="/user/id"), members=2) as session,
             pytest.raises(ReadsFailed, match="there is no text column 'doc'"),
         ):
             session.next_checkpoint(LONG_S)
 
 
-def test_a_task_may_be_a_file(tmp_path: Path) -> None:
-    (tmp_path / "task.toml").write_text(
+def test_a_coordinated_read_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "read.toml").write_text(
         'name = "filed"\n[[bindings]]\nname = "all"\nprefix = "t"\nkey = ["key"]\n'
     )
     (tmp_path / "broken.toml").write_text("name =")
     with mr.open(tmp_path / "mill") as ws:
         ws.journals.create("t/a", SCHEMA)
         ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
-        with ws.reads(tmp_path / "task.toml") as session:
+        with ws.reads(tmp_path / "read.toml") as session:
             checkpoint = session.next_checkpoint(LONG_S)
             assert checkpoint is not None
             assert session.read(0, checkpoint)["what"].to_pylist() == ["x"]
         with pytest.raises(UserError, match="neither TOML nor JSON"):
             ws.reads(tmp_path / "broken.toml")
-        with pytest.raises(UserError, match="cannot be read"):
+        with pytest.raises(UserError, match="cannot be opened"):
             ws.reads(tmp_path / "none.toml")
 
 

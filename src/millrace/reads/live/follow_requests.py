@@ -40,7 +40,7 @@ class FollowRequest:
     alone: bool = False
     """Just the journal whose name `prefix` is."""
     version: str = ""
-    """Of the task that reads."""
+    """Of the program that reads."""
 
     def resumed(self, at: Mapping[str, int], ends: Mapping[str, int] | None) -> FollowRequest:
         """The same, going on from where a follower is."""
@@ -95,7 +95,7 @@ class FollowRange(TypedDict, total=False):
     to_offset: To
     """An offset of a journal at which to end, or "end": where committed rows end now."""
     version: str
-    """Of the task that reads: followers of one version share reads."""
+    """Of the program that reads: followers of one version share reads."""
 
 
 def wanted(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:

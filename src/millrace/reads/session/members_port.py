@@ -47,7 +47,7 @@ class RunningMembers(Members, Protocol):
 class MembersRequest:
     """The members that a session needs, and its callbacks for their messages."""
 
-    task: CoordinatedRead
+    read: CoordinatedRead
     count: int
     epoch: int
     """Of the session's lease."""

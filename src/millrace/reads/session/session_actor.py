@@ -53,7 +53,7 @@ class SessionActor:
 
     # Journals.
     def look(self, now_ms: int) -> int:
-        """Look at the journals there are, and have those read that the task is for.
+        """Look at the journals there are, and start to read those that are selected.
 
         Returns the version that was seen, to be watched from.
         """

@@ -17,15 +17,17 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
-from millrace.errors import AgentUnreachable, UserError
+from millrace.durations import ms
+from millrace.errors import AgentUnreachable, Retriable, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
 from millrace.text import human_bytes
 from millrace.transport.agent.agent_addresses import AddressOf
-from millrace.transport.agent.agent_calls import AgentCalls, AgentCut, AgentRefused
+from millrace.transport.agent.agent_calls import AgentCalls
 from millrace.transport.agent.landing import Landing, landing
 from millrace.transport.flight import wire
+from millrace.transport.flight.flight_calls import CallCut, CallRefused
 from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
 
 Answer = TypeVar("Answer")
@@ -120,7 +122,7 @@ class Agents:
             return False
         try:
             self.calls.ask(address, folder, wire.RENEW)
-        except (AgentCut, AgentRefused):
+        except (CallCut, CallRefused):
             return False
         return True
 
@@ -208,7 +210,7 @@ class Agents:
                 while part.left:
                     chunk = next(chunks, None)
                     if chunk is None:
-                        raise AgentCut("the stream ended early")
+                        raise CallCut("the stream ended early")
                     part.take(chunk)
 
     def _try(
@@ -221,14 +223,14 @@ class Agents:
     ) -> Answer:
         """Call, and call again when cut, waiting twice as long each time.
 
-        An agent that was silent for as long as `gone_ms_max` is not asked again.
+        An agent that was silent for as long as `gone_after` is not asked again.
         """
         address, reason = None, "no address is known"
         began, got_before, tries = time.monotonic(), got(), 0
         for number in range(self.config.fetch_retries_max + 1):
             if got() > got_before:
                 began, got_before = time.monotonic(), got()
-            if number and time.monotonic() - began >= self.config.gone_ms_max / 1000:
+            if number and time.monotonic() - began >= ms(self.config.gone_after) / 1000:
                 break
             if number:
                 self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
@@ -238,9 +240,9 @@ class Agents:
                 continue
             try:
                 return call(address)
-            except AgentCut as cut:
+            except (CallCut, Retriable) as cut:
                 reason = str(cut)
-            except AgentRefused as refused:
+            except CallRefused as refused:
                 raise UserError(
                     f"the agent at {address} refuses folder {folder} or this workspace's token\n"
                     "  to fix: open the workspace that wrote the folder; with agents run with\n"

@@ -35,6 +35,8 @@ PING: Final = "ping"
 RENEW: Final = "renew"
 INDEX: Final = "index"
 FIND: Final = "find"
+ENDING: Final = "this server is ending"
+"""What a server says that takes no more calls. The call was not begun."""
 
 # Flight turns an error with a long text into one of another class.
 _ERROR_BYTES_MAX: Final = 1000
@@ -85,6 +87,22 @@ class AgentPong:
     folder: FolderId
     version: str
     instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLimit:
+    """How many bytes one message to a server may have, and the name of that limit."""
+
+    name: str
+    bytes_max: int
+
+    def check(self, size: int, to_fix: str = "send it in pieces") -> None:
+        """Refuse a larger message."""
+        if size > self.bytes_max:
+            raise UserError(
+                f"a message of {size} bytes is too large\n"
+                f"  limit: {self.bytes_max} ({self.name})\n  to fix: {to_fix}"
+            )
 
 
 def encode_ticket(ticket: Ticket) -> bytes:

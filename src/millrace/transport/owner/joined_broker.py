@@ -40,10 +40,14 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.producer import Producer
 from millrace.journal.row_files import write_file
+from millrace.limits import MIB
 from millrace.reads.live.follow_requests import FollowRange, wanted
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.streams.follow_client import follow
 from millrace.wakeup import WakeUp, is_main
+
+OWNER_READ_BYTES_MAX: Final = 4 * MIB
+"""About how many bytes a read through the owner returns, unless the caller says otherwise."""
 
 Found = TypeVar("Found")
 _NO_JOURNAL: Final = "//"
@@ -263,7 +267,7 @@ class JoinedBroker:
             name=name,
             offset=offset,
             rows_max=rows_max,
-            bytes_max=bytes_max or self._config.owner_read_bytes_max,
+            bytes_max=bytes_max or OWNER_READ_BYTES_MAX,
             isolation=isolation,
         )
         return found
@@ -283,7 +287,7 @@ class JoinedBroker:
             "read_many",
             offsets=offsets,
             rows_max=rows_max,
-            bytes_max=bytes_max or self._config.owner_read_bytes_max,
+            bytes_max=bytes_max or OWNER_READ_BYTES_MAX,
             bytes_each_max=bytes_each_max,
             isolation=isolation,
             missing=missing,

@@ -16,12 +16,17 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.broker_calls import CALLS
-from millrace.transport.owner.owner_links import OwnerCut, OwnerLink
+from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp
+
+LIVE_RETRY_MS_MAX: Final = 2_000
+"""The longest wait before a follower that was cut off asks again."""
 
 Answer = TypeVar("Answer")
 _LATER_TRIES: Final = 10
@@ -103,7 +108,7 @@ class OwnerCaller:
             opened = next(stream, None)
             if not isinstance(opened, FollowStarted):
                 stream.close()
-                raise OwnerCut("the stream ended before it began", may_be_done=False)
+                raise CallCut("the stream ended before it began", may_be_done=False)
             return link, opened, stream
 
         self._before(False)  # noqa: FBT003 - whether it writes
@@ -150,7 +155,7 @@ class OwnerCaller:
                 continue
             try:
                 answer = ask(link, int((deadline - self._now()) * 1000) - extra_ms)
-            except OwnerCut as cut:
+            except CallCut as cut:
                 self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
@@ -172,7 +177,7 @@ class OwnerCaller:
 
     def _deadline(self) -> float:
         """When a call that begins now is given up: the wait for an owner is not begun anew."""
-        now, limit_s = self._now(), self.config.peer_ms(self.config.owner_call_ms_max) / 1000
+        now, limit_s = self._now(), self.config.peer_ms(ms(self.config.owner_timeout)) / 1000
         if self._away_since is None:
             return now + limit_s
         return max(self._away_since + limit_s, now + limit_s / _LATER_TRIES)
@@ -209,7 +214,7 @@ class OwnerCaller:
     def back_off(self, cuts: int) -> None:
         """Wait before a stream that was cut so often is opened again."""
         wait_ms = self.config.owner_backoff_ms * 2 ** min(cuts - 1, 62)
-        self._sleep(min(wait_ms, self.config.live_retry_ms_max) / 1000)
+        self._sleep(min(wait_ms, LIVE_RETRY_MS_MAX) / 1000)
 
     def drop(self, link: OwnerLink) -> None:
         """Use a link that broke no more."""

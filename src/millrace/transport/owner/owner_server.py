@@ -33,19 +33,23 @@ from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import storage_errors, sync_folder
 from millrace.transport.flight import wire
-from millrace.transport.flight.guarded_server import Admission, AnyHeaders, GuardedServer, only
-from millrace.transport.flight.tls import Certificate
+from millrace.transport.flight.byte_batches import BYTES, byte_values
+from millrace.transport.flight.guarded_server import (
+    Admission,
+    GuardedServer,
+    ListenAddress,
+    unknown_call,
+)
+from millrace.transport.flight.wire import MessageLimit
 from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
 from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
-from millrace.transport.streams.follow_messages import ENVELOPES
 from millrace.transport.streams.follow_server import LiveStreams
 from millrace.version import __version__
 
 PROTOCOL: Final = 1
 PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
-ENDING: Final = "this owner is ending"
-CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
+TOO_LARGE: Final = "send it in pieces, or store files and adopt them"
 _WAITING: Final = ("watch", "wait_for_rows", "moved")
 
 
@@ -59,26 +63,6 @@ class OwnerIdentity:
     token: str
 
 
-class _OwnerAdmission(Admission):
-    """Lets in calls that show the workspace's token, until the owner ends."""
-
-    def __init__(self, identity: OwnerIdentity) -> None:
-        super().__init__(identity.token, {}, "no such workspace here, or not its token")
-        self.identity = identity
-        self.ending = False
-
-    def refusal(self, headers: AnyHeaders) -> str | None:
-        """See `Admission.refusal`. A call need not name the workspace."""
-        is_mine = only(headers, WORKSPACE_HEADER) in ("", self.identity.workspace_id)
-        return super().refusal(headers) or (None if is_mine else self.reason)
-
-    def on_call(self, headers: AnyHeaders) -> None:
-        """See `Admission.on_call`."""
-        del headers
-        if self.ending:
-            raise fl.FlightUnavailableError(ENDING)
-
-
 class OwnerServer(GuardedServer):
     """Serves a broker. It listens as soon as it is made.
 
@@ -88,26 +72,24 @@ class OwnerServer(GuardedServer):
 
     def __init__(
         self,
-        location: str,
+        listen: ListenAddress,
         broker: Broker,
         *,
         identity: OwnerIdentity,
         config: Config,
-        certificate: Certificate | None = None,
         stopped: Callable[[], None] = lambda: None,
         check_there: Callable[[], object] = lambda: None,
     ) -> None:
-        self._admission = _OwnerAdmission(identity)
+        self._admission = Admission(
+            identity.token,
+            "no such workspace here, or not its token",
+            optional={WORKSPACE_HEADER: identity.workspace_id},
+        )
         super().__init__(
-            location,
-            self._admission,
-            config=config,
-            message_bytes_max=config.owner_request_bytes_max,
-            certificate=certificate,
+            "the owner", listen, self._admission, config=config, limit=request_limit(config)
         )
         self.broker = broker
         self.identity = identity
-        self.config = config
         self.written_at = time.monotonic()
         """When something was last written."""
         self._stopped = stopped
@@ -116,7 +98,7 @@ class OwnerServer(GuardedServer):
         self._idle = threading.Condition()
         self._busy = 0
         self.live = LiveReads(broker, config)
-        self._streams = LiveStreams(self.live, ENDING)
+        self._streams = LiveStreams(self.live)
 
     def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         """Answer a call."""
@@ -127,7 +109,7 @@ class OwnerServer(GuardedServer):
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send a follower its rows."""
         rows = self._streams.stream(context, pa.py_buffer(ticket.ticket))
-        return fl.GeneratorStream(ENVELOPES, rows)
+        return fl.GeneratorStream(BYTES, rows)
 
     def do_put(
         self,
@@ -147,7 +129,7 @@ class OwnerServer(GuardedServer):
     def end_calls(self, wait_ms: int) -> None:
         """Take on no more calls, end those that follow, and let those that may write finish."""
         with self._idle:
-            self._admission.ending = True
+            self._admission.is_ending = True
             self.live.close()
             self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
 
@@ -180,11 +162,8 @@ class OwnerServer(GuardedServer):
     def _call(self, name: str, body: pa.Buffer) -> tuple[Any, ArrowParts]:
         call = CALLS.get(name)
         if call is None:
-            raise UserError(
-                f"unknown call {name[:80]!r}\n  known: {', '.join(sorted(CALLS))}\n"
-                "  to fix: use the same version of Millrace on both sides"
-            )
-        self._check_size(body.size)
+            raise unknown_call(name, CALLS)
+        self.limit.check(body.size, TOO_LARGE)
         given, parts = unseal(body)
         if not isinstance(given, dict) or set(given) != set(call.takes):
             raise UserError(
@@ -211,9 +190,9 @@ class OwnerServer(GuardedServer):
                 return self._packed(args)
             return getattr(self.broker, name)(**args)
         except Exception as error:
-            if self._admission.ending:
+            if self._admission.is_ending:
                 # The broker was closed meanwhile; the next owner can tell.
-                raise fl.FlightUnavailableError(ENDING) from error
+                raise fl.FlightUnavailableError(wire.ENDING) from error
             raise
 
     def _packed(self, args: Mapping[str, Any]) -> Packed:
@@ -231,14 +210,6 @@ class OwnerServer(GuardedServer):
         finally:
             if is_mine:
                 self._waits.release()
-
-    def _check_size(self, size: int) -> None:
-        most = self.config.owner_request_bytes_max
-        if size > most:
-            raise UserError(
-                f"a call of {size} bytes is too large\n  limit: {most} (owner_request_bytes_max)\n"
-                "  to fix: send it in pieces, or store files and adopt them"
-            )
 
     def _check_files(self, name: str, args: Mapping[str, Any]) -> None:
         files: list[SegmentFile] = []
@@ -263,7 +234,7 @@ class OwnerServer(GuardedServer):
     ) -> tuple[Any, ArrowParts]:
         given, parts = unseal(command)
         file, checksum = UPLOAD.take(given, parts)
-        if not reader.schema.equals(CHUNKS):
+        if not reader.schema.equals(BYTES):
             raise UserError(
                 f"not the bytes of a file: {str(reader.schema)[:80]!r}\n"
                 "  to fix: use the same version of Millrace on both sides"
@@ -283,8 +254,8 @@ class OwnerServer(GuardedServer):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._idle:
-            if self._admission.ending:
-                raise fl.FlightUnavailableError(ENDING)
+            if self._admission.is_ending:
+                raise fl.FlightUnavailableError(wire.ENDING)
             self._busy += 1
         try:
             yield
@@ -295,6 +266,11 @@ class OwnerServer(GuardedServer):
                 self._idle.notify_all()
 
 
+def request_limit(config: Config) -> MessageLimit:
+    """How large a call to an owner may be."""
+    return MessageLimit("owner_request_bytes_max", config.owner_request_bytes_max)
+
+
 def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatchReader) -> None:
     """Write the bytes that come to a new file and make it durable; wrong ones leave none."""
     digest, got = xxhash.xxh3_64(), 0
@@ -302,8 +278,7 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
         with storage_errors(f"writing {path}"):
             with open(path, "xb", opener=modes.opener) as out:
                 for chunk in reader:
-                    for value in chunk.data.column(0):
-                        data = value.as_buffer()
+                    for data in byte_values(chunk.data):
                         got += data.size
                         if got > size:
                             break

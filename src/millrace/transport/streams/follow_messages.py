@@ -6,8 +6,7 @@ is. A Flight stream has one schema, and journals have many.
 
 from __future__ import annotations
 
-from array import array
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from millrace.reads.live.follow_requests import (
     Message,
 )
 from millrace.transport.flight import wire
+from millrace.transport.flight.byte_batches import byte_batch, byte_values
 from millrace.transport.owner.fetched_rows import FETCHED
 from millrace.transport.owner.wire_shapes import (
     FLAG,
@@ -41,7 +41,6 @@ from millrace.transport.owner.wire_shapes import (
     wrong,
 )
 
-ENVELOPES: Final = pa.schema([("bytes", pa.large_binary())])
 _OFFSETS: Final = table(WHOLE)
 _WANTED: Final = record(
     FollowRequest,
@@ -87,26 +86,19 @@ def decode_wanted(data: pa.Buffer) -> FollowRequest:
 def encode_message(message: Message) -> pa.RecordBatch:
     """Write a message as Flight sends it."""
     parts = ArrowParts()
-    return _sent(seal({"found": _MESSAGE.put(message, parts)}, parts))
+    return byte_batch(pa.py_buffer(seal({"found": _MESSAGE.put(message, parts)}, parts)))
 
 
 def encode_error(error: MillraceError) -> pa.RecordBatch:
     """Write a refusal: an exception would end the stream, and come out as another one."""
-    return _sent(seal({"error": wire.encode_error(error).decode()}, ArrowParts()))
+    sealed = seal({"error": wire.encode_error(error).decode()}, ArrowParts())
+    return byte_batch(pa.py_buffer(sealed))
 
 
 def decode_message(batch: pa.RecordBatch) -> Message:
     """Read a message; an error that was sent is raised."""
-    column: Any = batch.column(0)
-    document, parts = unseal(column[0].as_buffer())
+    document, parts = unseal(next(byte_values(batch)))
     if "error" in document:
         raise wire.decode_error(document["error"].encode()) or BrokerStopped(document["error"])
     message: Message = _MESSAGE.take(document["found"], parts)
     return message
-
-
-def _sent(envelope: bytes) -> pa.RecordBatch:
-    data = pa.py_buffer(envelope)
-    offsets = pa.py_buffer(array("q", [0, data.size]))
-    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
-    return pa.RecordBatch.from_arrays([column], schema=ENVELOPES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from tests.unit.reads.kit import SCHEMA, a_task
+from tests.unit.reads.kit import SCHEMA, a_read
 
 from millrace.journal.memory import MemoryBroker
 from millrace.reads.model.journal_catalog import catalog_of
@@ -23,7 +23,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     broker = MemoryBroker()
     info = broker.create("t/a", SCHEMA)
     broker.append("t/a", pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 3, schema=SCHEMA))
-    task = a_task(read_delay_ms=1)
+    read = a_read(read_delay_ms=1)
     limits = SliceLimits(
         buffer_bytes_max=1_000,
         fetch_bytes_max=1,
@@ -32,8 +32,8 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
         window_bytes_max=1,
         message_bytes_target=1,
     )
-    state = SliceState(task, 1, Routing(task, 1), limits)
-    state.on_message(CatalogUpdate(catalog_of(task, [info], info.id)))
+    state = SliceState(read, 1, Routing(read, 1), limits)
+    state.on_message(CatalogUpdate(catalog_of(read, [info], info.id)))
     state.on_message(StartReads(starts=Starts.of([(int(info.id), 0, NONE)]), names=("t/a",)))
     for _ in range(3):
         wanted = state.next_fetch(FAR)

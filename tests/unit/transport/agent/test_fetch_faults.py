@@ -157,9 +157,9 @@ def test_a_connection_in_use_is_not_closed_under_its_user(host: Host, serve: Ser
     chunks = chunks_of(serving, host, meta)
     target.take(next(chunks))
 
-    with calls.pool.connection("grpc://127.0.0.1:1"):
+    with calls.flight.pool.connection("grpc://127.0.0.1:1"):
         pass
-    calls.pool.close()
+    calls.flight.pool.close()
     for chunk in chunks:
         target.take(chunk)
 

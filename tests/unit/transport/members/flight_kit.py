@@ -49,13 +49,13 @@ class Opened:
         self,
         broker: Broker,
         folder: Path,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         config: Config,
         *,
         members: int = 2,
     ) -> Iterator[ReadSession]:
         place = SessionWorkspace(broker, str(folder), config, self.maker(broker, config))
-        with ReadSession(place, task, SessionOptions(members=members, holder="test")) as session:
+        with ReadSession(place, read, SessionOptions(members=members, holder="test")) as session:
             yield session
 
 

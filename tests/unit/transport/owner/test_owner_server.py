@@ -35,6 +35,7 @@ from millrace.errors import (
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.row_files import write_file
+from millrace.transport.flight.flight_calls import CallRefused
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
@@ -89,7 +90,7 @@ def test_without_the_workspaces_token_nothing_is_answered(
 def test_files_cannot_be_sent_without_the_token_either(owner: Owner, tmp_path: Path) -> None:
     where = JournalAddress(address=owner.said.address, token="wrong", workspace_id=WORKSPACE)  # noqa: S106
     flight = OwnerConnections(where, QUICK)
-    with pytest.raises(Exception, match="does not serve this workspace"):
+    with pytest.raises(CallRefused, match="does not accept this token"):
         flight.send(owner.said.address, b"", iter(()), timeout_ms=20_000)
     assert list((tmp_path / "mill/journals/adopted").iterdir()) == []
 
@@ -162,7 +163,7 @@ def test_calls_that_are_none_are_refused(owner: Owner) -> None:
     flight = OwnerConnections(where, QUICK)
 
     def ask(action: str, body: bytes) -> str:
-        answer = flight.ask(owner.said.address, action, body, timeout_ms=20_000)
+        (answer,) = flight.ask(owner.said.address, action, body, timeout_ms=20_000)
         document, _ = unseal(answer)
         error = json.loads(document["error"])
         assert error["code"] == "UserError"

@@ -39,11 +39,11 @@ from millrace.reads.live.follow_requests import (
     wanted,
 )
 from millrace.reads.live.follower import Following
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
-from millrace.transport.owner.owner_links import OwnerCut
 from millrace.transport.owner.wire_shapes import ArrowParts, seal
 from millrace.transport.streams.follow_client import follow
 from millrace.transport.streams.follow_messages import (
@@ -309,7 +309,7 @@ def test_an_owner_that_is_stopped_ends_a_follower_that_waits_for_rows(tmp_path: 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "owned\n"
-        ws = mr.open(tmp_path, config=LIVE.with_options(gone_ms_max=2000, owner_ping_ms_max=500))
+        ws = mr.open(tmp_path, config=LIVE.with_options(gone_after=2, owner_ping_ms_max=500))
         found = ws.journals.follow("a")
         assert values(next(found)) == [1]
         os.kill(process.pid, signal.SIGSTOP)
@@ -388,7 +388,7 @@ class Played:
         self.waited.append(cuts)
 
 
-CUT = OwnerCut("broken", may_be_done=False)
+CUT = CallCut("broken", may_be_done=False)
 
 
 def fetched(journal: str, next_offset: int) -> Fetched:
