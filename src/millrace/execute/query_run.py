@@ -44,8 +44,10 @@ from millrace.execute.stage_tasks import (
 from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.ids import QueryId, StageId
-from millrace.plan.nodes.node import Node, Scan, leaves
-from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.read_stage import leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
 from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
@@ -94,7 +96,7 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
     """The stages that a plan is run in."""
-    sizes = Sizes(
+    sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,

@@ -30,7 +30,7 @@ from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import FIRST_ATTEMPT, MapTask, MapTaskId, QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
-from millrace.plan.nodes.frame_rows import FrameScan, frames_of, taken_in, with_frames
+from millrace.plan.nodes.frame_scan import FrameScan, frames_of, read_saved_frame, with_frames
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
@@ -91,7 +91,7 @@ def sketch_frames(
         number, whole = numbers[id(scan.frame)]
         unknown = max(config.one_task_bytes_max, config.broadcast_bytes_max) + 1
         size = found[number].bytes if number in found else unknown
-        return taken_in(scan, number, whole.schema, size)
+        return read_saved_frame(scan, number, whole.schema, size)
 
     return with_frames(prune(plan), at_rest), found
 
@@ -120,7 +120,7 @@ class Frames:
         def at_rest(scan: FrameScan) -> Node:
             number = numbers[id(scan.frame)]
             known = self._taken[number]
-            return taken_in(scan, number, known.scan.schema, known.done.bytes)
+            return read_saved_frame(scan, number, known.scan.schema, known.done.bytes)
 
         self.plan = with_frames(pruned, at_rest) if scans else plan
 

@@ -145,7 +145,7 @@ def _lives(address: str, seat: MemberSeat) -> bool:
         seat.number, address, session=seat.session, config=seat.config, roots=seat.roots
     )
     try:
-        return bool(client.stats()["streams"])
+        return bool(client.stats().streams)
     except MemberLost:
         return False
     finally:

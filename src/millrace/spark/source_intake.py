@@ -33,7 +33,7 @@ from millrace.pipeline.core.job_model import SavedSource
 from millrace.pipeline.define import source_identity
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.report.run_history import RunHistory
-from millrace.plan.nodes.frame_rows import frames_of
+from millrace.plan.nodes.frame_scan import frames_of
 from millrace.spark import source_intake_task
 from millrace.spark.source_intake_task import HASHES, Dealer, Print
 from millrace.spark.spark_presence import call_spark

@@ -24,8 +24,8 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, all_values
 from millrace.config import MIB, Config
 from millrace.ids import FolderId
 from millrace.reads.live.follow_requests import FollowStarted, wanted
+from millrace.transport.agent import agent_messages
 from millrace.transport.agent.remote_outputs import Agents
-from millrace.transport.flight import wire
 from millrace.transport.flight.first_call import PREFACE, SETTINGS
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.owner.election import join_journals
@@ -73,7 +73,7 @@ class Target:
         about = {
             "owner": (WORKSPACE_HEADER, WORKSPACE),
             "live": (WORKSPACE_HEADER, WORKSPACE),
-            "agent": (wire.FOLDER_HEADER, self.folder),
+            "agent": (agent_messages.FOLDER_HEADER, self.folder),
             "member": ("x-millrace-reads", f"{SESSION.read}/{SESSION.epoch}"),
             "stream": (STREAM_HEADER, READ),
         }

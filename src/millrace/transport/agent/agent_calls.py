@@ -11,10 +11,10 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.ids import FolderId
 from millrace.limits import MIB
-from millrace.transport.flight import wire
+from millrace.transport.agent import agent_messages
+from millrace.transport.agent.agent_messages import AgentPong, Ticket
 from millrace.transport.flight.byte_batches import byte_values
 from millrace.transport.flight.flight_calls import FlightCalls
-from millrace.transport.flight.wire import AgentPong, Ticket
 
 FETCH_BYTES_PER_S_MIN: Final = 1 * MIB
 """A fetch slower than this counts as stuck and is tried again."""
@@ -30,14 +30,14 @@ class AgentCalls:
 
     def ask(self, address: str, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
         """Ask a question about a folder and return all parts of the answer."""
-        shown = {wire.FOLDER_HEADER: folder}
+        shown = {agent_messages.FOLDER_HEADER: folder}
         answer = self.flight.ask(address, action, body, timeout_ms=self._call_ms, shown=shown)
         return [part.to_pybytes() for part in answer]
 
     def ping(self, address: str, folder: FolderId) -> AgentPong:
         """Ask who answers there, which renews its lease."""
-        (answer,) = self.ask(address, folder, wire.PING)
-        return wire.decode_pong(answer)
+        (answer,) = self.ask(address, folder, agent_messages.PING)
+        return agent_messages.decode_pong(answer)
 
     def chunks(
         self, address: str, folder: FolderId, ticket: Ticket, *, bytes_left: int
@@ -46,9 +46,9 @@ class AgentCalls:
         slowest_ms = bytes_left * 1000 // FETCH_BYTES_PER_S_MIN
         batches = self.flight.receive(
             address,
-            wire.encode_ticket(ticket),
+            agent_messages.encode_ticket(ticket),
             timeout_ms=self._call_ms + slowest_ms,
-            shown={wire.FOLDER_HEADER: folder},
+            shown={agent_messages.FOLDER_HEADER: folder},
         )
         with closing(batches):
             for batch in batches:

@@ -20,7 +20,9 @@ from millrace.faults import fault
 from millrace.ids import FolderId
 from millrace.limits import MIB
 from millrace.shuffle.index import encode_json
+from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_lease import AgentLease
+from millrace.transport.agent.agent_messages import AgentPong
 from millrace.transport.agent.host_folder import HostFolder, Hosting
 from millrace.transport.agent.output_catalog import OutputCatalog, RangeBytes
 from millrace.transport.flight import wire
@@ -35,7 +37,7 @@ from millrace.transport.flight.guarded_server import (
     only,
     same,
 )
-from millrace.transport.flight.wire import AgentPong, MessageLimit
+from millrace.transport.flight.wire import MessageLimit
 from millrace.version import __version__
 
 FETCH_CHUNK_BYTES_MAX: Final = 16 * MIB
@@ -77,7 +79,9 @@ class _FolderAdmission(Admission):
         """The folder that is named, if its token is shown."""
         shown = only(headers, wire.TOKEN_HEADER).removeprefix("Bearer ")
         try:
-            hosted = self.hosting.find(wire.checked_folder(only(headers, wire.FOLDER_HEADER)))
+            hosted = self.hosting.find(
+                agent_messages.checked_folder(only(headers, agent_messages.FOLDER_HEADER))
+            )
         except MillraceError:
             return None
         return hosted if hosted is not None and same(shown, hosted.token) else None
@@ -107,17 +111,17 @@ class AgentServer(GuardedServer):
         self.streams = threading.BoundedSemaphore(config.agent_streams_max)
         self.catalogs: dict[FolderId, OutputCatalog] = {}
         self.actions = {
-            wire.PING: self._pong,
-            wire.RENEW: self._pong,
-            wire.INDEX: self._index,
-            wire.FIND: self._find,
+            agent_messages.PING: self._pong,
+            agent_messages.RENEW: self._pong,
+            agent_messages.INDEX: self._index,
+            agent_messages.FIND: self._find,
         }
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send the bytes of partitions."""
         with errors_sent():
             self.limit.check(len(ticket.ticket))
-            request = wire.decode_ticket(
+            request = agent_messages.decode_ticket(
                 ticket.ticket,
                 chunk_bytes_max=FETCH_CHUNK_BYTES_MAX,
                 ranges_max=self.config.fetch_ranges_max,
@@ -143,15 +147,22 @@ class AgentServer(GuardedServer):
 
     def _pong(self, context: fl.ServerCallContext, _body: pa.Buffer) -> Iterator[bytes]:
         folder = _hosted(context).folder
-        yield wire.encode_pong(
-            AgentPong(folder=folder, version=__version__, instance=self.instance)
+        yield agent_messages.encode_pong(
+            AgentPong(
+                protocol=agent_messages.PROTOCOL,
+                folder=folder,
+                version=__version__,
+                instance=self.instance,
+            )
         )
 
     def _index(self, context: fl.ServerCallContext, body: pa.Buffer) -> Iterator[bytes]:
-        yield encode_json(self._catalog(context).index(wire.decode_which(body.to_pybytes())))
+        yield encode_json(
+            self._catalog(context).index(agent_messages.decode_which(body.to_pybytes()))
+        )
 
     def _find(self, context: fl.ServerCallContext, body: pa.Buffer) -> Iterator[bytes]:
-        for index in self._catalog(context).find(wire.decode_search(body.to_pybytes())):
+        for index in self._catalog(context).find(agent_messages.decode_search(body.to_pybytes())):
             yield b"" if index is None else encode_json(index)
 
     def _catalog(self, context: fl.ServerCallContext) -> OutputCatalog:

@@ -23,12 +23,18 @@ from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
 from millrace.text import human_bytes
+from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_addresses import AddressOf
 from millrace.transport.agent.agent_calls import AgentCalls
+from millrace.transport.agent.agent_messages import (
+    AgentPong,
+    ByteRange,
+    Search,
+    Ticket,
+    WhichAttempt,
+)
 from millrace.transport.agent.landing import Landing, landing
-from millrace.transport.flight import wire
 from millrace.transport.flight.flight_calls import CallCut, CallRefused
-from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
 
 Answer = TypeVar("Answer")
 Wanted = tuple[FolderId, AttemptId, PartitionMeta]
@@ -104,16 +110,16 @@ class Agents:
         """For each piece of work an attempt there that did it, or None."""
         found: list[MapTaskIndex | None] = []
         for part in _parts(made_from, self.config.agent_request_bytes_max):
-            body = wire.encode_search(Search(made_from=tuple(part), verify=verify))
-            answers = self._ask(folder, wire.FIND, body)
+            body = agent_messages.encode_search(Search(made_from=tuple(part), verify=verify))
+            answers = self._ask(folder, agent_messages.FIND, body)
             where = f"an index from folder {folder}"
             found += [decode_json(data, where=where) if data else None for data in answers]
         return found
 
     def ping(self, folder: FolderId) -> AgentPong:
         """Ask the agent of a folder who it is."""
-        (answer,) = self._ask(folder, wire.PING)
-        return wire.decode_pong(answer)
+        (answer,) = self._ask(folder, agent_messages.PING)
+        return agent_messages.decode_pong(answer)
 
     def renew(self, folder: FolderId) -> bool:
         """Renew the lease of a folder's agent. Tried once; returns whether it answered."""
@@ -121,7 +127,7 @@ class Agents:
         if address is None:
             return False
         try:
-            self.calls.ask(address, folder, wire.RENEW)
+            self.calls.ask(address, folder, agent_messages.RENEW)
         except (CallCut, CallRefused):
             return False
         return True
@@ -151,7 +157,9 @@ class Agents:
         self.calls.close()
 
     def _index(self, folder: FolderId, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
-        (answer,) = self._ask(folder, wire.INDEX, wire.encode_which(WhichAttempt(task, attempt)))
+        (answer,) = self._ask(
+            folder, agent_messages.INDEX, agent_messages.encode_which(WhichAttempt(task, attempt))
+        )
         return decode_json(answer, where=f"an index from folder {folder}")
 
     def _ask(self, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
@@ -264,7 +272,7 @@ def _parts(
     """Questions short enough for an agent to read."""
     part: list[Mapping[str, Any]] = []
     for entry in made_from:
-        longer = wire.encode_search(Search(made_from=(*part, entry), verify=False))
+        longer = agent_messages.encode_search(Search(made_from=(*part, entry), verify=False))
         if part and (len(part) >= _SEARCHES_MAX or len(longer) > bytes_max // 2):
             yield part
             part = []

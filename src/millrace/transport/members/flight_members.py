@@ -145,7 +145,7 @@ class FlightMembers:
 
     def used_bytes(self) -> list[int]:
         """What each queue takes on disk."""
-        return self._ask(lambda client: client.stats()["used_bytes"])
+        return self._ask(lambda client: client.stats().used_bytes)
 
     def close(self) -> None:
         """Stop them all."""

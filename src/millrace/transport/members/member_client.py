@@ -7,7 +7,6 @@ Invariant: an error that the member sent is raised as the same kind; whatever el
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,10 +22,11 @@ from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.transport.flight.byte_batches import BYTES
 from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
+from millrace.transport.flight.wire import from_json
 from millrace.transport.members import member_server
 from millrace.transport.members.member_links import MemberLink
 from millrace.transport.members.member_messages import decode_rows, encode_release, encode_visible
-from millrace.transport.members.member_server import SessionId
+from millrace.transport.members.member_server import MemberStats, SessionId, StreamCommand
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
 
@@ -75,7 +75,8 @@ class MemberClient:
         try:
             with self.errors():
                 client = holding.enter_context(self.connection())
-                descriptor = fl.FlightDescriptor.for_command(member_server.command(slice_))
+                command = StreamCommand(slice_).to_json()
+                descriptor = fl.FlightDescriptor.for_command(command)
                 writer, reader = client.do_exchange(descriptor, self.options())
         except BaseException:
             holding.close()
@@ -122,10 +123,9 @@ class MemberClient:
         """Its queue takes whatever comes, or keeps to its disk limit again."""
         self._ask(member_server.LIMIT_OFF if off else member_server.LIMIT_ON)
 
-    def stats(self) -> dict[str, int]:
-        """How it stands: `used_bytes` on disk, `streams` that were opened to it."""
-        found: dict[str, int] = json.loads(self._ask(member_server.STATS))
-        return found
+    def stats(self) -> MemberStats:
+        """How it stands."""
+        return from_json(self._ask(member_server.STATS), MemberStats, "the state of a member")
 
     def stop(self) -> None:
         """Have it end."""

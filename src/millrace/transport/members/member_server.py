@@ -10,7 +10,6 @@ its name and the epoch of its lease. So nobody of an earlier session reaches thi
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.config import Config
-from millrace.errors import MillraceError, UserError
+from millrace.errors import MillraceError
 from millrace.reads.member import Member
 from millrace.transport.flight.byte_batches import BYTES
 from millrace.transport.flight.guarded_server import (
@@ -28,7 +27,7 @@ from millrace.transport.flight.guarded_server import (
     ListenAddress,
     errors_sent,
 )
-from millrace.transport.flight.wire import MessageLimit
+from millrace.transport.flight.wire import MessageLimit, WireMessage, from_json
 from millrace.transport.members.member_links import MemberLink
 from millrace.transport.members.member_messages import (
     FROM_QUEUE,
@@ -43,8 +42,6 @@ from millrace.transport.members.member_messages import (
 )
 
 SESSION_HEADER: Final = "x-millrace-reads"
-SLICE: Final = "slice"
-QUEUE: Final = "queue"
 RELEASE: Final = "release"
 LIMIT_ON: Final = "limit-on"
 LIMIT_OFF: Final = "limit-off"
@@ -63,6 +60,21 @@ class SessionId:
     def shown(self) -> dict[str, str]:
         """What says which session it is."""
         return {SESSION_HEADER: f"{self.read}/{self.epoch}"}
+
+
+class StreamCommand(WireMessage, frozen=True):
+    """What a stream is for: the session's (None), or that of a member's slice to a queue."""
+
+    slice: int | None
+
+
+class MemberStats(WireMessage, frozen=True):
+    """How a member stands."""
+
+    used_bytes: int
+    """On disk."""
+    streams: int
+    """That were opened to it."""
 
 
 class MemberCalls(Protocol):
@@ -130,7 +142,8 @@ class MemberServer(GuardedServer):
     ) -> None:
         """Serve a stream until whoever opened it ends it."""
         with errors_sent():
-            slice_ = _asked(descriptor.command)
+            opened = from_json(descriptor.command, StreamCommand, "a stream of a slice or a queue")
+            slice_ = opened.slice
         served = self._served
         if slice_ is None:
             link = MemberLink(
@@ -205,8 +218,7 @@ class MemberServer(GuardedServer):
         return [b""]
 
     def _stats(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
-        used = self._served.member.used_bytes()
-        return [json.dumps({"used_bytes": used, "streams": self.streams}).encode()]
+        return [MemberStats(self._served.member.used_bytes(), self.streams).to_json()]
 
     def _stop(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
         self._served.stop()
@@ -218,24 +230,3 @@ def pieces(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]
     count = max(1, batch.num_rows * bytes_target // max(1, batch.nbytes))
     for begin in range(0, batch.num_rows, count):
         yield batch.slice(begin, count)
-
-
-def command(slice_: int | None) -> bytes:
-    """What a stream is for: the session's (None), or that of a member's slice."""
-    kind = {"kind": SLICE} if slice_ is None else {"kind": QUEUE, "slice": slice_}
-    return json.dumps(kind).encode()
-
-
-def _asked(text: bytes | None) -> int | None:
-    try:
-        found = json.loads(text or b"")
-        if found["kind"] == SLICE:
-            return None
-        if found["kind"] == QUEUE and type(found["slice"]) is int:
-            return int(found["slice"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise UserError(
-        f"not a stream of a slice or a queue: {str(text)[:80]!r}\n"
-        "  to fix: use the same version of Millrace on both sides"
-    )

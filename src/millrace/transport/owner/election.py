@@ -199,7 +199,7 @@ def own_or_join_later(
         for election in made:
             election.joining.flight.close()
 
-    return JoinedBroker(OwnerCaller(connect, config, before=before, close=close))
+    return JoinedBroker.of(OwnerCaller(connect, config, before=before, close=close))
 
 
 def join_journals(
@@ -217,6 +217,6 @@ def join_journals(
     """
     limits = config or Config()
     joining = Joining(where, limits, trusted_roots(os.environ))
-    return JoinedBroker(
+    return JoinedBroker.of(
         OwnerCaller(joining.connect, limits, close=joining.flight.close, sleep=sleep)
     )

@@ -37,7 +37,7 @@ from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
-from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
@@ -217,17 +217,17 @@ class LocalLink:
         self.owner = owner
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
-        """See `Link.call`."""
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
+        """See `OwnerLink.call`."""
         self._check()
-        ask = getattr(self.owner.broker, name)
+        ask = getattr(self.owner.broker, call.name)
         try:
-            if not CALLS[name].writes:
-                return ask(**args)
+            if not call.rule.writes:
+                return ask(**arguments)
             self.owner.server.written_at = time.monotonic()
             if not is_main():
-                return ask(**args)
-            return self._begun(ask, args).result()
+                return ask(**arguments)
+            return self._begun(ask, arguments).result()
         except BrokerStopped:
             self.owner.on_stopped()
             raise

@@ -21,7 +21,7 @@ from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
 from millrace.transport.flight.flight_calls import CallCut
-from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp
 
@@ -63,8 +63,8 @@ class OwnerCaller:
 
     def call(
         self,
-        name: str,
-        args: Mapping[str, Any],
+        call: BrokerCall,
+        arguments: Mapping[str, Any],
         *,
         wait_ms: int = 0,
         stop: WakeUp | None = None,
@@ -73,11 +73,11 @@ class OwnerCaller:
 
         It is not tried again once `stop` is stopped.
         """
-        self._before(CALLS[name].writes)
+        self._before(call.rule.writes)
         return self._try(
-            lambda link, left_ms: link.call(name, args, timeout_ms=left_ms + wait_ms),
-            again=CALLS[name].again(args),
-            doing=name,
+            lambda link, left_ms: link.call(call, arguments, timeout_ms=left_ms + wait_ms),
+            is_repeatable=call.rule.is_repeatable(arguments),
+            doing=call.name,
             extra_ms=wait_ms,
             stop=stop,
         )
@@ -87,7 +87,7 @@ class OwnerCaller:
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, left_ms: link.store(path, file, timeout_ms=left_ms),
-            again=True,
+            is_repeatable=True,
             doing="store_file",
         )
 
@@ -95,7 +95,7 @@ class OwnerCaller:
         """The adoption folder, if the owner sees files that are written there from here."""
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
-            lambda link, _left_ms: link.shared_folder(), again=True, doing="adoption_folder"
+            lambda link, _left_ms: link.shared_folder(), is_repeatable=True, doing="adoption_folder"
         )
 
     def follow(self, wanted: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
@@ -112,7 +112,7 @@ class OwnerCaller:
             return link, opened, stream
 
         self._before(False)  # noqa: FBT003 - whether it writes
-        return self._try(begin, again=True, doing="follow")
+        return self._try(begin, is_repeatable=True, doing="follow")
 
     def link(self) -> OwnerLink:
         """The link in use; made now if there is none."""
@@ -132,7 +132,7 @@ class OwnerCaller:
         self,
         ask: Callable[[OwnerLink, int], Answer],
         *,
-        again: bool,
+        is_repeatable: bool,
         doing: str,
         extra_ms: int = 0,
         stop: WakeUp | None = None,
@@ -159,17 +159,17 @@ class OwnerCaller:
                 self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
-                if may_be_done and not again:
+                if may_be_done and not is_repeatable:
                     break
             except BrokerStopped as stopped:
                 self.drop(link)
                 reason, may_be_done = str(stopped), True
-                if not again or not link.is_superseded():
+                if not is_repeatable or not link.is_superseded():
                     raise
             else:
                 self._away_since = None
                 return answer
-        raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not again)
+        raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not is_repeatable)
 
     def _note_away(self) -> None:
         if self._away_since is None:

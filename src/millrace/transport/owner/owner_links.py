@@ -17,14 +17,14 @@ import xxhash
 
 from millrace.config import Config
 from millrace.durations import ms
-from millrace.errors import BrokerStopped, UserError
+from millrace.errors import UserError
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import AskAgain, FollowEnded, FollowRequest, Message
 from millrace.transport.agent.agent_calls import FETCH_BYTES_PER_S_MIN
-from millrace.transport.flight import wire
+from millrace.transport.flight.arrow_envelope import decode_answer, encode
 from millrace.transport.flight.byte_batches import byte_batches
 from millrace.transport.flight.flight_calls import CallCut, FlightCalls
-from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
+from millrace.transport.owner.broker_calls import CALLS, BrokerCall, Upload
 from millrace.transport.owner.owner_endpoint import JournalAddress, Mark
 from millrace.transport.owner.owner_server import (
     PING,
@@ -33,7 +33,6 @@ from millrace.transport.owner.owner_server import (
     WORKSPACE_HEADER,
     request_limit,
 )
-from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
 from millrace.transport.streams.follow_messages import decode_message, encode_wanted
 
 
@@ -43,7 +42,7 @@ class OwnerLink(Protocol):
     epoch: int
     address: str
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
         """Make a call and return its answer."""
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
@@ -117,35 +116,29 @@ class FlightLink:
         self._folder: tuple[str | None] | None = None
         self._mark = mark
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
-        """See `Link.call`."""
-        call, parts = CALLS[name], ArrowParts()
-        given = {key: shape.put(args[key], parts) for key, shape in call.takes.items()}
-        body = seal(given, parts)
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401
+        """See `OwnerLink.call`."""
+        body = call.encode_request(arguments)
         request_limit(self._flight.config).check(len(body), TOO_LARGE)
         slowest_ms = len(body) * 1000 // FETCH_BYTES_PER_S_MIN
-        (answer,) = self._flight.ask(self.address, name, body, timeout_ms=timeout_ms + slowest_ms)
-        found, parts = _opened(answer)
-        return call.answers.take(found, parts)
+        timeout_ms += slowest_ms
+        (answer,) = self._flight.ask(self.address, call.name, body, timeout_ms=timeout_ms)
+        return call.decode_answer(answer)
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
-        """See `Link.store`."""
+        """See `OwnerLink.store`."""
         with pa.memory_map(path) as source:
             data = source.read_buffer()
-            parts = ArrowParts()
-            checksum = xxhash.xxh3_64_hexdigest(data)
-            command = seal(UPLOAD.put((file, checksum), parts), parts)
+            command = encode(Upload(file, xxhash.xxh3_64_hexdigest(data)))
             slowest_ms = data.size * 1000 // FETCH_BYTES_PER_S_MIN
             chunks = byte_batches(data, self._flight.config.fetch_chunk_bytes)
             answer = self._flight.send(
                 self.address, command, chunks, timeout_ms=timeout_ms + slowest_ms
             )
-        found, parts = _opened(answer)
-        stored: SegmentFile = FILE.take(found, parts)
-        return stored
+        return decode_answer(answer, SegmentFile)
 
     def follow(self, wanted: FollowRequest) -> Generator[Message]:
-        """See `Link.follow`."""
+        """See `OwnerLink.follow`."""
         config = self._flight.config
         # The owner gives a sign of life far more often; the other half is for finding the next one.
         silent_ms = max(2 * config.live_beat_ms, ms(config.gone_after) // 2)
@@ -162,22 +155,22 @@ class FlightLink:
         raise CallCut("the stream ended early", may_be_done=False)
 
     def shared_folder(self) -> str | None:
-        """See `Link.shared_folder`."""
+        """See `OwnerLink.shared_folder`."""
         if self._folder is None:
             self._folder = (self._find_shared_folder(),)
         return self._folder[0]
 
     def is_stale(self) -> bool:
-        """See `Link.is_stale`: whether the owner's file is no longer what it was."""
+        """See `OwnerLink.is_stale`: whether the owner's file is no longer what it was."""
         return self._mark != self._flight.where.mark()
 
     def is_superseded(self) -> bool:
-        """See `Link.is_superseded`."""
+        """See `OwnerLink.is_superseded`."""
         said = self._flight.where.owner()
         return said is not None and said.epoch > self.epoch
 
     def close(self) -> None:
-        """See `Link.close`."""
+        """See `OwnerLink.close`."""
         self._flight.pool.drop(self.address)
 
     def _find_shared_folder(self) -> str | None:
@@ -186,14 +179,6 @@ class FlightLink:
         if said is None or path is None or said.instance != self.instance:
             return None
         timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
-        folder = str(self.call("adoption_folder", {}, timeout_ms=timeout_ms))
+        folder = str(self.call(CALLS["adoption_folder"], {}, timeout_ms=timeout_ms))
         below = os.path.realpath(folder).startswith(os.path.realpath(path) + os.sep)
         return folder if below and os.access(folder, os.W_OK | os.X_OK) else None
-
-
-def _opened(answer: pa.Buffer) -> tuple[Any, ArrowParts]:
-    """What was found; an error that was sent is raised."""
-    document, parts = unseal(answer)
-    if "error" in document:
-        raise wire.decode_error(document["error"].encode()) or BrokerStopped(document["error"])
-    return document["found"], parts

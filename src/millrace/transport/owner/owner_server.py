@@ -33,6 +33,7 @@ from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import storage_errors, sync_folder
 from millrace.transport.flight import wire
+from millrace.transport.flight.arrow_envelope import decode, encode, encode_refusal
 from millrace.transport.flight.byte_batches import BYTES, byte_values
 from millrace.transport.flight.guarded_server import (
     Admission,
@@ -41,16 +42,14 @@ from millrace.transport.flight.guarded_server import (
     unknown_call,
 )
 from millrace.transport.flight.wire import MessageLimit
-from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
-from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
+from millrace.transport.owner.broker_calls import CALLS, Upload
 from millrace.transport.streams.follow_server import LiveStreams
 from millrace.version import __version__
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
 TOO_LARGE: Final = "send it in pieces, or store files and adopt them"
-_WAITING: Final = ("watch", "wait_for_rows", "moved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,51 +137,43 @@ class OwnerServer(GuardedServer):
         about = {"workspace": mine.workspace_id, "epoch": mine.epoch, "instance": mine.instance}
         return json.dumps({"protocol": PROTOCOL, "version": __version__, **about}).encode()
 
-    def _answer(self, work: Callable[[], tuple[Any, ArrowParts]]) -> bytes:
-        """What was found, or why not, in a form that gives the caller the same kind of error."""
+    def _answer(self, work: Callable[[], bytes]) -> bytes:
+        """The answer, or a refusal that gives the caller the same kind of error."""
         try:
             self._check_there()
-            found, parts = work()
-            return seal({"found": found}, parts)
+            return work()
         except BrokerStopped as error:
             self._stopped()
-            return _refusal(error)
+            return encode_refusal(error)
         except MillraceError as error:
-            return _refusal(error)
+            return encode_refusal(error)
         except fl.FlightUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - goes to whoever asked
-            return _refusal(
+            return encode_refusal(
                 MillraceError(
                     f"the owner of the journals failed: {error!r}\n"
                     "  to fix: look at the log of the owner, and ask again"
                 )
             )
 
-    def _call(self, name: str, body: pa.Buffer) -> tuple[Any, ArrowParts]:
+    def _call(self, name: str, body: pa.Buffer) -> bytes:
         call = CALLS.get(name)
         if call is None:
             raise unknown_call(name, CALLS)
         self.limit.check(body.size, TOO_LARGE)
-        given, parts = unseal(body)
-        if not isinstance(given, dict) or set(given) != set(call.takes):
-            raise UserError(
-                f"not a call of {name}\n  expected: {', '.join(call.takes) or 'none'}\n"
-                "  to fix: use the same version of Millrace on both sides"
-            )
-        args = {key: shape.take(given[key], parts) for key, shape in call.takes.items()}
+        args = call.decode_request(body)
         self._check_files(name, args)
-        if name in _WAITING:
-            found = self._wait(name, args)
-        elif call.writes:
+        if call.rule.waits:
+            answer = self._wait(name, args)
+        elif call.rule.writes:
             with self._writing():
                 fault("owner.call.before")
-                found = getattr(self.broker, name)(**args)
+                answer = getattr(self.broker, name)(**args)
                 fault("owner.call.after")
         else:
-            found = self._read(name, args)
-        out = ArrowParts()
-        return call.answers.put(found, out), out
+            answer = self._read(name, args)
+        return call.encode_answer(answer)
 
     def _read(self, name: str, args: Mapping[str, Any]) -> object:
         try:
@@ -229,11 +220,9 @@ class OwnerServer(GuardedServer):
                     f"  to fix: write it below {folder}, or use store_file"
                 )
 
-    def _store(
-        self, command: pa.Buffer, reader: fl.MetadataRecordBatchReader
-    ) -> tuple[Any, ArrowParts]:
-        given, parts = unseal(command)
-        file, checksum = UPLOAD.take(given, parts)
+    def _store(self, command: pa.Buffer, reader: fl.MetadataRecordBatchReader) -> bytes:
+        upload = decode(command, Upload, "a file to be adopted")
+        file = upload.file
         if not reader.schema.equals(BYTES):
             raise UserError(
                 f"not the bytes of a file: {str(reader.schema)[:80]!r}\n"
@@ -247,9 +236,8 @@ class OwnerServer(GuardedServer):
             )
         path = os.path.join(self.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
         with self._writing():
-            _receive(path, file.bytes, checksum, reader)
-        out = ArrowParts()
-        return FILE.put(replace(file, path=path), out), out
+            _receive(path, file.bytes, upload.checksum, reader)
+        return encode(replace(file, path=path))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -300,7 +288,3 @@ def _check_arrived(expected: str, found: str) -> None:
             f"a file to adopt did not arrive as it was sent\n  expected: {expected}\n"
             f"  found: {found}\n  to fix: store it again"
         )
-
-
-def _refusal(error: MillraceError) -> bytes:
-    return seal({"error": wire.encode_error(error).decode()}, ArrowParts())

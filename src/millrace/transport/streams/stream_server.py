@@ -6,16 +6,16 @@ at before it has shown the workspace's token and the read's name; a range is alw
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.config import Config
-from millrace.errors import MemberLost, UserError
+from millrace.errors import MemberLost
+from millrace.storage import documents
 from millrace.storage.local import LocalStore
 from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
 from millrace.transport.flight.guarded_server import (
@@ -25,15 +25,14 @@ from millrace.transport.flight.guarded_server import (
     errors_sent,
 )
 from millrace.transport.flight.tls import Certificate
-from millrace.transport.flight.wire import MessageLimit
+from millrace.transport.flight.wire import MessageLimit, WireMessage, from_json
 from millrace.transport.members.member_server import pieces
 
 STREAM_HEADER: Final = "x-millrace-stream"
 FOLDER: Final = "streams"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamShare:
+class StreamShare(WireMessage, frozen=True, kw_only=True):
     """What one task of Spark reads: what checkpoints above `start` up to `end` show to a member."""
 
     member: int
@@ -77,7 +76,7 @@ class StreamServer(GuardedServer):
     def do_get(self, _context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send the rows of a piece, in order, a bounded part at a time."""
         with errors_sent():
-            batches = self._rows.rows(_asked(ticket.ticket))
+            batches = self._rows.rows(from_json(ticket.ticket, StreamShare, "a share of a stream"))
         return fl.GeneratorStream(self._rows.schema, self._parts(batches))
 
     def _parts(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,16 +99,14 @@ class StreamAddress:
     def find(self) -> str:
         """Where the stream answers now."""
         data = LocalStore(self.path).read(_file(self.read))
-        try:
-            return str(json.loads(data or b"")["address"])
-        except (ValueError, KeyError, TypeError):
-            return self.planned
+        told = documents.hint(data, documents.AddressHint)
+        return self.planned if told is None else told.address
 
 
 def tell(store: LocalStore, read: str, address: str) -> None:
     """Say where the stream of a coordinated read answers, in place of whatever was said before."""
     store.make_folder(FOLDER)
-    store.replace(_file(read), json.dumps({"address": address}).encode())
+    store.replace(_file(read), documents.AddressHint(address).to_json())
 
 
 def fetch(
@@ -119,7 +116,7 @@ def fetch(
     address = where.find()
     flight = FlightCalls(where.token, {STREAM_HEADER: where.read}, connections_max=1, roots=roots)
     try:
-        yield from flight.receive(address, json.dumps(asdict(piece)).encode())
+        yield from flight.receive(address, piece.to_json())
     except CallRefused as error:
         raise MemberLost(
             f"{address} refuses the token, or is not the stream of {where.read}\n"
@@ -137,17 +134,3 @@ def fetch(
 
 def _file(read: str) -> str:
     return f"{FOLDER}/{read}.json"
-
-
-def _asked(ticket: bytes) -> StreamShare:
-    try:
-        found = json.loads(ticket)
-        names = ("member", "members", "start", "end")
-        if all(type(found[name]) is int for name in names):
-            return StreamShare(**{name: found[name] for name in names})
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise UserError(
-        f"not a piece of a stream: {ticket[:80]!r}\n"
-        "  to fix: use the same version of Millrace on both sides"
-    )

@@ -89,7 +89,7 @@ def test_ten_members_have_110_streams_of_which_100_are_over_flight(
         members = opened.made[0]
         assert members.members.streams() == Streams(total=110, over_flight=100)
         told = [members.members.client(number).stats() for number in range(10)]
-        assert [each["streams"] for each in told] == [10] * 10  # Its slice's, and nine slices'.
+        assert [each.streams for each in told] == [10] * 10  # Its slice's, and nine slices'.
         put(broker, texts(0, 200), 10)
         assert next_shown(session) == sorted(texts(0, 200))
         assert len(session.status().disk_bytes) == 10

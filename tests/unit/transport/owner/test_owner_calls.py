@@ -17,7 +17,7 @@ from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
 from millrace.reads.live.follow_requests import FollowRequest, Message
 from millrace.transport.flight.flight_calls import CallCut
-from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.owner.owner_links import OwnerLink
@@ -56,7 +56,7 @@ class Script:
 
     def broker(self, **options: float) -> JoinedBroker:
         config = QUICK.with_options(**{"owner_backoff_ms": 100, **options})
-        return JoinedBroker(
+        return JoinedBroker.of(
             OwnerCaller(self.connect, config, sleep=self.sleep, now=lambda: self.time)
         )
 
@@ -67,9 +67,10 @@ class _Scripted:
     epoch: int
     address: str = "grpc://nowhere:1"
 
-    def call(self, name: str, _args: Mapping[str, Any], *, timeout_ms: int) -> object:
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> object:
         assert timeout_ms > 0
-        self.script.asked.append(name)
+        assert arguments is not None
+        self.script.asked.append(call.name)
         outcome = self.script.outcomes[min(len(self.script.asked), len(self.script.outcomes)) - 1]
         if isinstance(outcome, BaseException):
             raise outcome
@@ -165,10 +166,10 @@ def test_a_call_that_was_never_sent_is_asked_again_whatever_it_is(
 
 def test_every_call_says_whether_it_may_be_repeated() -> None:
     args = {"producer": None, "sequence": None, "expected": 1, "request": Publish()}
-    never = {name for name, call in CALLS.items() if not call.again(args)}
+    never = {name for name, call in CALLS.items() if not call.rule.is_repeatable(args)}
 
     assert never == {"append", "publish", "delete", "adopt"}
-    assert not CALLS["commit"].again({"expected": ANYTHING})
+    assert not CALLS["commit"].rule.is_repeatable({"expected": ANYTHING})
 
 
 def test_tries_are_counted_and_then_it_is_an_error_that_can_be_retried() -> None:
@@ -262,7 +263,7 @@ def test_threads_that_look_for_the_owner_do_not_wait_for_each_other_for_ever() -
         raise OwnerUnreachable("nobody")
 
     config = QUICK.with_options(owner_retries_max=1, owner_timeout=0.05)
-    broker = JoinedBroker(OwnerCaller(connect, config))
+    broker = JoinedBroker.of(OwnerCaller(connect, config))
 
     def look() -> None:
         with suppress(OwnerUnreachable):
@@ -281,14 +282,16 @@ def test_while_nothing_changes_no_journals_are_sent() -> None:
     asked: list[Mapping[str, Any]] = []
 
     class Seen(_Scripted):
-        def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> object:
-            asked.append(args)
-            return super().call(name, args, timeout_ms=timeout_ms)
+        def call(
+            self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int
+        ) -> object:
+            asked.append(arguments)
+            return super().call(call, arguments, timeout_ms=timeout_ms)
 
     same, other = (Watched(version=version, journals=()) for version in (5, 6))
     script = Script([same, same, other, other])
     config = QUICK.with_options(owner_wait_ms_max=1)
-    broker = JoinedBroker(OwnerCaller(lambda _deadline, _epoch: Seen(script, 1), config))
+    broker = JoinedBroker.of(OwnerCaller(lambda _deadline, _epoch: Seen(script, 1), config))
 
     assert broker.watch(5, prefix="a", timeout_s=600).version == 6
     assert [args["prefix"] for args in asked] == ["//", "//", "//", "a"]
