@@ -152,6 +152,13 @@ def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]
     )
 
 
+def write_nothing(stage: MapStage, store: Store) -> Result:
+    """In the driver: an empty map output, for a stage that would have none."""
+    map_task = MapTask(0)
+    index = _write(stage, store, map_task, iter(()), None, TaskTry(map_task, 0))
+    return Result(map_task=map_task, folder=None, agent=None, ran=True, index=index)
+
+
 def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
     """A result as the one row that goes back to the driver."""
     row: list[Any]

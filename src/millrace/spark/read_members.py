@@ -245,7 +245,15 @@ class SparkJob:
     def _run(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
         count, function = work.members, member_task(work)
         try:
-            run_tasks(self._spark, self._config, count, function, RESULT_SCHEMA, watch=self._watch)
+            run_tasks(
+                self._spark,
+                self._config,
+                count,
+                function,
+                RESULT_SCHEMA,
+                title=f"read {work.read.name}, {count} members",
+                watch=self._watch,
+            )
         except _MembersCancelled:
             return
         except BaseException as error:  # noqa: BLE001 - whoever waits for members is told
