@@ -92,6 +92,8 @@ PURE = {
     "reads/slice/chunks.py",
     "reads/slice/slice_state.py",
     "reads/session/session_status.py",
+    "reads/session/handed_out.py",
+    "reads/session/journal_reads.py",
     "reads/session/session_state.py",
     "reads/model/assignment.py",
     "reads/model/flush.py",

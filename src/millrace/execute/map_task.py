@@ -42,7 +42,7 @@ from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 
 Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = pa.schema(

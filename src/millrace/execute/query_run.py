@@ -58,7 +58,7 @@ from millrace.shuffle import arrow_inputs, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import QueryReport, StageReport
 from millrace.storage import layout
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 
 ROWS_PER_GROUP_MIN: Final = 3
 """With fewer rows of a task to a group, about, groups are not begun before the exchange."""
