@@ -160,7 +160,6 @@ PURE = {
     "transport/flight/message_sizes.py",
     "transport/owner/broker_calls.py",
     "transport/owner/fetched_rows.py",
-    "transport/owner/wire_shapes.py",
     "transport/members/member_messages.py",
     "scan/splits.py",
     "engine/query_writer.py",
