@@ -198,8 +198,8 @@ def gc(name: str, workspace: str) -> None:
     """
     with opened_with_journals(workspace) as ws:
         freed = free_all(ws.journals, name)
-        outline = RunHistory.open(ws.journals, name).outline()
-        steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+        record = RunHistory.open(ws.journals, name).record()
+        steps = [] if record is None else [s for p in record.hops for s in (*p.fused, p.name)]
         removed = [remove_unneeded(ws.journals, ws.path, name, s, ws.config) for s in steps]
     files, size = sum(one.files for one in removed), sum(one.bytes for one in removed)
     click.echo(
@@ -209,8 +209,8 @@ def gc(name: str, workspace: str) -> None:
 
 
 def _check_step(history: RunHistory, step: str) -> None:
-    outline = history.outline()
-    names = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+    record = history.record()
+    names = [] if record is None else [s for p in record.hops for s in (*p.fused, p.name)]
     if step not in names:
         raise UserError(
             f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"

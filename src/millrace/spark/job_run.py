@@ -35,16 +35,13 @@ from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import RunWatch
-from millrace.spark.job_workers import WorkerPool, has_profiles, posts_of
+from millrace.spark.job_workers import JOB_STOP_MS_MAX, WorkerPool, has_profiles, posts_of
 from millrace.spark.job_workspace import HasJournals
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.source_intake import IntakeContext
 from millrace.spark.step_failures import step_failed
 from millrace.transport.owner.owner_endpoint import JournalAddress
-
-JOB_STOP_MS_MAX: Final = 30_000
-"""How long an ending run waits for its workers before it has Spark end them."""
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
@@ -167,7 +164,7 @@ class _Run:
                 _note_end(history, lease, "failed", str(error))
             raise
         ends = begun.ends if self._until == "caught_up" else None
-        counting = Counting(broker, begun.outline, ends=ends)
+        counting = Counting(broker, begun.record, ends=ends)
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
@@ -264,15 +261,15 @@ class _Run:
         watch.sample(steps)
         spent = {} if self._crew is None else self._crew.spent()
         seconds = time.monotonic() - self._began
-        before, outline = watch.begun.before, watch.begun.outline
+        before, record = watch.begun.before, watch.begun.record
         folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
         report = JobReport(
             job=self._job.name,
             run=watch.lease.run,
             state=ending.state,
             seconds=seconds,
-            outline=outline,
-            steps=step_reports(outline, counted, before, seconds=seconds, spent=spent),
+            record=record,
+            steps=step_reports(record, counted, before, seconds=seconds, spent=spent),
             runs=(),
             note=ending.note or self._remark(),
             samples=tuple(watch.samples),

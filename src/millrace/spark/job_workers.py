@@ -22,10 +22,12 @@ from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed, UserError
 from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
-from millrace.spark.job_run import JOB_STOP_MS_MAX
 from millrace.spark.job_task import JOB_YIELD_MS, Work
 from millrace.spark.spark_presence import session_of_own, setting
 from millrace.spark.spark_tasks import collect
+
+JOB_STOP_MS_MAX: Final = 30_000
+"""How long an ending run waits for its workers before it has Spark end them."""
 
 JOB_WAVES_MAX: Final = 8
 """Workers of one kind are started by at most this many Spark jobs at a time."""
