@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
-from millrace.durations import ms
+from millrace.durations import Duration, milliseconds, ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
@@ -41,8 +41,9 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
 from millrace.storage.modes import parse_mode
+from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token, mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address
@@ -459,28 +460,28 @@ class Workspace:
         self._home.look()
         return runs.list_runs(self.store)
 
-    def cleanup(self, *, ttl_ms: int) -> CleanupReport:
-        """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
+    def cleanup(self, *, ttl: Duration) -> CleanupReport:
+        """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
 
-        What dead tasks left goes too.
+        Files of tasks that died are removed too.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.cleanup(ttl_ms=7 * day_ms).bytes
+            >>> ws.cleanup(ttl="7d").bytes
             0
         """
+        ttl_ms = milliseconds(ttl, "cleanup(): ttl")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
-    def drop_runs(self, *, older_than_ms: int) -> CleanupReport:
-        """Remove whole runs that began longer ago than that and have ended.
+    def drop_runs(self, *, older_than: Duration) -> CleanupReport:
+        """Remove whole runs that have ended and that began longer ago than this.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.drop_runs(older_than_ms=30 * day_ms).runs
+            >>> ws.drop_runs(older_than="30d").runs
             ()
         """
+        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(

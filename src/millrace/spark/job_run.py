@@ -17,7 +17,6 @@ from typing import Final
 
 from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
-from millrace.execute.interrupts import Interrupts
 from millrace.faults import fault
 from millrace.identity.versions import versions
 from millrace.journal.broker import Broker
@@ -29,6 +28,7 @@ from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
 from millrace.pipeline.report.run_history import RunHistory, state_of
+from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_status import step_reports
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
