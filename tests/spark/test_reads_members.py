@@ -44,8 +44,8 @@ def test_a_checkpoint_as_a_dataframe_has_the_rows_of_all_members(
     with mr.open(tmp_path / "mill", spark, config=CONFIG) as ws:
         ws.journals.create("t/a", SCHEMA)
         above_long = 2**63 + 5  # Spark has no unsigned numbers: the bits stay.
-        write(ws.journals._broker, "t/a", *(alone(P, 10 + n, f"row {n}") for n in range(20)))
-        write(ws.journals._broker, "t/a", alone(Q, above_long, "last"))
+        write(ws._joined_broker(), "t/a", *(alone(P, 10 + n, f"row {n}") for n in range(20)))
+        write(ws._joined_broker(), "t/a", alone(Q, above_long, "last"))
         with ws.reads(READ, members=3) as session:
             checkpoint = session.next_checkpoint("120s")
             assert checkpoint is not None

@@ -7,12 +7,14 @@ when `close` has returned, the run's threads have ended, and its lease is given 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -60,7 +62,8 @@ class SessionOptions:
     take_over: bool = False
     restart: bool = False
     """Open the next run when one fails."""
-    holder: str = ""
+    holder: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    """Who holds the lease, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
