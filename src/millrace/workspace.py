@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
-from millrace.durations import ms
+from millrace.durations import Duration, milliseconds, ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
@@ -231,7 +232,7 @@ class Workspace:
         format: str | None = None,  # noqa: A002 - Spark users know it by this name
         schema: pa.Schema | None = None,
         options: Mapping[str, Any] | None = None,
-        reuse: Reuse = "yes",
+        reuse: Reuse = True,
         checksum: bool = False,
     ) -> Shuffle:
         """Put rows at rest by key: map tasks on Spark write every row to its partition's files.
@@ -251,7 +252,7 @@ class Workspace:
             format: "parquet", "arrow", "csv" or "json" where file names do not tell.
             schema: columns and types of CSV or JSON files; by default inferred from the first file.
             options: for CSV: `delimiter`, `header`.
-            reuse: "yes", "verified" (check every byte first) or "no".
+            reuse: True, "verified" (check every byte of finished work first) or False.
             checksum: tell input files apart by their bytes, not by size and time of change.
 
         Example:
@@ -271,7 +272,8 @@ class Workspace:
         )
         files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
         workspace = self._place()
-        return frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        made = frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        return replace(made, frame_of=self._frame_of)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -431,23 +433,14 @@ class Workspace:
         found = runs.read_manifest(self.store, run, StageId(stage_id))
         elsewhere = {choice.folder for choice in found.chosen} - {None}
         if not elsewhere:
-            return Shuffle(manifest=found, stores={None: self.store})
+            return Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
         agents, keep_alive = self._remote()
         for folder in elsewhere:
             if folder is not None:
                 keep_alive.add(folder)
-        return Shuffle(manifest=found, stores={None: self.store}, remote=agents)
-
-    def to_spark(self, shuffle: Shuffle) -> DataFrame:
-        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's.
-
-        Example:
-            >>> ws.to_spark(shuffle).rdd.getNumPartitions()
-            4
-        """
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
-
-        return to_frame(self.spark, shuffle, self._folders(), self.config)
+        return Shuffle(
+            manifest=found, stores={None: self.store}, remote=agents, frame_of=self._frame_of
+        )
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first.
@@ -459,28 +452,28 @@ class Workspace:
         self._home.look()
         return runs.list_runs(self.store)
 
-    def cleanup(self, *, ttl_ms: int) -> CleanupReport:
-        """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
+    def cleanup(self, *, ttl: Duration) -> CleanupReport:
+        """Remove attempts and rows of `from_arrow` that are older than `ttl` and that nobody needs.
 
-        What dead tasks left goes too.
+        Files that dead tasks left are removed too.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.cleanup(ttl_ms=7 * day_ms).bytes
+            >>> ws.cleanup(ttl="7d").bytes
             0
         """
+        ttl_ms = milliseconds(ttl, "cleanup(ttl=...)")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
-    def drop_runs(self, *, older_than_ms: int) -> CleanupReport:
-        """Remove whole runs that began longer ago than that and have ended.
+    def drop_runs(self, *, older_than: Duration) -> CleanupReport:
+        """Remove whole runs that began longer ago than `older_than` and have ended.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.drop_runs(older_than_ms=30 * day_ms).runs
+            >>> ws.drop_runs(older_than="30d").runs
             ()
         """
+        older_than_ms = milliseconds(older_than, "drop_runs(older_than=...)")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(
@@ -562,6 +555,11 @@ class Workspace:
             lambda: self._place() if self._home.is_there() else None,
             self.config,
         )
+
+    def _frame_of(self, shuffle: Shuffle) -> DataFrame:
+        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+
+        return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark

@@ -20,7 +20,7 @@ from millrace.ids import StageId
 from millrace.shuffle import runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
-from millrace.text import counted, human_bytes, parse_duration_ms
+from millrace.text import counted, human_bytes
 from millrace.workspace import Workspace
 
 _BAR_WIDTH = 30
@@ -198,11 +198,10 @@ def gc(workspace: str, ttl: str, drop_runs: str | None, *, as_json: bool) -> Non
     Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
     every attempt that a run relies on, stays whatever its age.
     """
-    ttl_ms = parse_duration_ms(ttl)
     with opened(workspace) as ws:
-        found = [ws.cleanup(ttl_ms=ttl_ms)]
+        found = [ws.cleanup(ttl=ttl)]
         if drop_runs is not None:
-            found.append(ws.drop_runs(older_than_ms=parse_duration_ms(drop_runs)))
+            found.append(ws.drop_runs(older_than=drop_runs))
     _print_removed(found, as_json=as_json)
 
 
