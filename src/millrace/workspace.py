@@ -42,8 +42,9 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
 from millrace.storage.modes import parse_mode
+from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token, mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address
@@ -453,27 +454,27 @@ class Workspace:
         return runs.list_runs(self.store)
 
     def cleanup(self, *, ttl: Duration) -> CleanupReport:
-        """Remove attempts and rows of `from_arrow` that are older than `ttl` and that nobody needs.
+        """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
 
-        Files that dead tasks left are removed too.
+        Files of tasks that died are removed too.
 
         Example:
             >>> ws.cleanup(ttl="7d").bytes
             0
         """
-        ttl_ms = milliseconds(ttl, "cleanup(ttl=...)")
+        ttl_ms = milliseconds(ttl, "cleanup(): ttl")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
     def drop_runs(self, *, older_than: Duration) -> CleanupReport:
-        """Remove whole runs that began longer ago than `older_than` and have ended.
+        """Remove whole runs that have ended and that began longer ago than this.
 
         Example:
             >>> ws.drop_runs(older_than="30d").runs
             ()
         """
-        older_than_ms = milliseconds(older_than, "drop_runs(older_than=...)")
+        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(

@@ -27,7 +27,7 @@ from millrace.scan.source import FileSource
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.text import counted
 
 STAGE: Final = StageId(0)

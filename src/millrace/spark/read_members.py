@@ -135,9 +135,9 @@ class RegisteredMembers:
         """See `Members.release`."""
         self._open().release(shown, rolled_back)
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """See `Members.set_limit_off`."""
-        self._open().set_limit_off(off=off)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """See `Members.set_disk_limit`."""
+        self._open().set_disk_limit(is_on=is_on)
 
     def used_bytes(self) -> list[int]:
         """See `RunningMembers.used_bytes`."""

@@ -25,9 +25,13 @@ from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightC
 from millrace.transport.flight.wire import from_json
 from millrace.transport.members import member_server
 from millrace.transport.members.member_links import MemberLink
-from millrace.transport.members.member_messages import decode_rows, encode_release, encode_visible
+from millrace.transport.members.member_messages import (
+    StreamMessages,
+    decode_rows,
+    encode_release,
+    encode_visible,
+)
 from millrace.transport.members.member_server import MemberStats, SessionId, StreamCommand
-from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
 
 READS_CALL_MS_MAX: Final = 30_000
@@ -62,8 +66,8 @@ class MemberClient:
         self,
         slice_: int | None,
         *,
-        says: WireShape,
-        hears: WireShape,
+        says: StreamMessages,
+        hears: StreamMessages,
         lost: Callable[[BaseException], None],
         handle: Callable[[Any], None],
     ) -> MemberLink:
@@ -119,9 +123,9 @@ class MemberClient:
         """Its queue may free what is shown."""
         self._ask(member_server.RELEASE, encode_release(shown, rolled_back))
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """Its queue takes whatever comes, or keeps to its disk limit again."""
-        self._ask(member_server.LIMIT_OFF if off else member_server.LIMIT_ON)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """Have its queue keep to its disk limit, or accept rows beyond it."""
+        self._ask(member_server.LIMIT_ON if is_on else member_server.LIMIT_OFF)
 
     def stats(self) -> MemberStats:
         """How it stands."""
