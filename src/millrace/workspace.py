@@ -440,16 +440,14 @@ class Workspace:
         self._home.look()
         run = runs.resolve(self.store, query_id)
         found = runs.read_manifest(self.store, run, StageId(stage_id))
-        elsewhere = {choice.folder for choice in found.chosen} - {None}
+        shuffle = Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
+        elsewhere = {choice.folder for choice in found.chosen if choice.folder is not None}
         if not elsewhere:
-            return Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
+            return shuffle
         agents, keep_alive = self._remote()
         for folder in elsewhere:
-            if folder is not None:
-                keep_alive.add(folder)
-        return Shuffle(
-            manifest=found, stores={None: self.store}, remote=agents, frame_of=self._frame_of
-        )
+            keep_alive.add(folder)
+        return replace(shuffle, remote=agents)
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first.
