@@ -480,12 +480,10 @@ class Workspace:
             >>> ws.drop_runs(older_than="30d").runs
             ()
         """
-        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
+        age_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
-        now_ms = time.time_ns() // 1_000_000
-        return cleanup.drop_runs(
-            self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
-        )
+        now = time.time_ns() // 1_000_000
+        return cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=self.config)
 
     def close(self) -> None:
         """Let go of what was opened; stop Spark if it was started here.
