@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +26,7 @@ from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
+from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
@@ -50,10 +52,10 @@ from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.owner import broker_kinds
-from millrace.transport.owner.election import own_or_join_later
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.transport.owner.workspace_journals import WorkspaceJournals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +144,12 @@ class Workspace:
         self._reaching: tuple[Agents, KeepAlive] | None = None
         self._spark = spark
         self._started_spark = False
-        self._journals: JoinedBroker | None = None
+        self._journals = WorkspaceJournals(
+            self._journal_place,
+            config,
+            lambda writes: home.make() if writes else home.look(),
+            self._read_source,
+        )
         self._accept_loss: AcceptLoss = accept_loss
         self._opening = threading.Lock()
 
@@ -188,26 +195,28 @@ class Workspace:
         return self._spark
 
     @property
-    def journals(self) -> JoinedBroker:
-        """The journals of this workspace: `millrace.journal.broker.Broker` lists the calls.
+    def journals(self) -> Journals:
+        """The journals of this workspace: named, append-only, typed logs.
 
-        At the first call this process becomes their owner and serves them to others, or joins the
-        owner that is there; if that one dies, the next call takes over.
+        Opening elects no owner. At the first call on the journals this process becomes their owner
+        and serves them to other processes, or joins the owner that there is.
 
         Example:
-            >>> made = ws.journals.create("clicks", pa.schema([("id", pa.int64())]))
+            >>> info = ws.journals.create("clicks", pa.schema([("id", pa.int64())]))
             >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
             2
         """
         self._on_disk("journals")
-        with self._opening:
-            if self._journals is None:
-                self._journals = own_or_join_later(
-                    self._journal_place,
-                    self.config,
-                    lambda writes: self._home.make() if writes else self._home.look(),
-                )
-            return self._journals
+        return self._journals.journals()
+
+    def _joined_broker(self) -> JoinedBroker:
+        self._on_disk("journals")
+        return self._journals.broker()
+
+    def _read_source(self, options: Mapping[str, Any]) -> DataFrame:
+        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
+
+        return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
     def journal_address(self) -> JournalAddress:
         """What `millrace.transport.owner.election.join_journals` needs, to be sent to tasks.
@@ -215,7 +224,7 @@ class Workspace:
         The journals are owned or joined now, so that there is somebody to reach.
         """
         self._home.make()
-        address = broker_kinds.reachable(self.journals.address, loopback=self._is_local())
+        address = broker_kinds.reachable(self._joined_broker().address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
         )
@@ -232,7 +241,7 @@ class Workspace:
         format: str | None = None,  # noqa: A002 - Spark users know it by this name
         schema: pa.Schema | None = None,
         options: Mapping[str, Any] | None = None,
-        reuse: Reuse = "yes",
+        reuse: Reuse = True,
         checksum: bool = False,
     ) -> Shuffle:
         """Put rows at rest by key: map tasks on Spark write every row to its partition's files.
@@ -252,7 +261,7 @@ class Workspace:
             format: "parquet", "arrow", "csv" or "json" where file names do not tell.
             schema: columns and types of CSV or JSON files; by default inferred from the first file.
             options: for CSV: `delimiter`, `header`.
-            reuse: "yes", "verified" (check every byte first) or "no".
+            reuse: True, "verified" (check every byte of finished work first) or False.
             checksum: tell input files apart by their bytes, not by size and time of change.
 
         Example:
@@ -272,7 +281,8 @@ class Workspace:
         )
         files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
         workspace = self._place()
-        return frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        made = frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        return replace(made, frame_of=self._frame_of)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -400,7 +410,7 @@ class Workspace:
         folder = self._on_disk("coordinated reads").path("reads")
         wanted = resolve_read(read)
         self._home.look()
-        broker = self.journals
+        broker = self._joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
             from millrace.spark.read_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
@@ -430,25 +440,14 @@ class Workspace:
         self._home.look()
         run = runs.resolve(self.store, query_id)
         found = runs.read_manifest(self.store, run, StageId(stage_id))
-        elsewhere = {choice.folder for choice in found.chosen} - {None}
+        shuffle = Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
+        elsewhere = {choice.folder for choice in found.chosen if choice.folder is not None}
         if not elsewhere:
-            return Shuffle(manifest=found, stores={None: self.store})
+            return shuffle
         agents, keep_alive = self._remote()
         for folder in elsewhere:
-            if folder is not None:
-                keep_alive.add(folder)
-        return Shuffle(manifest=found, stores={None: self.store}, remote=agents)
-
-    def to_spark(self, shuffle: Shuffle) -> DataFrame:
-        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's.
-
-        Example:
-            >>> ws.to_spark(shuffle).rdd.getNumPartitions()
-            4
-        """
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
-
-        return to_frame(self.spark, shuffle, self._folders(), self.config)
+            keep_alive.add(folder)
+        return replace(shuffle, remote=agents)
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first.
@@ -481,12 +480,10 @@ class Workspace:
             >>> ws.drop_runs(older_than="30d").runs
             ()
         """
-        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
+        age_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
-        now_ms = time.time_ns() // 1_000_000
-        return cleanup.drop_runs(
-            self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
-        )
+        now = time.time_ns() // 1_000_000
+        return cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=self.config)
 
     def close(self) -> None:
         """Let go of what was opened; stop Spark if it was started here.
@@ -495,11 +492,9 @@ class Workspace:
             >>> other = mr.open("./other")  # or: with mr.open("./other") as other
             >>> other.close()
         """
+        self._journals.close()
         with self._opening:
-            journals, self._journals = self._journals, None
             reaching, self._reaching = self._reaching, None
-        if journals is not None:
-            journals.close()
         if reaching is not None:
             agents, keep_alive = reaching
             keep_alive.close()
@@ -563,6 +558,11 @@ class Workspace:
             lambda: self._place() if self._home.is_there() else None,
             self.config,
         )
+
+    def _frame_of(self, shuffle: Shuffle) -> DataFrame:
+        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+
+        return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
