@@ -1,7 +1,7 @@
 """Draws docs/pictures/architecture.svg from the imports of src/millrace.
 
-    .venv/bin/python scripts/architecture.py            writes the picture
-    .venv/bin/python scripts/architecture.py --check    fails if the picture is not what the code says
+    scripts/architecture.py            writes the picture
+    scripts/architecture.py --check    fails if the picture is not what the code says
 
 A box is a room: a folder of the package, or one of the modules of its public face. A room stands
 above all rooms that it imports. An arrow leads to an imported room; arrows that follow from others
@@ -26,6 +26,23 @@ BASE = "base"
 """The small modules that all rooms use."""
 FACE = {"workspace": "workspace", "dataset": "dataset"}
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24
+HEAD = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"
+  font-family="system-ui, sans-serif" role="img">
+<title>The rooms of Millrace and what each imports</title>
+<style>
+.box {{ fill: #eef4fb; stroke: #3a6ea5 }}
+.name {{ font-weight: 600; font-size: 15px; fill: #12263a }}
+.size {{ font-size: 12px; fill: #44586c }}
+.arrow {{ stroke: #8aa4bf; fill: none; stroke-width: 1.4 }}
+@media (prefers-color-scheme: dark) {{
+  .box {{ fill: #1c2b3a; stroke: #7fb0e0 }}
+  .name {{ fill: #eaf2fa }}
+  .size {{ fill: #b5c6d8 }}
+}}
+</style>
+<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"
+  orient="auto"><path d="M0 0 8 4 0 8z" fill="#8aa4bf"/></marker></defs>"""
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -129,17 +146,7 @@ def picture() -> str:
         left = (width - taken) / 2
         for place, room in enumerate(row):
             at[room] = (left + place * (WIDTH + GAP_X), MARGIN + number * (HEIGHT + GAP_Y))
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="system-ui, sans-serif" role="img">',
-        "<title>The rooms of Millrace and what each imports</title>",
-        "<style>.box{fill:#eef4fb;stroke:#3a6ea5}.name{font-weight:600;font-size:15px;fill:#12263a}"
-        ".size{font-size:12px;fill:#44586c}.arrow{stroke:#8aa4bf;fill:none;stroke-width:1.4}"
-        "@media (prefers-color-scheme: dark){.box{fill:#1c2b3a;stroke:#7fb0e0}"
-        ".name{fill:#eaf2fa}.size{fill:#b5c6d8}}</style>",
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" fill="#8aa4bf"/></marker></defs>',
-    ]
+    out = [HEAD.format(width=width, height=height)]
     for room, others in sorted(reduced(graph).items()):
         x, y = at[room]
         for other in sorted(others):
