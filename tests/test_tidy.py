@@ -155,7 +155,7 @@ PURE = {
     "pipeline/define/hop_graph.py",
     "pipeline/define/source_identity.py",
     "pipeline/define/job_changes.py",
-    "pipeline/define/job_description.py",
+    "pipeline/define/job_recording.py",
     "pipeline/define/explain_job.py",
     "transport/flight/first_call.py",
     "transport/flight/hpack.py",

@@ -165,7 +165,7 @@ class _Run:
                 _note_end(history, lease, "failed", str(error))
             raise
         ends = begun.ends if self._until == "caught_up" else None
-        counting = Counting(broker, begun.outline, ends=ends)
+        counting = Counting(broker, begun.record, ends=ends)
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
@@ -262,15 +262,15 @@ class _Run:
         watch.sample(steps)
         spent = {} if self._crew is None else self._crew.spent()
         seconds = time.monotonic() - self._began
-        before, outline = watch.begun.before, watch.begun.outline
+        before, record = watch.begun.before, watch.begun.record
         folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
         report = JobReport(
             job=self._job.name,
             run=watch.lease.run,
             state=ending.state,
             seconds=seconds,
-            outline=outline,
-            steps=step_reports(outline, counted, before, seconds=seconds, spent=spent),
+            record=record,
+            steps=step_reports(record, counted, before, seconds=seconds, spent=spent),
             runs=(),
             note=ending.note or self._remark(),
             samples=tuple(watch.samples),

@@ -14,7 +14,7 @@ from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.explain_job import StepProgress, explain
 from millrace.pipeline.define.job import Job, Until
 from millrace.pipeline.define.job_changes import compare
-from millrace.pipeline.define.job_description import descriptions, set_back
+from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import JobStatus, job_status
@@ -73,7 +73,7 @@ class WorkspaceOfJobs:
         if broker.list(runs_journal(job.name)):
             history = RunHistory.open(broker, job.name)
             since = set_back(history.events)
-            changes = compare(descriptions(history.events), job.description(), since=since)
+            changes = compare(records_of(history.events), job.record(), since=since)
             done = {
                 step.name: StepProgress(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
                 for step in job_status(broker, job.name).steps
@@ -83,7 +83,7 @@ class WorkspaceOfJobs:
                     done[node.name] = StepProgress(
                         rows=sum(event.detail["rows"] for event in taken)
                     )
-        return explain(job.name, job.nodes, job.hops, done=done, changes=changes)
+        return explain(job.record(), done=done, changes=changes)
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
