@@ -302,12 +302,8 @@ class Retriable(MillraceError):
     """Passing trouble; the caller may try again.
 
     Example:
-        >>> for _ in range(3):
-        ...     try:
-        ...         done = ws.journals.append("payments", rows, expected=0)
-        ...         break
-        ...     except mr.Retriable:  # with `expected`, asking again is safe
-        ...         continue
+        >>> issubclass(mr.PeerGone, mr.Retriable)  # run it again, and it continues
+        True
     """
 
 
