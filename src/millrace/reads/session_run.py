@@ -7,6 +7,7 @@ when `close` has returned, the run's threads have ended, and its lease is given 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -47,6 +48,7 @@ from millrace.wakeup import WakeUp, WorkerThread, join
 READS_SILENT_PRODUCER_MS: Final = 2_592_000_000
 """A producer that was silent for longer is left out of checkpoints."""
 
+_LOG: Final = logging.getLogger(__name__)
 _STATUS_MS: Final = 1_000
 """How often a run writes its status to its folder, for other processes."""
 _WATCH_S: Final = 0.5
@@ -111,6 +113,12 @@ class SessionRun:
                 last_commit=options.last_commit, read_through=options.read_through
             )
             self._store.keep_definition(read)
+            _LOG.info(
+                "%s resumes after checkpoint %d, %d to be replayed",
+                read.name,
+                resumed.committed.number,
+                len(resumed.prepared),
+            )
             state = SessionState(read, options.members, resumed)
             request = MembersRequest(
                 read=read,
@@ -205,6 +213,8 @@ class SessionRun:
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
         failure.__cause__ = error
+        if member is not None and not self._renewing.is_stopped:
+            _LOG.info("%s lost %s: %s", self.coordinated_read.name, who, error)
         self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
 
     def close(self) -> None:
