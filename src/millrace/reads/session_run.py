@@ -41,7 +41,7 @@ from millrace.reads.session.checkpoint_store import CheckpointStore
 from millrace.reads.session.members_port import MakeMembers, MembersRequest
 from millrace.reads.session.session_actor import SessionActor
 from millrace.reads.session.session_folder import fresh_folder, write_status
-from millrace.reads.session.session_state import SessionState
+from millrace.reads.session.session_state import Resumed, SessionState
 from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
 from millrace.wakeup import WakeUp, WorkerThread, join
 
@@ -102,23 +102,8 @@ class SessionRun:
         self._lease = _acquire(broker, read, options, config)
         self._folder = fresh_folder(workspace.folder, read, self._lease)
         try:
-            self._store = CheckpointStore(
-                broker,
-                read.name,
-                self._lease,
-                silent_ms=READS_SILENT_PRODUCER_MS,
-                now_ms=_now_ms,
-            )
-            resumed = self._store.load(
-                last_commit=options.last_commit, read_through=options.read_through
-            )
-            self._store.keep_definition(read)
-            _LOG.info(
-                "%s resumes after checkpoint %d, %d to be replayed",
-                read.name,
-                resumed.committed.number,
-                len(resumed.prepared),
-            )
+            self._store = self._open_store()
+            resumed = self._resume(options)
             state = SessionState(read, options.members, resumed)
             request = MembersRequest(
                 read=read,
@@ -233,6 +218,29 @@ class SessionRun:
                     self._is_released = True
 
     # Inside.
+    def _open_store(self) -> CheckpointStore:
+        return CheckpointStore(
+            self._broker,
+            self.coordinated_read.name,
+            self._lease,
+            silent_ms=READS_SILENT_PRODUCER_MS,
+            now_ms=_now_ms,
+        )
+
+    def _resume(self, options: SessionOptions) -> Resumed:
+        """Load where the session begins, and store what is read."""
+        resumed = self._store.load(
+            last_commit=options.last_commit, read_through=options.read_through
+        )
+        self._store.keep_definition(self.coordinated_read)
+        _LOG.info(
+            "%s resumes after checkpoint %d, %d to be replayed",
+            self.coordinated_read.name,
+            resumed.committed.number,
+            len(resumed.prepared),
+        )
+        return resumed
+
     def _give_back(self) -> None:
         """Give the lease back; one that cannot be, as the owner is away, runs out by itself."""
         with contextlib.suppress(PeerGone):
