@@ -39,7 +39,7 @@ from millrace.transport.journals.calls import CALLS
 from millrace.transport.journals.electing import join_journals
 from millrace.transport.journals.endpoint import JournalAddress
 from millrace.transport.journals.joined import JoinedBroker
-from millrace.transport.journals.links import Flight
+from millrace.transport.journals.links import Flight, Refused
 from millrace.transport.journals.owner import Owner
 from millrace.transport.journals.shapes import Parts, seal, unseal
 
@@ -89,7 +89,7 @@ def test_without_the_workspaces_token_nothing_is_answered(
 def test_files_cannot_be_sent_without_the_token_either(owner: Owner, tmp_path: Path) -> None:
     where = JournalAddress(address=owner.said.address, token="wrong", workspace_id=WORKSPACE)  # noqa: S106
     flight = Flight(where, QUICK)
-    with pytest.raises(Exception, match="does not serve this workspace"):
+    with pytest.raises(Refused, match="does not serve this workspace"):
         flight.send(owner.said.address, b"", iter(()), timeout_ms=20_000)
     assert list((tmp_path / "mill/journals/adopted").iterdir()) == []
 
