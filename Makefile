@@ -18,7 +18,7 @@ $(READY): requirements.lock pyproject.toml src/millrace/keys/_kernels.c scripts/
 setup: $(READY)  ## make the virtual environment with pinned packages
 
 java: $(READY)  ## check that a Java is there that Spark can use
-	@$(BIN)/python -c "from millrace.cli.java import main; main()"
+	@$(BIN)/python -c "from millrace.cli.java_check import main; main()"
 
 demo: java  ## a job that pays for each call is killed half-way, started again, and finishes
 	@$(BIN)/millrace demo

@@ -36,17 +36,17 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import KIB, MIB, Config
+from millrace.execute.task_folders import FOLDER_VARIABLE, Folders
 from millrace.ids import AttemptId, FolderId
 from millrace.keys import RoundRobinPartitioner
-from millrace.shuffle import layout
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt, write_map_output
-from millrace.spark.folders import FOLDER_VARIABLE, Folders
-from millrace.transport import endpoint
-from millrace.transport.client import Agents
-from millrace.transport.landing import InMemory
-from millrace.transport.wire import Range, Ticket, WhichAttempt
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
+from millrace.transport.agent import agent_endpoint
+from millrace.transport.agent.landing import InMemory
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.flight.wire import ByteRange, Ticket, WhichAttempt
 
 RUNS = 9
 PEER = """
@@ -148,7 +148,7 @@ class Ours:
                 assert data.size
             return
         which = WhichAttempt(self.attempt.task, self.attempt.attempt)
-        ranges = tuple(Range(which, meta.reduce_partition) for meta in parts)
+        ranges = tuple(ByteRange(which, meta.reduce_partition) for meta in parts)
         ticket = Ticket(ranges, self.agents.config.fetch_chunk_bytes)
         left = sum(meta.bytes for meta in parts)
         chunks = self.agents.calls.chunks(self.address, self.folder, ticket, bytes_left=left)
@@ -195,10 +195,10 @@ def report(case: str, size: int, ours: float, peer: float) -> None:
 
 
 def end_agent(store: LocalStore) -> None:
-    said = endpoint.read(store)
+    said = agent_endpoint.read(store)
     if said is not None:
         os.kill(said.pid, signal.SIGTERM)
-        while store.exists(endpoint.AGENT_FILE):
+        while store.exists(agent_endpoint.AGENT_FILE):
             time.sleep(0.01)
 
 

@@ -47,7 +47,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from millrace.pipeline.report.report import JobReport
+from millrace.pipeline.report.job_report import JobReport
 from millrace.spark.session import slots, start_session
 
 DATA: Final = Path(__file__).parent / ".data"

@@ -37,12 +37,12 @@ import pyarrow as pa
 
 import millrace as mr
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.broker import Broker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.joined import JoinedBroker
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 BATCH_ROWS = 100
 ROW_BYTES = 1000
@@ -64,8 +64,10 @@ class Joined(JoinedBroker):
     """A client of an owner in a process of its own, which ends with it."""
 
     def __init__(self, folder: str) -> None:
-        ws = mr.open(folder)
-        self.owner = multiprocessing.get_context("spawn").Process(target=own, args=(folder,))
+        ws = mr.open(folder, create=True)
+        self.owner = multiprocessing.get_context("spawn").Process(
+            target=own, args=(folder,), daemon=True
+        )
         self.owner.start()
         where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
         limits = Config(owner_retries_max=20, owner_backoff_ms=10)

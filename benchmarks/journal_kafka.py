@@ -39,10 +39,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.server import KafkaServer, fetch_jars, start_kafka
+from millrace.journal.broker import Broker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.kafka_server import KafkaServer, fetch_jars, start_kafka
 
 BATCH_ROWS = 100
 SCHEMA = pa.schema([("value", pa.binary())])

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from millrace.keys import hash32, native, partition_ids
+from millrace.keys import compiled_kernels, hash32, partition_ids
 
 RUNS = 7
 SMALL_ROWS = 100_000
@@ -50,7 +50,7 @@ def compare(name: str, array: pa.Array) -> None:
     peer = best(series.hash)
     for kernels, switch in (("native", "1"), ("fallback", "0")):
         os.environ["MILLRACE_NATIVE"] = switch
-        if kernels == "native" and not native.available():
+        if kernels == "native" and not compiled_kernels.available():
             continue
         ours = best(lambda: hash32(table, "k"))
         report(f"{name} {kernels}", len(array), ours, peer)

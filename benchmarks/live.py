@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.config import Config
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.keys.hash import hash32
-from millrace.keys.ranges import WHOLE, KeyRange, tile, unsigned
-from millrace.reads.live.asking import Wanted
-from millrace.reads.live.following import Following
-from millrace.reads.live.rings import LiveReads
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.keys.key_ranges import WHOLE, KeyRange, tile, unsigned
+from millrace.keys.spark_hash import hash32
+from millrace.reads.live.follow_requests import FollowRequest
+from millrace.reads.live.follower import Following
+from millrace.reads.live.live_reads import LiveReads
 
 NAME: Final = "followed"
 RUNS: Final = 5
@@ -114,7 +114,7 @@ def measure(broker: EmbeddedBroker, count: int, rows: int) -> dict[str, object]:
     ours, peers = [], []
     for _ in range(RUNS):
         followers = [
-            Following(live, Wanted(prefix=NAME, keys=("k",), range=each, until_end=True))
+            Following(live, FollowRequest(prefix=NAME, keys=("k",), range=each, until_end=True))
             for each in tile(count)
         ]
         ours.append(together([lambda f=each: shared(f) for each in followers], rows))  # type: ignore[misc]

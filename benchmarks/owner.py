@@ -39,9 +39,9 @@ from rich.table import Table
 
 import millrace as mr
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.journal.broker import Broker
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 BATCH_ROWS: Final = 100
 ROW_BYTES: Final = 1000

@@ -48,11 +48,11 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from millrace.journal.clocks import clock_at
-from millrace.journal.contract import Broker
-from millrace.journal.records import Flag, stamped_schema
-from millrace.reads.checkpoint import Checkpoint
-from millrace.reads.reading import ReadSession
+from millrace.journal.broker import Broker
+from millrace.journal.core.clocks import clock_at
+from millrace.journal.core.row_format import Flag, stamped_schema
+from millrace.reads.api import ReadSession
+from millrace.reads.model.checkpoint import Checkpoint
 from millrace.reads.restarting import RestartingSession
 from millrace.spark.session import start_session
 
@@ -136,8 +136,8 @@ def workspace() -> Iterator[mr.Workspace]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def a_task(name: str) -> mr.Task:
-    return mr.Task(name, [mr.Binding(name="all", prefix="bench", key="key")])
+def a_task(name: str) -> mr.CoordinatedRead:
+    return mr.CoordinatedRead(name, [mr.Binding(name="all", prefix="bench", key="key")])
 
 
 def drain(

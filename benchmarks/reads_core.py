@@ -16,17 +16,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from millrace.journal.clocks import Clock
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import Flag
-from millrace.journal.sequencing import Sequence, advance, outcome
-from millrace.reads.catalog import Catalog
-from millrace.reads.checkpoint import CheckpointNumber, merge
-from millrace.reads.frontier import Frontier
-from millrace.reads.governor import Governor
-from millrace.reads.progress import Hints, Opens, Points, Progress, Reads
-from millrace.reads.sequence import Sequences, Stamped
-from millrace.reads.task import CohortNumber
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.sequencing import Sequence, advance, outcome
+from millrace.reads.model.checkpoint import CheckpointNumber, merge
+from millrace.reads.model.coordinated_read import CohortNumber
+from millrace.reads.model.frontier import Frontier
+from millrace.reads.model.governor import Governor
+from millrace.reads.model.journal_catalog import JournalCatalog
+from millrace.reads.model.sequence import Sequences, Stamped
+from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress
 
 RUNS = 5
 ROWS = 65_536
@@ -160,10 +160,10 @@ def governors() -> None:
 
 def frontier_case(tags: int, touched: int, hinted: int) -> None:
     """One commit in each of `touched` tags a report; `hinted` of them name the next tag, too."""
-    catalog = Catalog((CohortNumber(0),), (np.arange(tags),), JournalId(tags))
+    catalog = JournalCatalog((CohortNumber(0),), (np.arange(tags),), JournalId(tags))
     rng = np.random.default_rng(1)
 
-    def progress(turn: int) -> Progress:
+    def progress(turn: int) -> SliceProgress:
         some = (
             np.arange(tags)
             if touched == tags
@@ -173,7 +173,7 @@ def frontier_case(tags: int, touched: int, hinted: int) -> None:
         clock = np.full(len(some), turn + 1, np.uint64)
         begin = np.full(len(some), turn)
         names = slice(0, hinted)
-        return Progress(
+        return SliceProgress(
             points=Points(some, producer, clock, begin),
             hints=Hints(some[names], producer[names], clock[names], np.roll(some, 1)[names]),
             opens=Opens(some, producer, np.full(len(some), -1)),
@@ -187,7 +187,7 @@ def frontier_case(tags: int, touched: int, hinted: int) -> None:
         whole = np.arange(tags)
         producer, ones = np.full(tags, PRODUCER), np.ones(tags, np.int64)
         points = Points(whole, producer, ones.astype(np.uint64), ones)
-        frontier.apply(Progress(points=points, reads=Reads(whole, ones)), catalog, 0)
+        frontier.apply(SliceProgress(points=points, reads=Reads(whole, ones)), catalog, 0)
         frontier.next_delta(CheckpointNumber(1))
         return frontier
 

@@ -30,21 +30,21 @@ import pyarrow as pa
 
 from millrace.config import MIB, Config
 from millrace.reads.member import Member
-from millrace.reads.queue.files import SegmentFiles
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
-from millrace.reads.queue.messages import Flush, Flushed, Reply, Rows, Taken
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.reads.queue.queue import Queue
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, Reply, RowsAccepted
+from millrace.reads.queue.segment_files import SegmentFiles
 from millrace.reads.slice.outbox import Outbox
-from millrace.reads.task import Binding, Task
-from millrace.transport.reads.client import MemberClient
-from millrace.transport.reads.links import Link
-from millrace.transport.reads.member import Seat, ServedMember
-from millrace.transport.reads.messages import FROM_QUEUE, TO_QUEUE
-from millrace.transport.reads.server import SessionId
+from millrace.transport.members.member_client import MemberClient
+from millrace.transport.members.member_links import MemberLink
+from millrace.transport.members.member_messages import FROM_QUEUE, TO_QUEUE
+from millrace.transport.members.member_server import SessionId
+from millrace.transport.members.served_member import MemberSeat, ServedMember
 from millrace.wakeup import WakeUp
 
 CONFIG = Config()
-TASK = Task("bench", [Binding(name="all", prefix="t")])
+TASK = CoordinatedRead("bench", [Binding(name="all", prefix="t")])
 SESSION = SessionId(task="bench", epoch=1, token="a-token-for-benchmarks")  # noqa: S106
 
 
@@ -102,13 +102,15 @@ def serve(where: Connection, folder: str, *, is_dropped: bool) -> None:
     """A member in a process of its own."""
     if is_dropped:
 
-        def drop(self: Member, stream: int, message: Rows | Flush) -> None:
-            number = message.number if isinstance(message, Rows) else message.cycle
-            reply: Reply = Taken(number) if isinstance(message, Rows) else Flushed(number)
+        def drop(self: Member, stream: int, message: QueueRows | Flush) -> None:
+            number = message.number if isinstance(message, QueueRows) else message.cycle
+            reply: Reply = (
+                RowsAccepted(number) if isinstance(message, QueueRows) else Flushed(number)
+            )
             self._reply(stream, reply)
 
         Member.on_rows = drop  # type: ignore[method-assign]
-    seat = Seat(number=1, members=2, task=TASK, session=SESSION, config=CONFIG, folder=folder)
+    seat = MemberSeat(number=1, members=2, task=TASK, session=SESSION, config=CONFIG, folder=folder)
     served = ServedMember(seat, NoJournals())  # type: ignore[arg-type]
     where.send(served.address)
     _answer(where)
@@ -140,7 +142,7 @@ class Sender:
         self._changed = threading.Condition()
         self._is_flushed = False
         self._cycle = 0
-        self._link: Link = self._client.open(
+        self._link: MemberLink = self._client.open(
             0, says=TO_QUEUE, hears=FROM_QUEUE, lost=print, handle=self._on_reply
         )
 
@@ -162,7 +164,7 @@ class Sender:
 
     def _on_reply(self, reply: object) -> None:
         with self._changed:
-            if isinstance(reply, Taken):
+            if isinstance(reply, RowsAccepted):
                 self._outbox.on_taken(reply.number)
             self._is_flushed = isinstance(reply, Flushed)
             self._changed.notify_all()
@@ -203,7 +205,7 @@ def within_a_process(batches: Sequence[pa.RecordBatch], rounds: int) -> Spent:
 
     def work() -> None:
         for batch in batches:
-            queue.handle(0, Rows(next(numbers), batch))
+            queue.handle(0, QueueRows(next(numbers), batch))
         queue.handle(0, Flush(1))
 
     try:

@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.config import GIB, Config
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.queue.files import SegmentFiles
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
-from millrace.reads.queue.messages import Flush, Rows
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible, Windows
 from millrace.reads.queue.queue import Queue
-from millrace.reads.window import Visible, Windows
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.reads.queue.queue_messages import Flush, QueueRows
+from millrace.reads.queue.segment_files import SegmentFiles
 
 ROUNDS = 3
 MESSAGE_BYTES = 1 << 20
@@ -141,7 +141,7 @@ def fill(queue: Queue, sent: list[tuple[int, pa.RecordBatch]], streams: int) -> 
     numbers = [0] * streams
     for stream, batch in sent:
         numbers[stream] += 1
-        queue.handle(stream, Rows(numbers[stream], batch))
+        queue.handle(stream, QueueRows(numbers[stream], batch))
         if numbers[stream] % FLUSH_EVERY == 0:
             queue.handle(stream, Flush(numbers[stream]))
     for stream in range(streams):
@@ -159,7 +159,7 @@ def with_queue(case: Case, sent: list[tuple[int, pa.RecordBatch]]) -> tuple[floa
     read = time.perf_counter()
     tag, producer = pairs(Case(row_bytes=case.row_bytes, tags=case.tags))
     ones = np.ones(len(tag), np.int64)
-    shown = Shown(tag, producer, np.full(len(tag), 2**62, np.uint64), -ones, ones)
+    shown = ShownClock(tag, producer, np.full(len(tag), 2**62, np.uint64), -ones, ones)
     queue.release(shown, RolledBack.empty())
     released = time.perf_counter()
     assert queue.stats().blocks == 0

@@ -105,7 +105,7 @@ from millrace.ids import AttemptId
 from millrace.keys import HashPartitioner
 from millrace.scan.source import Listing, open_source
 from millrace.scan.splits import cut
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 from millrace.shuffle.writer import begin_attempt, write_map_output
 
 def resident():

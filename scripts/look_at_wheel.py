@@ -7,7 +7,7 @@ import zipfile
 
 import millrace
 import pyspark_millrace
-from millrace.keys import native
+from millrace.keys import compiled_kernels
 
 wheel = sys.argv[1]
 names = set(zipfile.ZipFile(wheel).namelist())
@@ -31,7 +31,11 @@ complaints = [
     ),
     *([f"millrace was found in {folder}"] if not folder.startswith(sys.prefix) else []),
     *([f"the version is {version}"] if version != millrace.__version__ else []),
-    *(["the kernel is there, or not, against its name"] if native.available() == is_plain else []),
+    *(
+        ["the kernel is there, or not, against its name"]
+        if compiled_kernels.available() == is_plain
+        else []
+    ),
     *([] if pyspark_millrace.DefaultSource.name() == "millrace" else ["Spark does not find it"]),
 ]
 if complaints:

@@ -25,7 +25,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self
 
-from millrace.wakeup import WakeUp, Worker
+from millrace.wakeup import WakeUp, WorkerThread
 
 HANG_S = 120.0
 """A loaded machine is slow; nothing here takes a tenth of this."""
@@ -37,7 +37,7 @@ _PATCHED: dict[type, tuple[str, ...]] = {
     threading.Event: ("set", "clear", "wait", "is_set"),
     threading.Condition: ("__enter__", "__exit__", "wait", "notify"),
     threading.Thread: ("start", "run"),
-    Worker: ("run",),
+    WorkerThread: ("run",),
     WakeUp: ("ring", "stop", "sleep"),
 }
 

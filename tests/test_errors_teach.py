@@ -10,16 +10,17 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "millrace"
 FIX = "to fix"
+SQLITE = "journal/embedded/ledger/sqlite_ledger.py"
 AGREED = {
-    "journal/embedded/sqlite.py: FormatError(no_ledger(self._path))": "ledger_errors.py words it",
-    "journal/embedded/sqlite.py: StorageError(words(doing, self._path, error))": "the same",
-    "journal/embedded/sqlite.py: StorageError(str(error))": "the text of an error of ours",
-    "journal/embedded/sqlite.py: StorageError(str(still))": "the text of an error of ours",
-    "spark/job_start.py: JobChanged(refusal(history.job, other_rows))": "spark/ingest.py words it",
-    "journal/turns.py: BrokerStopped(self._stopped)": "the text of the error that stopped it",
-    'transport/journals/links.py: BrokerStopped(document["error"])': "the owner's own text",
-    'transport/live/messages.py: BrokerStopped(document["error"])': "the owner's own text",
-    "transport/reads/member.py: MemberLost(text)": "ends with the whole text of the first error",
+    f"{SQLITE}: FormatError(no_ledger(self._path))": "ledger_errors.py words it",
+    f"{SQLITE}: StorageError(words(doing, self._path, error))": "the same",
+    f"{SQLITE}: StorageError(str(error))": "the text of an error of ours",
+    f"{SQLITE}: StorageError(str(still))": "the text of an error of ours",
+    "spark/job_start.py: JobChanged(refusal(history.job, other_rows))": "source_intake.py says it",
+    "journal/group_commit.py: BrokerStopped(self._stopped)": "the error that stopped it",
+    'transport/owner/owner_links.py: BrokerStopped(document["error"])': "the owner's own text",
+    'transport/streams/follow_messages.py: BrokerStopped(document["error"])': "the owner's text",
+    "transport/members/served_member.py: MemberLost(text)": "ends with the first error",
 }
 
 

@@ -25,11 +25,11 @@ from millrace.version import __version__
 if TYPE_CHECKING:
     from millrace.config import Config
     from millrace.dataset import Dataset
-    from millrace.pipeline.definition.context import Context
-    from millrace.pipeline.definition.files import files
-    from millrace.pipeline.definition.job import Job
-    from millrace.pipeline.large.values import Large, read_large
-    from millrace.reads.task import Binding, Task
+    from millrace.pipeline.define.context import Context
+    from millrace.pipeline.define.file_listing import files
+    from millrace.pipeline.define.job import Job
+    from millrace.pipeline.large.large_values import Large, read_large
+    from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
     from millrace.shuffle.handle import Shuffle
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
 
@@ -37,11 +37,11 @@ __all__ = [
     "Binding",
     "Config",
     "Context",
+    "CoordinatedRead",
     "Dataset",
     "Job",
     "Large",
     "Shuffle",
-    "Task",
     "Workspace",
     "__version__",
     "files",
@@ -50,18 +50,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Binding": "reads.task",
+    "Binding": "reads.model.coordinated_read",
     "Config": "config",
-    "Context": "pipeline.definition.context",
+    "Context": "pipeline.define.context",
     "Dataset": "dataset",
-    "Job": "pipeline.definition.job",
-    "Large": "pipeline.large.values",
+    "Job": "pipeline.define.job",
+    "Large": "pipeline.large.large_values",
     "Shuffle": "shuffle.handle",
-    "Task": "reads.task",
+    "CoordinatedRead": "reads.model.coordinated_read",
     "Workspace": "workspace",
-    "files": "pipeline.definition.files",
+    "files": "pipeline.define.file_listing",
     "open": "workspace",
-    "read_large": "pipeline.large.values",
+    "read_large": "pipeline.large.large_values",
 }
 
 

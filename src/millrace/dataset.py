@@ -15,37 +15,37 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.keys import check_partitions
-from millrace.plan.aggregate import Aggregate
-from millrace.plan.aggregates import parse_aggregate
-from millrace.plan.asof import plan_asof
-from millrace.plan.depth import check_plan_size
-from millrace.plan.distinct import DistinctOn
-from millrace.plan.expressions import Expression, parse, parse_conditions, parse_named, passed
-from millrace.plan.interval import plan_interval
-from millrace.plan.joining import Names, plan_join
-from millrace.plan.limits import limits_of
-from millrace.plan.mapped import Function, plan_map
-from millrace.plan.names import (
+from millrace.plan.builders.joins import Names, plan_join
+from millrace.plan.builders.sort_orders import with_order
+from millrace.plan.builders.unions import named_as
+from millrace.plan.builders.windows import plan_window
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.asof_join import plan_asof
+from millrace.plan.nodes.distinct import DistinctOn
+from millrace.plan.nodes.interval_join import plan_interval
+from millrace.plan.nodes.map_batches import Function, plan_map
+from millrace.plan.nodes.node import Filter, Node, Project, Repartition, Union, only
+from millrace.plan.nodes.placement import ByHash, Evenly, InPlace
+from millrace.plan.nodes.sort import Sort, limited
+from millrace.plan.planner.plan_depth import check_plan_size
+from millrace.shuffle.handle import StageReport
+from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
+from millrace.sql.expressions import Expression, parse, parse_conditions, parse_named, passed
+from millrace.sql.line_offsets import Given
+from millrace.sql.name_checks import (
     check_columns,
     check_keys,
     check_names_are_text,
     check_rows,
     check_told_apart,
 )
-from millrace.plan.nodes import Filter, Node, Project, Repartition, Union, only
-from millrace.plan.offsets import Given
-from millrace.plan.ordering import with_order
-from millrace.plan.placement import ByHash, Evenly, InPlace
-from millrace.plan.sorting import Sort, limited
-from millrace.plan.unions import named_as
-from millrace.plan.windowing import plan_window
-from millrace.shuffle.handle import RunReport
+from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Text(str):
+class PlainText(str):
     """Text that a notebook shows as it is, line by line."""
 
     __slots__ = ()
@@ -54,14 +54,14 @@ class Text(str):
         return str(self)
 
 
-class Runner(Protocol):
+class PlanRunner(Protocol):
     """Runs plans; a workspace has one."""
 
     @property
     def config(self) -> Config:
         """The limits of its workspace."""
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
         """The rows of a plan, and what each stage did."""
 
     def explain(self, plan: Node) -> str:
@@ -72,7 +72,7 @@ class Runner(Protocol):
 
     def write_parquet(
         self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
-    ) -> Written:
+    ) -> ParquetWritten:
         """Write the rows of a plan as Parquet files."""
 
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
@@ -80,7 +80,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class ParquetWritten:
     """What `write_parquet` wrote.
 
     Example:
@@ -106,7 +106,7 @@ class Dataset:
     """
 
     plan: Node
-    runner: Runner
+    runner: PlanRunner
 
     @property
     def schema(self) -> pa.Schema:
@@ -193,7 +193,7 @@ class Dataset:
                 plan = Filter(plan, part)
         return self._with(plan)
 
-    def group_by(self, *keys: str) -> Grouped:
+    def group_by(self, *keys: str) -> GroupedData:
         """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other.
 
         Example:
@@ -201,7 +201,7 @@ class Dataset:
             [{'cust_id': 1, 'n': 2}, {'cust_id': 2, 'n': 1}]
         """
         check_keys(self.schema, keys, f"group_by({', '.join(map(repr, keys))})")
-        return Grouped(self, keys)
+        return GroupedData(self, keys)
 
     def agg(self, **aggregates: str) -> Dataset:
         """One row for all rows: `agg(total="sum(amount)", n="count(*)")`.
@@ -210,7 +210,7 @@ class Dataset:
             >>> orders.agg(total="sum(amount)", n="count(*)").collect().to_pylist()
             [{'total': 60, 'n': 3}]
         """
-        return Grouped(self, ()).agg(**aggregates)
+        return GroupedData(self, ()).agg(**aggregates)
 
     def distinct(self, *columns: str) -> Dataset:
         """Each row once; with columns, the first row for each distinct value of these.
@@ -473,7 +473,7 @@ class Dataset:
 
     def write_parquet(
         self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
-    ) -> Written:
+    ) -> ParquetWritten:
         """Write the rows as a folder of Parquet files, all of it or nothing.
 
         Args:
@@ -512,7 +512,7 @@ class Dataset:
         """
         return int(self.agg(n="count(*)").collect()["n"][0].as_py())
 
-    def run(self) -> tuple[RunReport, ...]:
+    def run(self) -> tuple[StageReport, ...]:
         """Put the rows at rest, and say for each stage what ran, what was reused and why.
 
         Example:
@@ -524,14 +524,14 @@ class Dataset:
         _, reports = self.runner.batches(self.plan)
         return reports
 
-    def explain(self) -> Text:
+    def explain(self) -> PlainText:
         """The stages this would run in, with their exchanges.
 
         Example:
             >>> orders.group_by("cust_id").agg(n="count(*)").explain()
             stage 0...
         """
-        return Text(self.runner.explain(self.plan))
+        return PlainText(self.runner.explain(self.plan))
 
     def _with(self, plan: Node) -> Dataset:
         check_plan_size(plan, self.runner.config)
@@ -544,7 +544,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class GroupedData:
     """Groups of a dataset's rows, waiting to be put together.
 
     Example:

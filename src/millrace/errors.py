@@ -183,7 +183,7 @@ class FormatError(MillraceError):
     """A file is not what its name says.
 
     Example:
-        >>> from millrace.journal.intents import Intents
+        >>> from millrace.journal.core.intents import Intents
         >>> Intents.from_json("{}")
         Traceback (most recent call last):
         millrace.errors.FormatError: not the intents of a transaction: '{}'

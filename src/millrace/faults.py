@@ -3,7 +3,8 @@
 `fault("shuffle.write.before_index")` does nothing unless the environment variable `MILLRACE_FAULT`
 names that point. Then the process is killed on the spot, as by SIGKILL, or, with `name:action`,
 does what the action says. `name@2` is that point in stage 2 alone. `@path` is a file that says all
-this, so that a process can be armed while it runs. `millrace.testing.faults` has the other half.
+this, so that a process can be armed while it runs. `millrace.testing.fault_injection` has the other
+half.
 """
 
 from __future__ import annotations

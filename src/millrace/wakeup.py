@@ -79,7 +79,7 @@ class WakeUp:
             return not self._is_stopped
 
 
-class Worker(threading.Thread):
+class WorkerThread(threading.Thread):
     """A thread that others wait for by `ended`, and that does not keep the process alive.
 
     `Thread.join` asks for the current thread. In a thread of Flight's that makes an entry in
@@ -104,7 +104,7 @@ class Worker(threading.Thread):
 
 
 def is_current(thread: threading.Thread) -> bool:
-    """Whether the caller runs in this thread. Makes no entry, see `Worker`."""
+    """Whether the caller runs in this thread. Makes no entry, see `WorkerThread`."""
     # The number of a thread that has ended may be another one's by now.
     return thread.ident == threading.get_ident() and thread.is_alive()
 
@@ -114,7 +114,7 @@ def is_main() -> bool:
     return is_current(threading.main_thread())
 
 
-def join(threads: Iterable[Worker], limit_ms: int, limit: str) -> None:
+def join(threads: Iterable[WorkerThread], limit_ms: int, limit: str) -> None:
     """Wait for threads that were told to stop; the first that does not end is an error.
 
     A thread that was not started, and the caller's own, are not waited for. `limit` is the name of
@@ -129,7 +129,7 @@ def join(threads: Iterable[Worker], limit_ms: int, limit: str) -> None:
         )
 
 
-def still_running(threads: Iterable[Worker], limit_ms: int) -> list[Worker]:
+def still_running(threads: Iterable[WorkerThread], limit_ms: int) -> list[WorkerThread]:
     """Wait for threads that were told to stop, so long for all together; which did not end."""
     until = time.monotonic() + limit_ms / 1000
     running = []
@@ -154,7 +154,7 @@ def within(work: Callable[[], object], limit_ms: int, name: str) -> bool:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
-    thread = Worker(run, name)
+    thread = WorkerThread(run, name)
     try:
         thread.start()
     except RuntimeError:  # The interpreter is ending and starts no more threads.

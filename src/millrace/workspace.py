@@ -18,50 +18,50 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
+from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
-from millrace.journal.embedded.losses import AcceptLoss
+from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
-from millrace.operators.json_keys import JsonKeys
-from millrace.pipeline.definition.job import Job
-from millrace.plan.nodes import Scan
-from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.pipeline.define.job import Job
+from millrace.plan.nodes.node import Scan
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.read_files import task_of
 from millrace.reads.restarting import RestartingSession, restarting
-from millrace.reads.task import Task
-from millrace.reads.task_files import task_of
-from millrace.scan.files import Paths
+from millrace.scan.input_files import Paths
 from millrace.scan.source import Listing, open_source
-from millrace.shuffle import cleanup, inputs, runs
-from millrace.shuffle.cleanup import Removed
+from millrace.shuffle import arrow_inputs, cleanup, runs
+from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.modes import parse_mode
-from millrace.shuffle.store import LocalStore, Store
-from millrace.spark.folders import Folders
-from millrace.spark.runner import Runner
-from millrace.transport.addresses import agent_address
-from millrace.transport.client import Agents
-from millrace.transport.home import Home, store_at
-from millrace.transport.identity import given_token, mode_of, token_of
-from millrace.transport.journals import kinds
-from millrace.transport.journals.electing import own_or_join_later
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.joined import JoinedBroker
-from millrace.transport.journals.owner import Place as JournalPlace
-from millrace.transport.keep_alive import KeepAlive
+from millrace.spark.dataset_runner import DatasetRunner
+from millrace.storage.local import LocalStore, Store
+from millrace.storage.modes import parse_mode
+from millrace.storage.workspace_home import WorkspaceHome, store_at
+from millrace.storage.workspace_token import given_token, mode_of, token_of
+from millrace.transport.agent.agent_addresses import agent_address
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.owner import broker_kinds
+from millrace.transport.owner.election import own_or_join_later
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millrace.spark.map_task import Reuse
-    from millrace.spark.stage_job import Place
+    from millrace.spark.stage_job import ShuffleWorkspace
 
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
     path: str | os.PathLike[str],
     spark: SparkSession | None = None,
     *,
-    broker: str = kinds.EMBEDDED,
+    broker: str = broker_kinds.EMBEDDED,
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
@@ -104,8 +104,10 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     wanted = None if mode is None else parse_mode(mode)
     store = store_at(text, limits, mode=wanted)
     given_token()  # One that cannot be used is refused before anything is made.
-    home = Home(store, create=create, mode=wanted)
-    return Workspace(home, store, spark, limits, kinds.check_kind(broker), accept_loss=accept_loss)
+    home = WorkspaceHome(store, create=create, mode=wanted)
+    return Workspace(
+        home, store, spark, limits, broker_kinds.check_kind(broker), accept_loss=accept_loss
+    )
 
 
 class Workspace:
@@ -120,11 +122,11 @@ class Workspace:
 
     def __init__(
         self,
-        home: Home,
+        home: WorkspaceHome,
         store: Store,
         spark: SparkSession | None,
         config: Config,
-        broker: str = kinds.EMBEDDED,
+        broker: str = broker_kinds.EMBEDDED,
         *,
         accept_loss: AcceptLoss = False,
     ) -> None:
@@ -183,7 +185,7 @@ class Workspace:
 
     @property
     def journals(self) -> JoinedBroker:
-        """The journals of this workspace: `millrace.journal.contract.Broker` lists the calls.
+        """The journals of this workspace: `millrace.journal.broker.Broker` lists the calls.
 
         At the first call this process becomes their owner and serves them to others, or joins the
         owner that is there; if that one dies, the next call takes over.
@@ -204,12 +206,12 @@ class Workspace:
             return self._journals
 
     def journal_address(self) -> JournalAddress:
-        """What `millrace.transport.journals.electing.join_journals` needs, to be sent to tasks.
+        """What `millrace.transport.owner.election.join_journals` needs, to be sent to tasks.
 
         The journals are owned or joined now, so that there is somebody to reach.
         """
         self._home.make()
-        address = kinds.reachable(self.journals.address, loopback=self._is_local())
+        address = broker_kinds.reachable(self.journals.address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
         )
@@ -254,9 +256,9 @@ class Workspace:
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark import requests  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark import shuffle_requests  # noqa: PLC0415 - reading needs no Spark
 
-        asked = requests.Asked(
+        asked = shuffle_requests.ShuffleArguments(
             keys=keys,
             partitions=partitions,
             partitioner=partitioner,
@@ -264,11 +266,11 @@ class Workspace:
             version=version,
             reuse=reuse,
         )
-        files = requests.FileOptions(
+        files = shuffle_requests.FileOptions(
             format=format, schema=schema, options=options, checksum=checksum
         )
         place = self._place()
-        return requests.shuffle(self.spark, place, source, asked, files)
+        return shuffle_requests.shuffle(self.spark, place, source, asked, files)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -323,9 +325,9 @@ class Workspace:
             >>> ws.from_arrow(pa.table({"x": [1, 2]})).columns
             ['x']
         """
-        store, rows = self._on_disk("rows of from_arrow"), inputs.stream_of(data)
+        store, rows = self._on_disk("rows of from_arrow"), arrow_inputs.stream_of(data)
         self._home.make()
-        path = inputs.keep(store, rows, sync=self.config.sync)
+        path = arrow_inputs.keep(store, rows, sync=self.config.sync)
         return self._read(path, "arrow", by_content=True)
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
@@ -341,7 +343,7 @@ class Workspace:
             >>> numbers.filter("id > 6").count()
             3
         """
-        from millrace.spark.taken_in import frame_scan  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frame_intake import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return Dataset(frame_scan(frame, version, self.config), self._runner())
 
@@ -355,14 +357,14 @@ class Workspace:
             >>> job.source("texts", mr.files("texts/*.txt")).columns
             ['path', 'size', 'modified']
         """
-        from millrace.spark.job_place import JobPlace  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.job_workspace import WorkspaceOfJobs  # noqa: PLC0415 - reading needs no Spark
 
         self._on_disk("jobs")
-        return Job(name, JobPlace(self))
+        return Job(name, WorkspaceOfJobs(self))
 
     def reads(
         self,
-        task: Task | Mapping[str, Any] | str | os.PathLike[str],
+        task: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
         *,
         members: int = 1,
         on_spark: bool = False,
@@ -374,7 +376,7 @@ class Workspace:
         """Read journals together: rows by key to members, in checkpoints that are consistent.
 
         Args:
-            task: what to read: a `Task`, the same as a mapping, or a TOML or JSON file of it.
+            task: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
             members: how many share the keys. It may change from one session to the next.
             on_spark: run members as Spark tasks, instead of as threads of this process.
             restart: open the next session by itself when one fails, from the last checkpoint.
@@ -399,18 +401,18 @@ class Workspace:
         broker = self.journals
         make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
-            from millrace.spark.reads_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
+            from millrace.spark.read_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
 
             make = as_tasks(self.spark, self.journal_address(), self.config)
 
-        opening = Opening(
+        opening = SessionOptions(
             members=members,
             last_commit=last_commit,
             read_through=read_through,
             take_over=take_over,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        place = SessionPlace(broker, folder, self.config, make)
+        place = SessionWorkspace(broker, folder, self.config, make)
         return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
@@ -441,7 +443,7 @@ class Workspace:
             >>> ws.to_spark(shuffle).rdd.getNumPartitions()
             4
         """
-        from millrace.spark.frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
 
         return to_frame(self.spark, shuffle, self._folders(), self.config)
 
@@ -455,7 +457,7 @@ class Workspace:
         self._home.look()
         return runs.list_runs(self.store)
 
-    def cleanup(self, *, ttl_ms: int) -> Removed:
+    def cleanup(self, *, ttl_ms: int) -> CleanupReport:
         """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
 
         What dead tasks left goes too.
@@ -469,7 +471,7 @@ class Workspace:
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
-    def drop_runs(self, *, older_than_ms: int) -> Removed:
+    def drop_runs(self, *, older_than_ms: int) -> CleanupReport:
         """Remove whole runs that began longer ago than that and have ended.
 
         Example:
@@ -550,8 +552,8 @@ class Workspace:
             "what datasets make of files and DataFrames"
         )
 
-    def _runner(self) -> Runner:
-        return Runner(
+    def _runner(self) -> DatasetRunner:
+        return DatasetRunner(
             lambda: self.spark,
             lambda: self._spark,
             self._place,
@@ -584,7 +586,7 @@ class Workspace:
             return self._reaching
 
     def _journal_place(self) -> JournalPlace:
-        return kinds.place_of(
+        return broker_kinds.place_of(
             self.path,
             workspace_id=self.id,
             token=self.token,
@@ -606,13 +608,13 @@ class Workspace:
 
         return is_reachable(self._spark, self.config, os.environ)
 
-    def _place(self) -> Place:
+    def _place(self) -> ShuffleWorkspace:
         """Where runs write; the workspace is made now if there is none."""
-        from millrace.spark.stage_job import Place  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.stage_job import ShuffleWorkspace  # noqa: PLC0415 - reading needs no Spark
 
         self._home.make()
         agents, keep_alive = self._remote()
-        return Place(
+        return ShuffleWorkspace(
             store=self.store,
             folders=self._folders(),
             config=self.config,

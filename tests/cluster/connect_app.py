@@ -22,14 +22,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable, ReadsFailed
-from millrace.reads.reading import ReadSession
+from millrace.reads.api import ReadSession
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.reads.restarting import RestartingSession
-from millrace.reads.task import Binding, Task
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 JOURNALS = ("bank/orders", "bank/payments")
 COPY = "copy"
-TASK = Task("ledger", [Binding(name="all", prefix="bank", key="id")])
+TASK = CoordinatedRead("ledger", [Binding(name="all", prefix="bank", key="id")])
 BATCH_ROWS = 4
 ROWS_EACH = 3
 """Of a transaction, in each of its journals."""

@@ -28,7 +28,7 @@ from millrace.errors import MillraceError
 ROWS = 12
 HALF = ROWS // 2
 SCHEMA = pa.schema([("id", pa.int64())])
-TASK = mr.Task("counted", [mr.Binding(name="all", prefix="t", key="id")])
+TASK = mr.CoordinatedRead("counted", [mr.Binding(name="all", prefix="t", key="id")])
 
 
 def say(word: str, what: object) -> None:
@@ -116,7 +116,7 @@ def rows_of(ids: range) -> pa.Table:
 
 def run_stream(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[int]:
     """The first micro-batch is done, and the query waits for the next one's rows."""
-    from millrace.spark.source.source import MillraceSource
+    from millrace.spark.source.data_source import MillraceSource
 
     spark, out = ws.spark, Path(folder, "out")
     out.mkdir(exist_ok=True)

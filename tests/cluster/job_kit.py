@@ -38,7 +38,7 @@ spark = start_session(cores=2)
 config = mr.Config(job_run_lease_ms=5000, job_lease_ms=5000, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 if options.get("joined"):
-    from millrace.transport.journals.electing import join_journals
+    from millrace.transport.owner.election import join_journals
     where = ws.journal_address()
     ws._journals = join_journals(where, config)
 job = ws.job("paid")

@@ -23,11 +23,11 @@ import pyarrow as pa
 import millrace as mr
 from millrace.errors import OwnerUnreachable
 from millrace.faults import VARIABLE
-from millrace.journal.contract import Broker
-from millrace.testing.faults import armed
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.owner import LocalLink
+from millrace.journal.broker import Broker
+from millrace.testing.fault_injection import armed
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.journal_owner import LocalLink
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
 PATIENT = mr.Config().with_options(

@@ -23,10 +23,12 @@ def where_from(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import sys
 
     import millrace
-    from millrace.keys import native
+    from millrace.keys import compiled_kernels
 
     for batch in batches:
-        found = [f"{sys.prefix} {millrace.__file__} {native.available()}"] * batch.num_rows
+        found = [
+            f"{sys.prefix} {millrace.__file__} {compiled_kernels.available()}"
+        ] * batch.num_rows
         yield pa.RecordBatch.from_pydict({"found": found})
 
 

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from tests.cluster.source_write_kit import TASK, Folders
 
 from millrace.spark.session import start_session
-from millrace.spark.source.source import MillraceSource
+from millrace.spark.source.data_source import MillraceSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import millrace as mr
 from millrace.errors import JournalUnknown
 from millrace.faults import VARIABLE
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
 TASK: Final = {"name": "chain", "bindings": [{"name": "all", "prefix": "in", "key": ["key"]}]}

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from tests.cluster.state_kit import MARK, TELLER, TO_PAY, WINDOW, in_order
 
 from millrace.spark.session import start_session
-from millrace.spark.source.source import MillraceSource
+from millrace.spark.source.data_source import MillraceSource
 
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PREFIXES = {

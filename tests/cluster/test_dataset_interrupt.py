@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 pytestmark = pytest.mark.spark
 FILES = 4

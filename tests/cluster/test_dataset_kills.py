@@ -21,7 +21,7 @@ from millrace.faults import VARIABLE
 from millrace.ids import AttemptId
 from millrace.shuffle import reader
 from millrace.spark.session import start_session
-from millrace.testing.faults import POINTS, armed
+from millrace.testing.fault_injection import POINTS, armed
 
 pytestmark = pytest.mark.spark
 FILES = 3

@@ -29,7 +29,7 @@ from tests.cluster.owners_kit import served
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable, UserError
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 FILES = 4
@@ -137,7 +137,7 @@ def test_executors_that_go_when_they_are_idle_take_nothing_with_them(tmp_path: P
         assert job.run().state == "finished"
         wait_until(lambda: executors(spark) == 0, "executors stay")
 
-        task = Task("sums", [Binding(name="all", prefix="read", key="id")])
+        task = CoordinatedRead("sums", [Binding(name="all", prefix="read", key="id")])
         with ws.reads(task, members=1, on_spark=True) as session:
             checkpoint = session.next_checkpoint(240)
             assert checkpoint is not None

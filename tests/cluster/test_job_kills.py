@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.job_kit import Application, interrupt, paid_api, served
 
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 pytestmark = pytest.mark.spark
 ROWS = 80

@@ -33,9 +33,9 @@ from tests.cluster.owners_kit import (
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.owner import LocalLink
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.journal_owner import LocalLink
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 
 def address_of(path: Path) -> JournalAddress:
@@ -240,7 +240,7 @@ def test_ctrl_c_in_the_owner_does_not_reach_into_a_commit(tmp_path: Path) -> Non
 
 FORGETFUL = """
 import sys, threading, time, pyarrow as pa, millrace as mr
-from millrace.transport.journals.electing import join_journals
+from millrace.transport.owner.election import join_journals
 config = mr.Config().with_options(owner_wait_ms_max=600_000)
 ws = mr.open(sys.argv[1], config=config)
 ws.journals.create("a", pa.schema([("x", pa.int64())]))

@@ -16,7 +16,7 @@ from tests.cluster.kit import all_values, values, write_files
 
 import millrace as mr
 from millrace.spark.session import start_session
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 pytestmark = pytest.mark.spark
 FILES = 6

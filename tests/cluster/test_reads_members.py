@@ -25,14 +25,14 @@ from tests.unit.reads.kit import (
 import millrace as mr
 from millrace.config import Config
 from millrace.errors import ReadsFailed, UserError
-from millrace.reads.reading import ReadSession
-from millrace.reads.task import Binding, Task
+from millrace.reads.api import ReadSession
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 from millrace.workspace import Workspace
 
 pytestmark = pytest.mark.spark
 Connected = Callable[..., AbstractContextManager[SparkSession]]
 CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
-TASK = Task("totals", [Binding(name="all", prefix="t", key="key")])
+TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 LONG_S = 120.0
 
 

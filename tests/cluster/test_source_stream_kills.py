@@ -39,7 +39,7 @@ BEFORE, AFTER = "before", "after"
 def main(workspace: str, out: str, wanted: int, moment: str, batches: int) -> None:
     """Stream until so many rows are kept; die before or after keeping a batch, if told to."""
     from millrace.spark.session import start_session
-    from millrace.spark.source.source import MillraceSource
+    from millrace.spark.source.data_source import MillraceSource
 
     spark = start_session("killed", cores=2)
     spark.dataSource.register(MillraceSource)

@@ -1,6 +1,7 @@
 """Parquet that is written while drivers and tasks are killed: whole or not at all.
 
-`tests/unit/spark/test_publish.py` kills writers at each point of moving a result into place.
+`tests/unit/execute/test_publish_folder.py` kills writers at each point of moving a result into
+place.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cluster.kit import all_values, write_files
 
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 pytestmark = pytest.mark.spark
 FILES = 3

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.kafka.kafka_kit import KafkaPlace, started
 
-from millrace.journal.contract import Broker
-from millrace.journal.kafka.server import KafkaServer
+from millrace.journal.broker import Broker
+from millrace.testing.kafka_server import KafkaServer
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.unit.journal.journal_kit import Hands
 
 from millrace.config import Config
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.server import KafkaServer, fetch_jars, start_kafka
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.kafka_server import KafkaServer, fetch_jars, start_kafka
 
 BUILD = Path(__file__).parents[2] / "build"
 # The first compiler alone: a short run never earns the second one's work back.

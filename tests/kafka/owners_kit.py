@@ -13,8 +13,8 @@ from tests.unit.journal.journal_kit import SCHEMA, column, publish
 
 import millrace as mr
 from millrace.faults import VARIABLE
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.testing.faults import armed
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.fault_injection import armed
 
 WORKERS = 2
 _FORK = multiprocessing.get_context("forkserver")

@@ -12,9 +12,9 @@ from tests.kafka.kafka_kit import BUILD, PATIENT, children
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 from tests.unit.journal.kafka.test_process import is_gone, wait_for
 
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.process import answers
-from millrace.journal.kafka.server import CACHE_VARIABLE
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.kafka_server import CACHE_VARIABLE
+from millrace.testing.managed_process import answers
 
 
 def test_kafka_is_started_says_its_address_and_ends_without_a_trace(tmp_path: Path) -> None:

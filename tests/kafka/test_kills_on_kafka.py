@@ -26,10 +26,10 @@ from tests.kafka.owners_kit import (
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
 from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, Retriable
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.server import KafkaServer
-from millrace.journal.values import Published
-from millrace.testing.faults import POINTS
+from millrace.journal.core.values import Published
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.fault_injection import POINTS
+from millrace.testing.kafka_server import KafkaServer
 
 T = TypeVar("T")
 KILLED = -9

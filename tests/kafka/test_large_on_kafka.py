@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.kafka.kafka_kit import KafkaPlace
-from tests.unit.pipeline.work.worker_kit import (
+from tests.unit.pipeline.worker.worker_kit import (
     JOB,
     QUICK,
     Bench,
@@ -20,9 +20,9 @@ from tests.unit.pipeline.work.worker_kit import (
 )
 
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.model import Map, ParquetSink
-from millrace.pipeline.large.unneeded import Removed, remove_unneeded
-from millrace.pipeline.large.values import Large, stored_schema
+from millrace.pipeline.core.job_model import Map, ParquetSink
+from millrace.pipeline.large.large_cleanup import LargeRemoved, remove_unneeded
+from millrace.pipeline.large.large_values import Large, stored_schema
 from millrace.pipeline.sinks import check_sink
 
 IMAGES = pa.schema([("x", pa.int64()), ("image", pa.binary()), ("text", pa.string())])
@@ -75,7 +75,7 @@ def test_values_larger_than_a_message_pass_from_step_to_step_and_into_files(
 
     again = place.open()
     config = QUICK.with_options(unfinished_grace_ms=1)
-    assert remove_unneeded(again, str(tmp_path), JOB, config=config) == Removed(0, 0)
+    assert remove_unneeded(again, str(tmp_path), JOB, config=config) == LargeRemoved(0, 0)
     for info in again.list(drawn[0]):
         again.truncate_committed(info.name)
     assert remove_unneeded(again, str(tmp_path), JOB, config=config).files == 16

@@ -9,9 +9,9 @@ from tests.kafka.kafka_kit import KafkaPlace
 from tests.kafka.test_topics_on_kafka import RAW, Others
 from tests.unit.reads.kit import LONG_S, SCHEMA, next_shown, reading, shown
 
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.server import KafkaServer
-from millrace.reads.task import Binding, Task
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.testing.kafka_server import KafkaServer
 
 
 def rows(*names: str) -> pa.Table:
@@ -82,7 +82,7 @@ def test_a_topic_of_others_reads_as_rows_that_commit_themselves(
     others.write(topic, (b"one", 1000), (b"two", 900), (b"three", 1000), (b"last", 1000))
     broker = place.open()
     broker.create("outside", RAW, labels={"kafka.topic": topic})
-    task = Task("plain", [Binding(name="all", prefix="outside", key="value")])
+    task = CoordinatedRead("plain", [Binding(name="all", prefix="outside", key="value")])
 
     def rows_up_to(last: bytes) -> list[bytes]:
         """All that a session shows up to a row: rows from before would come before it."""

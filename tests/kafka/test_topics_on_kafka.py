@@ -28,9 +28,9 @@ from millrace.errors import (
     UnsupportedType,
     UserError,
 )
-from millrace.journal.kafka.broker import KafkaBroker
-from millrace.journal.kafka.server import KafkaServer
-from millrace.journal.records import Flag
+from millrace.journal.core.row_format import Flag
+from millrace.journal.kafka.kafka_broker import KafkaBroker
+from millrace.testing.kafka_server import KafkaServer
 
 RAW = pa.schema([("value", pa.binary())])
 

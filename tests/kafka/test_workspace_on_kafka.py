@@ -8,7 +8,7 @@ from tests.kafka.owners_kit import child_joins, in_child
 from tests.unit.journal.journal_kit import SCHEMA, column, read_all
 
 import millrace as mr
-from millrace.journal.kafka.server import KafkaServer
+from millrace.testing.kafka_server import KafkaServer
 
 
 def test_a_workspace_keeps_its_journals_in_kafka_and_others_join(

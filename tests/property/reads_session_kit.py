@@ -11,15 +11,15 @@ from random import Random
 
 import numpy as np
 from tests.property.reads_world_kit import Row, World
-from tests.unit.reads.test_sequence import stamped
+from tests.unit.reads.model.test_sequence import stamped
 
-from millrace.journal.records import Flag
-from millrace.reads.checkpoint import Checkpoint, RolledBack, resume_offsets
-from millrace.reads.progress import Hints, Opens, Points, Progress, Reads, collapse
-from millrace.reads.sequence import Sequences
-from millrace.reads.tables import NONE
-from millrace.reads.tags import journal_of
-from millrace.reads.window import Visible
+from millrace.journal.core.row_format import Flag
+from millrace.reads.model.checkpoint import Checkpoint, RolledBack, resume_offsets
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.sequence import Sequences
+from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress, collapse
+from millrace.reads.model.tags import journal_of
 
 Pair = tuple[int, int]
 Seen = tuple[int, Row]
@@ -54,7 +54,7 @@ class PlainFrontier:
             if tag not in self.reported:
                 self.read[tag] = offset
 
-    def apply(self, progress: Progress) -> None:
+    def apply(self, progress: SliceProgress) -> None:
         """Commits first, then hints."""
         for tag, offset in progress.reads.rows():
             if tag not in self.reported:
@@ -118,7 +118,7 @@ class Slice:
 
     tags: list[int]
     sequences: Sequences = field(default_factory=Sequences)
-    reports: deque[Progress] = field(default_factory=deque)
+    reports: deque[SliceProgress] = field(default_factory=deque)
 
 
 class Reading:
@@ -159,7 +159,7 @@ class Reading:
             if found:
                 mine.reports.append(self._sequenced(mine, found))
 
-    def report(self) -> Progress | None:
+    def report(self) -> SliceProgress | None:
         """What one of the slices reports next, if any does."""
         ready = [each for each in self.slices if each.reports]
         return self.rng.choice(ready).reports.popleft() if ready else None
@@ -196,7 +196,7 @@ class Reading:
             of_tag.setdefault(tag, []).append(row)
         return [(tag, of_tag[tag].pop(0)) for tag, _ in found]
 
-    def _sequenced(self, mine: Slice, found: list[tuple[int, Row]]) -> Progress:
+    def _sequenced(self, mine: Slice, found: list[tuple[int, Row]]) -> SliceProgress:
         done = mine.sequences.take(
             stamped([(tag, row.offset, row.producer, row.clock, row.flag) for tag, row in found])
         )
@@ -220,7 +220,7 @@ class Reading:
         opens: list[tuple[int, ...]] = [
             (*pair, begin) for pair, begin in zip(touched, begins, strict=True)
         ]
-        return Progress(
+        return SliceProgress(
             points=collapse(Points.of(points), np.array(hinted, np.bool_)),
             hints=Hints.of(hints),
             opens=Opens.of(opens),

@@ -10,13 +10,13 @@ from random import Random
 
 import numpy as np
 
-from millrace.journal.clocks import Clock
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import Flag
-from millrace.journal.sequencing import ERRORS, Outcome, Sequence, advance, outcome
-from millrace.reads.catalog import Catalog
-from millrace.reads.tags import tag_of
-from millrace.reads.task import CohortNumber
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.sequencing import ERRORS, RowEffect, Sequence, advance, outcome
+from millrace.reads.model.coordinated_read import CohortNumber
+from millrace.reads.model.journal_catalog import JournalCatalog
+from millrace.reads.model.tags import tag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class World:
             if journal in ids and self.cohorts[number] == cohort
         ]
 
-    def catalog(self) -> Catalog:
-        return Catalog(
+    def catalog(self) -> JournalCatalog:
+        return JournalCatalog(
             tuple(CohortNumber(each) for each in self.cohorts),
             tuple(np.array(ids, np.int64) for ids in self.reads),
             JournalId(99),
@@ -81,13 +81,13 @@ class World:
             assert done not in ERRORS, row
             states[where] = advance(state, done, Clock(row.clock), Offset(row.offset))
             counts = found.setdefault(row.journal, [])
-            if done is Outcome.COMMITS_ITSELF:
+            if done is RowEffect.COMMITS_ITSELF:
                 counts.append(Committed(row, row.clock))
-            elif done in (Outcome.BEGINS, Outcome.EXTENDS):
+            elif done in (RowEffect.BEGINS, RowEffect.EXTENDS):
                 pending.setdefault(where, []).append(row)
-            elif done is Outcome.COMMITS:
+            elif done is RowEffect.COMMITS:
                 counts += [Committed(each, row.clock) for each in pending.pop(where)]
-            elif done is Outcome.ROLLS_BACK:
+            elif done is RowEffect.ROLLS_BACK:
                 pending.pop(where)
         return found
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.reads.test_catalog import catalog
+from tests.unit.reads.model.test_catalog import catalog
 
-from millrace.reads.progress import Hints
-from millrace.reads.tags import tag_of
+from millrace.reads.model.slice_progress import Hints
+from millrace.reads.model.tags import tag_of
 
 JOURNAL = st.integers(1, 6)
 BINDINGS = st.lists(

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.reads.test_checkpoint import checkpoint
+from tests.unit.reads.model.test_checkpoint import checkpoint
 
-from millrace.reads.checkpoint import (
+from millrace.reads.model.checkpoint import (
     Checkpoint,
     find_pairs,
     merge,
@@ -18,9 +18,9 @@ from millrace.reads.checkpoint import (
     shown_to,
     without_done,
 )
-from millrace.reads.tables import NONE
-from millrace.reads.tags import tag_of
-from millrace.reads.window import between
+from millrace.reads.model.clock_windows import between
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.tags import tag_of
 
 TAG: st.SearchStrategy[int] = st.builds(
     tag_of, st.sampled_from([0, 1, 2**20 - 1]), st.integers(1, 3)

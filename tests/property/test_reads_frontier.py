@@ -16,11 +16,11 @@ from tests.laws import examples
 from tests.property.reads_session_kit import Pair, PlainFrontier, Reading, Seen
 from tests.property.reads_world_kit import World, make_world
 
-from millrace.journal.records import Flag
-from millrace.reads.checkpoint import Checkpoint, CheckpointNumber, merge, without_done
-from millrace.reads.frontier import Frontier
-from millrace.reads.tables import NONE
-from millrace.reads.window import between
+from millrace.journal.core.row_format import Flag
+from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber, merge, without_done
+from millrace.reads.model.clock_windows import between
+from millrace.reads.model.frontier import Frontier
+from millrace.reads.model.number_tables import NONE
 
 
 class Run:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.reads.governor import Governor
+from millrace.reads.model.governor import Governor
 
 Name = tuple[int, int]
 """A row: its tag, and its place there."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.reads.numbering import UNKNOWN, Numbering, PairNumbering
+from millrace.reads.model.numbering import UNKNOWN, Numbering, PairNumbering
 
 VALUE = st.one_of(st.integers(0, 9), st.integers(0, 2**63 - 1))
 CALLS = st.lists(st.tuples(st.booleans(), st.lists(VALUE, max_size=12)), max_size=12)

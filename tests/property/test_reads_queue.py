@@ -24,12 +24,12 @@ from tests.unit.reads.queue.queue_kit import (
     window,
 )
 
-from millrace.reads.queue.limits import BindingOrder
-from millrace.reads.queue.messages import Flush, Flushed, Replies, Rows, Taken
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.tags import binding_of
 from millrace.reads.queue.queue import Queue
-from millrace.reads.tags import binding_of
-from millrace.reads.window import Visible
-from millrace.testing.reads_disk import FakeQueueDisk
+from millrace.reads.queue.queue_limits import BindingOrder
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, Replies, RowsAccepted
+from millrace.testing.fake_queue_disk import FakeQueueDisk
 
 BINDINGS = [BindingOrder(0, 0), BindingOrder(0, 7), BindingOrder(5, 0)]
 MESSAGE_BYTES_MAX = 8_000
@@ -89,7 +89,7 @@ class World:
     def on_replies(self, replies: Replies) -> None:
         for stream, reply in replies:
             match reply:
-                case Taken(number):
+                case RowsAccepted(number):
                     assert number == self.taken[stream] + 1
                     self.taken[stream] = number
                 case Flushed(cycle):
@@ -111,7 +111,7 @@ class World:
         rows = [self.make(self.random.choice(mine)) for _ in range(count)]
         self.sent[stream].append(rows)
         schema = TEXT if self.random.random() < 0.9 and binding else WIDE
-        message = Rows(len(self.sent[stream]), batch_of(rows, schema))
+        message = QueueRows(len(self.sent[stream]), batch_of(rows, schema))
         self.on_replies(self.queue.handle(stream, message))
 
     def make(self, tag: int) -> Row:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.reads.checkpoint import RolledBack
-from millrace.reads.queue.pairs import NOWHERE, OffsetRanges, PairIndex, running_max_within
+from millrace.reads.model.checkpoint import RolledBack
+from millrace.reads.queue.producer_pairs import NOWHERE, OffsetRanges, PairIndex, running_max_within
 
 SMALL = st.integers(0, 12)
 ANY = st.integers(-(2**63), 2**63 - 1)

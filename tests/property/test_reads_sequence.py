@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.reads.test_sequence import COMMITTING, KEPT, Row, commits, stamped
+from tests.unit.reads.model.test_sequence import COMMITTING, KEPT, Row, commits, stamped
 
 from millrace.errors import BrokenTransaction
-from millrace.journal.clocks import Clock
-from millrace.journal.names import Offset
-from millrace.journal.records import Flag
-from millrace.journal.sequencing import ERRORS, Outcome, Sequence, advance, outcome
-from millrace.reads.sequence import Sequences
-from millrace.reads.tables import NONE
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.sequencing import ERRORS, RowEffect, Sequence, advance, outcome
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.sequence import Sequences
 
 Pair = tuple[int, int]
 Step = tuple[int, int, int, Flag]
@@ -62,7 +62,7 @@ class Model:
         self.points: list[tuple[Pair, int, int]] = []
         self.gone: list[tuple[int, ...]] = []
 
-    def take(self, row: Row) -> Outcome:
+    def take(self, row: Row) -> RowEffect:
         tag, offset, producer, number, flag = row
         state = self.states.get((tag, producer), Sequence())
         clock = Clock(number)
@@ -73,7 +73,7 @@ class Model:
         self.kept.append(found in KEPT)
         if found in COMMITTING:
             self.points.append(((tag, producer), number, begin))
-        if found is Outcome.ROLLS_BACK:
+        if found is RowEffect.ROLLS_BACK:
             assert state.open is not None
             self.gone.append((tag, producer, begin, offset, state.open.highest))
         self.states[tag, producer] = advance(state, found, clock, Offset(offset))

@@ -17,7 +17,7 @@ import pytest
 from tests.delays import HANG_S, Delays, Hung, finished
 from tests.property.threads_kit import SCENARIOS
 
-from millrace.reads import member, threads
+from millrace.reads import member, thread_members
 
 QUICK_SEEDS = range(2)
 SLOW_SEEDS = range(1_000, 1_150)
@@ -92,7 +92,7 @@ class LosesStops(member.Member):
 def test_a_planted_event_that_loses_a_stop_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "Member", LosesStops)
+    monkeypatch.setattr(thread_members, "Member", LosesStops)
     monkeypatch.setattr(LosesStops, "made", [])
     try:
         assert any(is_found(seed, tmp_path / str(seed)) for seed in range(200))

@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pytest
 from tests.delays import together
-from tests.unit.pipeline.work import worker_kit
+from tests.unit.pipeline.worker import worker_kit
 from tests.unit.reads.kit import LONG_S, SCHEMA, a_task, reading
 from tests.unit.transport.owner_kit import QUICK, client_of, place_at
 
@@ -21,24 +21,24 @@ import millrace as mr
 from millrace.config import Config
 from millrace.errors import BrokerStopped, MillraceError, OwnerUnreachable, ReadsFailed
 from millrace.ids import FolderId, QueryId
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.broker import Broker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
-from millrace.pipeline.calling.hands import Hands
-from millrace.pipeline.work.ahead import ReadAhead
-from millrace.pipeline.work.keeping import Keeper
-from millrace.reads.live.asking import wanted
-from millrace.reads.live.following import messages
-from millrace.reads.live.rings import LiveClosed, LiveReads
-from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.pipeline.calling.call_thread import CallThread
+from millrace.pipeline.worker.lease_keeper import Keeper
+from millrace.pipeline.worker.read_ahead import ReadAhead
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.live.follow_requests import wanted
+from millrace.reads.live.follower import messages
+from millrace.reads.live.live_reads import LiveClosed, LiveReads
 from millrace.reads.restarting import RestartingSession, restarting
 from millrace.shuffle import runs
-from millrace.shuffle.store import LocalStore
-from millrace.spark.source.stream_place import StreamPlace
-from millrace.spark.source.stream_session import Start, StreamSession
-from millrace.transport.journals.owner import Owner
-from millrace.transport.keep_alive import KeepAlive
-from millrace.transport.reads.members import in_process
+from millrace.spark.source.stream_session import StreamSession, StreamStart
+from millrace.spark.source.stream_workspace import StreamWorkspace
+from millrace.storage.local import LocalStore
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.members.flight_members import in_process
+from millrace.transport.owner.journal_owner import Owner
 from millrace.wakeup import WakeUp
 
 Scenario = Callable[[Path, random.Random], int]
@@ -113,8 +113,8 @@ def a_restarting_session_closed_by_another_thread(folder: Path, chosen: random.R
     with contextlib.closing(MemoryBroker()) as broker:
         fill(broker)
         config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=5)
-        place = SessionPlace(broker, str(folder), config, as_threads(broker, config))
-        session = restarting(place, a_task(), Opening(members=2, holder="test"))
+        place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
+        session = restarting(place, a_task(), SessionOptions(members=2, holder="test"))
 
         def wait() -> None:
             with pytest.raises(ReadsFailed, match="was closed"):  # noqa: PT012 - at any turn
@@ -136,9 +136,9 @@ def a_restarting_session_closed_by_another_thread(folder: Path, chosen: random.R
 def sessions_over_flight(folder: Path, chosen: random.Random) -> int:
     with contextlib.closing(MemoryBroker()) as broker:
         fill(broker)
-        place = SessionPlace(broker, str(folder), Config(), in_process(broker, Config()))
+        place = SessionWorkspace(broker, str(folder), Config(), in_process(broker, Config()))
         for number in range(2):
-            session = place.open(a_task(f"k{number}"), Opening(members=2, holder="test"))
+            session = place.open(a_task(f"k{number}"), SessionOptions(members=2, holder="test"))
             if number:
                 use(session, 2)
             soon(chosen)
@@ -273,7 +273,7 @@ def leases_kept(_folder: Path, chosen: random.Random) -> int:
 
 def calls_with_a_limit(_folder: Path, chosen: random.Random) -> int:
     for _ in range(6):
-        hands = Hands()
+        hands = CallThread()
         assert [hands.call(partial(chosen.randint, 3, 3), LONG_S) for _ in range(3)] == [3, 3, 3]
         hands.close()
     return 6
@@ -319,8 +319,10 @@ def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> in
         fill(broker)
         config = Config().with_options(stream_wait_ms=5)
         store = LocalStore(str(folder))
-        place = StreamPlace(store, TOKEN, "127.0.0.1", broker, config)  # type: ignore[arg-type]
-        stream = StreamSession(place, a_task(), SCHEMA, members=2, start=Start(done=0, begun=0))
+        place = StreamWorkspace(store, TOKEN, "127.0.0.1", broker, config)  # type: ignore[arg-type]
+        stream = StreamSession(
+            place, a_task(), SCHEMA, members=2, start=StreamStart(done=0, begun=0)
+        )
         stream.take_ahead()
 
         def ask() -> None:

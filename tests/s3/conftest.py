@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.s3.s3_kit import BUCKET, Server, credentials, make_bucket, start, store_at
 
-from millrace.shuffle.object_store import ObjectStore
+from millrace.storage.object_store import ObjectStore
 
 
 @pytest.fixture(scope="session")

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.ids import AttemptId
-from millrace.journal.kafka.process import ManagedProcess, answers, free_ports
 from millrace.keys import HashPartitioner
-from millrace.shuffle.object_address import parse
-from millrace.shuffle.object_store import ObjectStore
 from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
+from millrace.storage.object_address import parse
+from millrace.storage.object_store import ObjectStore
+from millrace.testing.managed_process import ManagedProcess, answers, free_ports
 
 FOLDER = Path(__file__).parent
 LIBS = FOLDER.parents[1] / "build" / "s3proxy-4.1.0"

@@ -31,10 +31,11 @@ from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import S3Unreachable, StorageError, UserError, WorkspaceUnknown
 from millrace.ids import AttemptId
-from millrace.shuffle import cleanup, layout, reader, runs
+from millrace.shuffle import cleanup, reader, runs
 from millrace.shuffle.handle import Shuffle
-from millrace.shuffle.object_store import REMOVED, ObjectStore
 from millrace.shuffle.writer import begin_attempt
+from millrace.storage import layout
+from millrace.storage.object_store import REMOVED, ObjectStore
 
 IMPATIENT = Config().with_options(s3_tries_max=2, s3_connect_ms_max=500, s3_answer_ms_max=500)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)

@@ -18,9 +18,9 @@ from tests.cluster.kit import all_values, values, write_files
 from tests.s3.s3_kit import SECRET, Server, keys
 
 import millrace as mr
-from millrace.shuffle.object_store import ObjectStore
 from millrace.spark.session import start_session
-from millrace.testing.faults import armed
+from millrace.storage.object_store import ObjectStore
+from millrace.testing.fault_injection import armed
 
 pytestmark = pytest.mark.spark
 FILES = 6

@@ -23,12 +23,13 @@ from millrace.errors import (
 )
 from millrace.ids import LATEST, Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
-from millrace.shuffle import cleanup, layout, reader, reuse, runs
+from millrace.shuffle import cleanup, reader, reuse, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.object_store import ObjectStore
-from millrace.shuffle.store import LocalStore, Store
 from millrace.shuffle.writer import Provenance, begin_attempt, begin_next_attempt, write_map_output
+from millrace.storage import layout
+from millrace.storage.local import LocalStore, Store
+from millrace.storage.object_store import ObjectStore
 
 TOGETHER = 16
 FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(1, 0, 0, 2)

@@ -16,22 +16,22 @@ from tests.sim.plan import WorldPlan
 from tests.sim.writers import SimBroker
 
 from millrace.config import Config
-from millrace.journal.values import Lease
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.messages import Reported, ToSession, ToSlice
-from millrace.reads.progress import Progress
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
-from millrace.reads.queue.messages import Flush, Replies, Reply, Rows
+from millrace.journal.core.values import Lease
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.routing import Routing
+from millrace.reads.model.session_messages import Reported, ToSession, ToSlice
+from millrace.reads.model.slice_progress import SliceProgress
 from millrace.reads.queue.queue import Queue
-from millrace.reads.routing import Routing
-from millrace.reads.session.actor import SessionActor
-from millrace.reads.session.state import Resumed, SessionState
-from millrace.reads.session.store import CheckpointStore
-from millrace.reads.slice.actor import Moved, Replied, SliceActor
-from millrace.reads.slice.state import SliceLimits, SliceState
-from millrace.reads.task import Task
-from millrace.reads.window import Visible
-from millrace.testing.reads_disk import FakeQueueDisk
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.reads.queue.queue_messages import Flush, QueueRows, Replies, Reply
+from millrace.reads.session.checkpoint_store import CheckpointStore
+from millrace.reads.session.session_actor import SessionActor
+from millrace.reads.session.session_state import Resumed, SessionState
+from millrace.reads.slice.slice_actor import JournalsMoved, Replied, SliceActor
+from millrace.reads.slice.slice_state import SliceLimits, SliceState
+from millrace.testing.fake_queue_disk import FakeQueueDisk
 
 Step = Callable[[], None]
 _LIMITS = QueueLimits.of(Config())
@@ -42,12 +42,12 @@ DISK_SLACK_BYTES = 12_000
 class WatchedState(SessionState):
     """Tells what reports the session has taken in."""
 
-    def __init__(self, task: Task, members: int, resumed: Resumed) -> None:
+    def __init__(self, task: CoordinatedRead, members: int, resumed: Resumed) -> None:
         super().__init__(task, members, resumed)
         self.read_to: dict[int, int] = {}
         self.points: dict[tuple[int, int], set[int]] = {}
 
-    def on_reported(self, progress: Progress, now_ms: int) -> None:
+    def on_reported(self, progress: SliceProgress, now_ms: int) -> None:
         super().on_reported(progress, now_ms)
         for tag, offset in progress.reads.rows():
             self.read_to[tag] = max(offset, self.read_to.get(tag, 0))
@@ -60,7 +60,7 @@ class _Links:
     session: SimSession
     number: int
 
-    def to_queue(self, queue: int, message: Rows | Flush) -> None:
+    def to_queue(self, queue: int, message: QueueRows | Flush) -> None:
         self.session.streams[f"slice {self.number} to queue {queue}"].append(message)
 
     def to_session(self, message: ToSession) -> None:
@@ -74,7 +74,7 @@ class SimSession:
         self,
         *,
         plan: WorldPlan,
-        task: Task,
+        task: CoordinatedRead,
         members: int,
         broker: SimBroker,
         lease: Lease,
@@ -121,7 +121,7 @@ class SimSession:
     def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
         return self.queues[member].batches(visible)
 
-    def release(self, shown: Shown, rolled_back: RolledBack) -> None:
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         for number in range(self.members):
             self.streams[f"session to queue {number}"].append((shown, rolled_back))
 
@@ -198,14 +198,14 @@ class SimSession:
         moved = self._broker.moved(self._moved[number], timeout_s=0)
         self._moved[number] = moved.version
         if moved.journals is None or moved.journals:
-            self.slices[number].tell(Moved(moved.journals))
+            self.slices[number].tell(JournalsMoved(moved.journals))
 
     def _to_session(self, slice_: int, message: ToSession) -> None:
         if isinstance(message, Reported):
-            message = Reported(Progress.from_bytes(message.progress.to_bytes()))
+            message = Reported(SliceProgress.from_bytes(message.progress.to_bytes()))
         self.actor.on_message(slice_, message, self._now_ms())
 
-    def _to_queue(self, queue: int, stream: int, message: Rows | Flush) -> None:
+    def _to_queue(self, queue: int, stream: int, message: QueueRows | Flush) -> None:
         before = self.queues[queue].used_bytes()
         self._reply(queue, self.queues[queue].handle(stream, message))
         self._check_disk(queue, before, message)
@@ -213,7 +213,7 @@ class SimSession:
     def _to_slice(self, slice_: int, queue: int, reply: Reply) -> None:
         self.slices[slice_].tell(Replied(queue, reply))
 
-    def _control(self, queue: int, message: bool | tuple[Shown, RolledBack]) -> None:  # noqa: FBT001
+    def _control(self, queue: int, message: bool | tuple[ShownClock, RolledBack]) -> None:  # noqa: FBT001
         if isinstance(message, bool):
             assert message != self._is_off[queue], "a limit is switched to what it is"
             self._is_off[queue] = message
@@ -226,12 +226,12 @@ class SimSession:
         for stream, reply in replies:
             self.streams[f"queue {queue} to slice {stream}"].append(reply)
 
-    def _check_disk(self, queue: int, before: int, message: Rows | Flush) -> None:
+    def _check_disk(self, queue: int, before: int, message: QueueRows | Flush) -> None:
         used, limit = self.queues[queue].used_bytes(), self._plan.disk_bytes
         self._may_exceed[queue] &= self._is_off[queue] or used > limit
         if self._is_off[queue]:
             return
-        if isinstance(message, Rows) and before >= limit:
+        if isinstance(message, QueueRows) and before >= limit:
             assert used <= before, f"queue {queue} took rows above its limit: {before} to {used}"
         if not self._may_exceed[queue]:
             most = limit + DISK_SLACK_BYTES

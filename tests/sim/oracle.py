@@ -13,8 +13,8 @@ from typing import Final
 
 from tests.sim.writers import JournalLog, Raw
 
-from millrace.journal.records import Flag
-from millrace.reads.task import Binding, Task
+from millrace.journal.core.row_format import Flag
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 JOURNAL_BITS: Final = 40
 RowId = tuple[int, int]
@@ -90,7 +90,7 @@ class _Truth:
 class Oracle:
     """Knows the task and everything that was written."""
 
-    def __init__(self, task: Task, logs: Mapping[int, JournalLog]) -> None:
+    def __init__(self, task: CoordinatedRead, logs: Mapping[int, JournalLog]) -> None:
         self._bindings = task.bindings
         self._cohorts = [(each.priority, each.read_delay_ms) for each in task.bindings]
         self._logs = logs

@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.journal.values import Publish
-from millrace.reads import governor
-from millrace.reads.checkpoint import Checkpoint, RolledBack, merge
-from millrace.reads.flush import FlushCycle
-from millrace.reads.frontier import Frontier
-from millrace.reads.progress import Hints
-from millrace.reads.queue import order
-from millrace.reads.routing import Routing
-from millrace.reads.sequence import Done, Sequences, Stamped
-from millrace.reads.session import store
-from millrace.reads.session.actor import SessionActor
-from millrace.reads.slice.gathering import Gathering
-from millrace.reads.slice.state import SliceState
-from millrace.reads.tags import bindings_of
-from millrace.reads.waiting import Waiting
+from millrace.journal.core.values import Publish
+from millrace.reads.model import governor
+from millrace.reads.model.checkpoint import Checkpoint, RolledBack, merge
+from millrace.reads.model.flush import FlushCycle
+from millrace.reads.model.frontier import Frontier
+from millrace.reads.model.routing import Routing
+from millrace.reads.model.sequence import RowOutcomes, Sequences, Stamped
+from millrace.reads.model.slice_progress import Hints
+from millrace.reads.model.tags import bindings_of
+from millrace.reads.model.unmet_hints import UnmetHints
+from millrace.reads.queue import row_order
+from millrace.reads.session import checkpoint_store
+from millrace.reads.session.session_actor import SessionActor
+from millrace.reads.slice.flush_report import Gathering
+from millrace.reads.slice.slice_state import SliceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class Mistake:
 def _lost_hint(patch: pytest.MonkeyPatch) -> None:
     add = Gathering.add
 
-    def lossy(self: Gathering, rows: Stamped, done: Done, _: Hints, hinted: Any) -> None:  # noqa: ANN401
+    def lossy(self: Gathering, rows: Stamped, done: RowOutcomes, _: Hints, hinted: Any) -> None:  # noqa: ANN401
         add(self, rows, done, Hints.empty(), hinted)
 
     patch.setattr(Gathering, "add", lossy)
 
 
 def _frontier_ahead(patch: pytest.MonkeyPatch) -> None:
-    bounds = Waiting.bounds
+    bounds = UnmetHints.bounds
 
-    def beyond(self: Waiting, count: int, without: np.uint64) -> Any:  # noqa: ANN401
+    def beyond(self: UnmetHints, count: int, without: np.uint64) -> Any:  # noqa: ANN401
         found = bounds(self, count, without)
         return np.where(found == without, found, found + np.uint64(1))
 
-    patch.setattr(Waiting, "bounds", beyond)
+    patch.setattr(UnmetHints, "bounds", beyond)
 
 
 def _flush_told_early(patch: pytest.MonkeyPatch) -> None:
@@ -69,14 +69,20 @@ def _flush_told_early(patch: pytest.MonkeyPatch) -> None:
 def _rollback_forgotten(patch: pytest.MonkeyPatch) -> None:
     add = Gathering.add
 
-    def forgetful(self: Gathering, rows: Stamped, done: Done, hints: Hints, hinted: Any) -> None:  # noqa: ANN401
+    def forgetful(
+        self: Gathering,
+        rows: Stamped,
+        done: RowOutcomes,
+        hints: Hints,
+        hinted: Any,  # noqa: ANN401
+    ) -> None:
         add(self, rows, replace(done, rolled_back=RolledBack.empty()), hints, hinted)
 
     patch.setattr(Gathering, "add", forgetful)
 
 
 def _delay_blocks(patch: pytest.MonkeyPatch) -> None:
-    def next_rows(self: governor.Governor, now: int) -> governor.Places:
+    def next_rows(self: governor.Governor, now: int) -> governor.RowOrder:
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             holding = of.holding(now)
@@ -102,7 +108,7 @@ def _delay_ignored(patch: pytest.MonkeyPatch) -> None:
 def _duplicate_kept(patch: pytest.MonkeyPatch) -> None:
     take = Sequences.take
 
-    def keeping(self: Sequences, rows: Stamped) -> Done:
+    def keeping(self: Sequences, rows: Stamped) -> RowOutcomes:
         return replace(take(self, rows), keep=rows.flags != 2)
 
     patch.setattr(Sequences, "take", keeping)
@@ -144,14 +150,14 @@ def _delta_merged_wrongly(patch: pytest.MonkeyPatch) -> None:
             reads=replace(found.reads, number=-found.reads.number),
         )
 
-    patch.setattr(store, "merge", lower_wins)
+    patch.setattr(checkpoint_store, "merge", lower_wins)
 
 
 def _not_fenced(patch: pytest.MonkeyPatch) -> None:
     def publish(**given: Any) -> Publish:  # noqa: ANN401
         return Publish(**{**given, "lease": None})
 
-    patch.setattr(store, "Publish", publish)
+    patch.setattr(checkpoint_store, "Publish", publish)
 
 
 def _floor_too_high(patch: pytest.MonkeyPatch) -> None:
@@ -175,10 +181,10 @@ def _wrong_member(patch: pytest.MonkeyPatch) -> None:
 
 
 def _out_of_order(patch: pytest.MonkeyPatch) -> None:
-    def as_they_lie(pieces: Iterable[order.Piece], *_: Any) -> Any:  # noqa: ANN401
+    def as_they_lie(pieces: Iterable[row_order.VisibleBlock], *_: Any) -> Any:  # noqa: ANN401
         return (batch for batch in (piece.load() for piece in pieces) if batch.num_rows)
 
-    patch.setattr(order, "in_order", as_they_lie)
+    patch.setattr(row_order, "in_order", as_they_lie)
 
 
 def _open_begin_forgotten(patch: pytest.MonkeyPatch) -> None:

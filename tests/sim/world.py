@@ -25,11 +25,11 @@ from millrace.errors import (
     StillNeeded,
     StorageError,
 )
-from millrace.reads.checkpoint import CheckpointNumber
-from millrace.reads.session import store
-from millrace.reads.session.store import group_name
-from millrace.reads.slice import fetching
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.checkpoint import CheckpointNumber
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.session import checkpoint_store
+from millrace.reads.session.checkpoint_store import group_name
+from millrace.reads.slice import journal_fetching
 
 ROUNDS_MAX: Final = 400
 STEPS_MAX: Final = 20_000
@@ -56,7 +56,7 @@ class World:
         self.plan = plan.world
         self.now_ns = START_MS * 1_000_000
         self.broker = broker_at(lambda: self.now_ns)
-        self.task = Task("sim", [Binding(**each) for each in plan.world.bindings])
+        self.task = CoordinatedRead("sim", [Binding(**each) for each in plan.world.bindings])
         self.writers = Writers(self.broker, plan.world.producers, lambda: self.now_ns)
         for journal in plan.world.journals:
             self.writers.create(journal)
@@ -475,8 +475,8 @@ def _one_of(steps: list[tuple[str, Step]], random: Random) -> Step:
 def run(plan: Plan) -> Counter[str]:
     """Run a plan to its end; anything that is wrong raises."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_PART_BYTES", plan.world.part_bytes)
-        patch.setattr(fetching, "_ONE_BY_ONE_MAX", plan.world.one_by_one)
+        patch.setattr(checkpoint_store, "_PART_BYTES", plan.world.part_bytes)
+        patch.setattr(journal_fetching, "_ONE_BY_ONE_MAX", plan.world.one_by_one)
         world = World(plan)
         for op in plan.ops:
             world.do(op)

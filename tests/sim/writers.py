@@ -10,16 +10,16 @@ import pyarrow as pa
 from tests.sim.plan import KEYS, JournalPlan
 
 from millrace.errors import StorageError
-from millrace.journal import publishing, records
-from millrace.journal.base import Times
-from millrace.journal.book import VERSION, Book, Kind
-from millrace.journal.clocks import clock_at
+from millrace.journal.book_broker import Times
+from millrace.journal.core import publish_decisions, row_format
+from millrace.journal.core.book import VERSION, Book, RangeKind
+from millrace.journal.core.clocks import clock_at
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.values import Truncated
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.records import Flag
-from millrace.journal.values import Truncated
 
 SCHEMA: Final = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-STAMPED: Final = records.stamped_schema(SCHEMA)
+STAMPED: Final = row_format.stamped_schema(SCHEMA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,11 @@ class SimBroker(MemoryBroker):
 
         def decide(book: Book) -> int:
             journal = book.journal(name)
-            batch = records.give_offsets(rows, journal.end)
+            batch = row_format.give_offsets(rows, journal.end)
             acks = sum(flag == Flag.ACK for flag in rows["_mr_flag"].to_pylist())
-            publishing._put_block(book, journal, batch, batch.num_rows - acks, Kind.MIXED)
+            publish_decisions._put_block(
+                book, journal, batch, batch.num_rows - acks, RangeKind.MIXED
+            )
             return int(journal.end)
 
         return self._turns.run(decide)

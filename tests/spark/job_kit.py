@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 import millrace as mr
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.events import Event, Happened
-from millrace.pipeline.report.history import History
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.run_history import RunHistory
 
 Row = dict[str, Any]
 # Nobody dies: a lease that ran out on a busy machine would only put calls in doubt.
@@ -57,8 +57,8 @@ def ids(folder: Path) -> list[int]:
     return found
 
 
-def happened(ws: mr.Workspace, job: str, what: Happened) -> list[Event]:
-    return [event for event in History.open(ws.journals, job).events if event.happened is what]
+def happened(ws: mr.Workspace, job: str, what: JobEventKind) -> list[JobEvent]:
+    return [event for event in RunHistory.open(ws.journals, job).events if event.happened is what]
 
 
 def rows_in(ws: mr.Workspace, job: str, step: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.unit.plan.aggregate_kit import aggregated, differences
+from tests.unit.sql.aggregate_kit import aggregated, differences
 
 import millrace as mr
 

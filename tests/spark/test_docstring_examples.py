@@ -21,8 +21,8 @@ from tests.docstring_kit import (
 )
 
 import millrace as mr
-from millrace.pipeline.large import values
-from millrace.pipeline.report.report import JobReport
+from millrace.pipeline.large import large_values
+from millrace.pipeline.report.job_report import JobReport
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> I
     data = folder / "data"
     write_data(data)
     with mr.open(folder / "mill", spark) as ws:
-        values.know(ws.path)
+        large_values.know(ws.path)
         batch = pa.record_batch({"content": pa.array([b"one two"])})
         yield Prepared(
             ws,
             data,
             ws.shuffle(data / "orders", keys="cust_id", partitions=4),
             captions(ws, data).run(),
-            values.put_away(batch, ["content"], workspace=ws.path, folder="large/docs/content"),
+            large_values.put_away(
+                batch, ["content"], workspace=ws.path, folder="large/docs/content"
+            ),
         )
 
 

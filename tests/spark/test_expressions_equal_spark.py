@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.errors import UserError
-from millrace.plan.aggregates import AggregateExpression, parse_aggregate
-from millrace.plan.expressions import parse, parse_named, quoted
-from millrace.plan.spark_functions import SPARK_FUNCTIONS
-from millrace.plan.types import to_arrow
+from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
+from millrace.sql.expressions import parse, parse_named, quoted
+from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
+from millrace.sql.types import to_arrow
 
 pytestmark = pytest.mark.spark
 SECTIONS = ("arithmetic", "conditions", "text", "casts", "dates")

@@ -27,9 +27,9 @@ from tests.spark.job_kit import (
 
 import millrace as mr
 from millrace.errors import LeaseHeld, StepFailed
-from millrace.pipeline.core import hops, letters
-from millrace.pipeline.core.events import Happened
-from millrace.pipeline.upkeep.status import job_status
+from millrace.pipeline.core import dead_letters, hops
+from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.run.job_status import job_status
 
 pytestmark = pytest.mark.spark
 ROWS = 60
@@ -143,7 +143,7 @@ def test_a_row_that_its_function_refuses_goes_to_the_dead_letters(
     (letter,) = ws.journals.read(hops.dead_letters("picky", "pick"), 0).rows().to_pylist()
     assert "no sevens" in letter["error"]
     assert "picky" in letter["traceback"]
-    assert letters.from_arrow(letter["row_arrow"])["id"].to_pylist() == [7]
+    assert dead_letters.from_arrow(letter["row_arrow"])["id"].to_pylist() == [7]
     assert report.step("pick").dead_letters == 1
     assert report.state == "finished"
 
@@ -344,5 +344,5 @@ def test_a_step_that_was_set_back_is_done_again_from_what_is_kept(
     assert ids(tmp_path / "out") == list(range(ROWS))
     assert calls(tmp_path / "log") == dict.fromkeys(range(ROWS), 2)
     assert before
-    assert len(happened(ws, "reset", Happened.TAKEN_IN)) == 1
+    assert len(happened(ws, "reset", JobEventKind.TAKEN_IN)) == 1
     assert job_status(ws.journals, "reset").step("call").calls == ROWS

@@ -15,12 +15,12 @@ from tests.spark.job_kit import DEADLY, TEXTS, calls, caption, happened, ids
 
 import millrace as mr
 from millrace.errors import StepFailed
-from millrace.pipeline.core.events import Happened
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.report.report import JobReport
-from millrace.pipeline.upkeep.status import job_status
+from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.report.job_report import JobReport
+from millrace.pipeline.run.job_status import job_status
 from millrace.spark import job_run
-from millrace.spark.job_workers import Post
+from millrace.spark.job_workers import WorkerGroup
 
 pytestmark = pytest.mark.spark
 ROWS = 24
@@ -77,7 +77,7 @@ def test_a_step_told_to_hold_stops_the_job_and_the_user_s_choice_lets_it_go_on(
     text = str(held.value)
     assert "step 'call' of job 'deadly' has calls in doubt, and is told to hold" in text
     assert "run with on_doubt='retry' or 'skip'" in text
-    (event,) = happened(ws, "deadly", Happened.HELD)
+    (event,) = happened(ws, "deadly", JobEventKind.HELD)
     assert event.detail["calls"] == 1, "only the call that the worker died in"
     assert f"at: {event.detail['journal']}" in text
     assert job_status(ws.journals, "deadly").state == "held"
@@ -87,7 +87,7 @@ def test_a_step_told_to_hold_stops_the_job_and_the_user_s_choice_lets_it_go_on(
     with pytest.raises(StepFailed, match="told to hold"):
         deadly.run("hold")
 
-    assert len(happened(ws, "deadly", Happened.HELD)) == 2, "each run says it once"
+    assert len(happened(ws, "deadly", JobEventKind.HELD)) == 2, "each run says it once"
     assert max(calls(deadly.log).values()) == 1
     report = deadly.run("skip")
     assert report.state == "finished"
@@ -121,9 +121,11 @@ def test_a_second_copy_of_a_worker_waits_and_doubles_nothing(
     at_work.mkdir()
     twice = os.fspath(tmp_path / "two at once")
 
-    def two_of_each(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[Post]:
+    def two_of_each(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[WorkerGroup]:
         del hops, units
-        return [Post(None, (), slots)]  # More workers than units, as Spark's copies would be.
+        return [
+            WorkerGroup(None, (), slots)
+        ]  # More workers than units, as Spark's copies would be.
 
     def alone(row: dict) -> dict:  # type: ignore[type-arg]
         mine = os.path.join(folder, str(os.getpid()))

@@ -15,8 +15,8 @@ from tests.spark.job_kit import CONFIG, TEXTS, calls, caption, happened, ids
 
 import millrace as mr
 from millrace.errors import LeaseHeld, StepFailed
-from millrace.pipeline.core.events import Happened
-from millrace.pipeline.definition.job import Job
+from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.define.job import Job
 
 pytestmark = pytest.mark.spark
 ROWS = 40
@@ -59,7 +59,7 @@ def test_a_function_that_ends_its_worker_fails_that_row_and_costs_no_other(
         step = report.step("call")
         assert (step.calls, step.errors) == (ROWS + RETRIES, 1 + RETRIES)
         assert (step.dead_letters, step.in_doubt) == (1, 1 + RETRIES)
-        attempts = [e.detail["attempts"] for e in happened(ws, "ending", Happened.DIED)]
+        attempts = [e.detail["attempts"] for e in happened(ws, "ending", JobEventKind.DIED)]
         assert attempts == list(range(1, RETRIES + 2))
 
 

@@ -14,7 +14,7 @@ from tests.spark.job_kit import CONFIG, happened, ids, rows_in, written
 
 import millrace as mr
 from millrace.errors import JobChanged, UserError
-from millrace.pipeline.core.events import Happened
+from millrace.pipeline.core.job_events import JobEventKind
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ class Copy:
 
     @property
     def takings(self) -> list[int]:
-        return [e.detail["rows"] for e in happened(self.ws, "copy", Happened.TAKEN_IN)]
+        return [e.detail["rows"] for e in happened(self.ws, "copy", JobEventKind.TAKEN_IN)]
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_dataset_is_a_source(copy: Copy, ws: mr.Workspace, spark: SparkSession
 def test_what_is_new_cannot_be_told_once_rows_are_gone(
     copy: Copy, ws: mr.Workspace, spark: SparkSession
 ) -> None:
-    from millrace.pipeline.upkeep.retention import free_all
+    from millrace.pipeline.run.retention import free_all
 
     copy.run(numbers(spark, 30))
     assert free_all(ws.journals, "copy").rows == 30

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.job_kit import CONFIG, TEXTS, happened, ids
 
 import millrace as mr
-from millrace.pipeline.core.events import Happened
+from millrace.pipeline.core.job_events import JobEventKind
 
 pytestmark = pytest.mark.spark
 
@@ -48,4 +48,4 @@ def test_processes_full_of_hanging_calls_are_replaced(
     assert report.state == "finished"
     assert ids(tmp_path / "out") == [value for value in range(20) if value not in (3, 4)]
     assert report.step("f").dead_letters == 2
-    assert len(happened(ws, "hang", Happened.STUCK)) == 2
+    assert len(happened(ws, "hang", JobEventKind.STUCK)) == 2

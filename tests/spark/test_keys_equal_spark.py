@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.laws import examples
 
-from millrace.keys import RangePartitioner, hash32, native, partition_ids, sample_bounds
+from millrace.keys import RangePartitioner, compiled_kernels, hash32, partition_ids, sample_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -150,7 +150,7 @@ def test_hash_and_partition_are_those_of_spark(
 
     for on in ("1", "0"):
         monkeypatch.setenv("MILLRACE_NATIVE", on)
-        assert native.available() == (on == "1")
+        assert compiled_kernels.available() == (on == "1")
         assert hash32(table, keys).equals(answer["h"].chunk(0))
         for n in PARTITIONS:
             assert partition_ids(table, keys, n).equals(answer[f"p{n}"].chunk(0))

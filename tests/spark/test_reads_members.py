@@ -11,11 +11,11 @@ from tests.unit.reads.kit import SCHEMA, P, Q, ack, alone, next_shown, row, writ
 import millrace as mr
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 pytestmark = pytest.mark.spark
 CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
-TASK = Task("totals", [Binding(name="all", prefix="t", key="key")])
+TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 
 
 def test_a_member_on_spark_reads_and_gives_its_slot_back(

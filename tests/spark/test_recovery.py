@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.dataset import Dataset
+from millrace.engine import stage_work
+from millrace.engine.stage_work import QueryWork
 from millrace.errors import Corrupt, DataLost
-from millrace.operators import work
-from millrace.operators.work import Query
 from millrace.shuffle.handle import Shuffle
 from millrace.spark import query_job, stage_job
-from millrace.spark.stage_job import Place, StageRun
+from millrace.spark.stage_job import ShuffleWorkspace, StageRun
 
 pytestmark = pytest.mark.spark
 FILES = 4
@@ -102,7 +102,11 @@ def after_stage(monkeypatch: pytest.MonkeyPatch) -> AfterStage:
         real = stage_job.run_stage
 
         def run(
-            spark: SparkSession, place: Place, work: StageRun, *, check: Callable[[], None]
+            spark: SparkSession,
+            place: ShuffleWorkspace,
+            work: StageRun,
+            *,
+            check: Callable[[], None],
         ) -> Shuffle:
             done = real(spark, place, work, check=check)
             if done.stage_id == number:
@@ -252,7 +256,7 @@ def test_a_stream_goes_on_behind_the_rows_it_has_handed_out(ws: mr.Workspace, so
     assert rows_of(pa.Table.from_batches([first, *rest])) == expected_totals(source)
 
 
-class Restless(Query):
+class Restless(QueryWork):
     """A query whose rows come out different each time it is run, but for the last stage's."""
 
     def rows(
@@ -272,7 +276,7 @@ class Restless(Query):
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(work, "Query", Restless)
+    monkeypatch.setattr(stage_work, "Query", Restless)
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 

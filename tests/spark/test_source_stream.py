@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
-from millrace.spark.source.source import MillraceSource
+from millrace.spark.source.data_source import MillraceSource
 
 SCHEMA = pa.schema([("cust_id", pa.int64()), ("amount", pa.int64())])
 TASK = json.dumps(

@@ -14,16 +14,16 @@ import pytest
 
 import millrace as mr
 from millrace.errors import MemberLost, SchemaMismatch, UserError
-from millrace.spark.source.options import Options, parse
-from millrace.spark.source.stream_place import open_place
+from millrace.spark.source.source_options import SourceOptions, parse
+from millrace.spark.source.stream_read import find_task
+from millrace.spark.source.stream_reader import TaskStreamReader, task_schema
 from millrace.spark.source.stream_rows import columns_of
-from millrace.spark.source.stream_session import Limit, Start, StreamSession
-from millrace.spark.source.stream_task import find_task
-from millrace.spark.source.streaming import TaskStreamReader, task_schema
-from millrace.transport.reads.stream_server import Piece, fetch
+from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
+from millrace.spark.source.stream_workspace import open_place
+from millrace.transport.streams.stream_server import StreamShare, fetch
 
 SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
-TASK = mr.Task("streamed", [mr.Binding(name="all", prefix="t", key="key")])
+TASK = mr.CoordinatedRead("streamed", [mr.Binding(name="all", prefix="t", key="key")])
 TASK_JSON = json.dumps(TASK.to_dict())
 JOURNALS = ("t/a", "t/b")
 MEMBERS = 2
@@ -40,9 +40,9 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 
 @contextlib.contextmanager
 def session(
-    ws: mr.Workspace, start: Start, schema: pa.Schema | None = None
+    ws: mr.Workspace, start: StreamStart, schema: pa.Schema | None = None
 ) -> Iterator[StreamSession]:
-    place = open_place(Options(path=ws.path, task="streamed"))
+    place = open_place(SourceOptions(path=ws.path, task="streamed"))
     wanted = schema or columns_of(TASK, place.broker)
     found = StreamSession(place, TASK, wanted, members=MEMBERS, start=start)
     try:
@@ -76,7 +76,7 @@ def amounts(found: StreamSession, start: int, end: int) -> list[int]:
     """What tasks get of a range, over all members, in order of the number."""
     rows: list[int] = []
     for member in range(MEMBERS):
-        piece = Piece(member=member, members=MEMBERS, start=start, end=end)
+        piece = StreamShare(member=member, members=MEMBERS, start=start, end=end)
         for batch in fetch(found.address, piece, None):
             assert batch.schema.equals(found.schema)
             rows += batch.column("amount").to_pylist()
@@ -84,8 +84,8 @@ def amounts(found: StreamSession, start: int, end: int) -> list[int]:
 
 
 def test_a_batch_has_as_many_checkpoints_as_a_limit_allows(ws: mr.Workspace) -> None:
-    with session(ws, Start(done=0, begun=0)) as found:
-        limit = Limit(rows=13)
+    with session(ws, StreamStart(done=0, begun=0)) as found:
+        limit = BatchLimit(rows=13)
         assert found.advance(0, limit) == 0
         ends = [0]
         for number in range(5):
@@ -94,7 +94,7 @@ def test_a_batch_has_as_many_checkpoints_as_a_limit_allows(ws: mr.Workspace) -> 
         assert found.advance(0, limit) == ends[2]
         assert amounts(found, 0, ends[2]) == [0] * 6 + [1] * 6
         assert found.advance(ends[2], limit, upto=ends[3]) == ends[3]
-        assert found.advance(ends[3], Limit()) == ends[5]
+        assert found.advance(ends[3], BatchLimit()) == ends[5]
         assert amounts(found, ends[3], ends[5]) == [3] * 6 + [4] * 6
 
 
@@ -119,9 +119,9 @@ def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again
 
 
 def test_one_checkpoint_comes_even_if_it_is_larger_than_the_limit(ws: mr.Workspace) -> None:
-    with session(ws, Start(done=0, begun=0)) as found:
-        begin = found.advance(0, Limit(rows=1))
-        for limit in (Limit(rows=1), Limit(bytes=1)):
+    with session(ws, StreamStart(done=0, begun=0)) as found:
+        begin = found.advance(0, BatchLimit(rows=1))
+        for limit in (BatchLimit(rows=1), BatchLimit(bytes=1)):
             pay(ws, 1)
             end = settle(found, begin)
             assert found.advance(begin, limit) == end
@@ -132,20 +132,20 @@ def test_one_checkpoint_comes_even_if_it_is_larger_than_the_limit(ws: mr.Workspa
 def test_a_batch_that_was_begun_comes_again_as_it_was_and_what_was_not_told_is_new(
     ws: mr.Workspace,
 ) -> None:
-    with session(ws, Start(done=0, begun=0)) as found:
+    with session(ws, StreamStart(done=0, begun=0)) as found:
         ends = [0]
         for number in range(3):
             pay(ws, number)
             ends.append(settle(found, ends[-1]))
     pay(ws, 3)
-    with session(ws, Start(done=ends[1], begun=ends[2])) as found:
+    with session(ws, StreamStart(done=ends[1], begun=ends[2])) as found:
         assert amounts(found, ends[1], ends[2]) == [1] * 6
         assert amounts(found, ends[1], ends[2]) == [1] * 6
         seen: list[int] = []
         begin = ends[2]
         until = time.monotonic() + LONG_S
         while len(seen) < 12 and time.monotonic() < until:
-            end = found.advance(begin, Limit())
+            end = found.advance(begin, BatchLimit())
             seen += amounts(found, begin, end) if end > begin else []
             begin = end
         assert sorted(seen) == [2] * 6 + [3] * 6
@@ -157,38 +157,38 @@ def test_a_batch_that_was_begun_comes_again_as_it_was_and_what_was_not_told_is_n
 def test_a_log_that_knows_other_checkpoints_is_refused(ws: mr.Workspace) -> None:
     with (
         pytest.raises(UserError, match="has no checkpoint 7 to resume from"),
-        session(ws, Start(done=7, begun=7)),
+        session(ws, StreamStart(done=7, begun=7)),
     ):
         pass
 
 
 def test_rows_are_given_only_to_those_with_the_token_and_the_members(ws: mr.Workspace) -> None:
-    with session(ws, Start(done=0, begun=0)) as found:
+    with session(ws, StreamStart(done=0, begun=0)) as found:
         pay(ws, 1)
         end = settle(found, 0)
         where = found.address
         wrong = replace(where, token=where.token[::-1])
-        piece = Piece(member=0, members=MEMBERS, start=0, end=end)
+        piece = StreamShare(member=0, members=MEMBERS, start=0, end=end)
         with pytest.raises(MemberLost, match="refuses the token"):
             list(fetch(wrong, piece, None))
         with pytest.raises(UserError, match="2 members"):
-            list(fetch(where, Piece(member=0, members=3, start=0, end=end), None))
+            list(fetch(where, StreamShare(member=0, members=3, start=0, end=end), None))
 
 
 def test_where_the_folder_is_not_seen_the_planned_address_is_used(
     ws: mr.Workspace, tmp_path: Path
 ) -> None:
-    with session(ws, Start(done=0, begun=0)) as found:
+    with session(ws, StreamStart(done=0, begun=0)) as found:
         pay(ws, 1)
         end = settle(found, 0)
         seen = found.address
         where = replace(seen, path=str(tmp_path / "elsewhere"))
-        pieces = [Piece(member=m, members=MEMBERS, start=0, end=end) for m in range(MEMBERS)]
+        pieces = [StreamShare(member=m, members=MEMBERS, start=0, end=end) for m in range(MEMBERS)]
         assert sum(batch.num_rows for each in pieces for batch in fetch(where, each, None)) == 6
 
 
 def test_a_column_that_the_query_does_not_know_is_named(ws: mr.Workspace) -> None:
-    with session(ws, Start(done=0, begun=0), pa.schema([("key", pa.int64())])) as found:
+    with session(ws, StreamStart(done=0, begun=0), pa.schema([("key", pa.int64())])) as found:
         pay(ws, 1)
         end = settle(found, 0)
         with pytest.raises(SchemaMismatch, match="'amount' is not among the columns"):

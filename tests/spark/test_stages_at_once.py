@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.dataset import Dataset
+from millrace.engine.stage_work import PassOn
 from millrace.errors import TaskFailed
-from millrace.operators.work import PassOn
 from millrace.shuffle.handle import Shuffle
 from millrace.spark import query_job, stage_job
-from millrace.spark.stage_job import Place, StageRun
+from millrace.spark.stage_job import ShuffleWorkspace, StageRun
 
 pytestmark = pytest.mark.spark
 WAIT_S = 60
@@ -51,7 +51,7 @@ def joined(ws: mr.Workspace) -> Dataset:
 
 def before_stage(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, StageRun], None]) -> None:
     def run(
-        spark: SparkSession, place: Place, work: StageRun, *, check: Callable[[], None]
+        spark: SparkSession, place: ShuffleWorkspace, work: StageRun, *, check: Callable[[], None]
     ) -> Shuffle:
         act(work.stage.stage_id, work)
         return stage_job.run_stage(spark, place, work, check=check)

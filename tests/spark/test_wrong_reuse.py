@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.dataset import Dataset
 from millrace.errors import UserError
-from millrace.spark import stage_plan
+from millrace.identity.versions import versions
+from millrace.spark import stage_tasks
 from millrace.spark.map_task import MapStage
-from millrace.spark.versions import versions
 
 pytestmark = pytest.mark.spark
 FILES = 3
@@ -205,9 +205,9 @@ def others(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     real = versions()
 
     def change(library: str) -> None:
-        monkeypatch.setattr(stage_plan, "versions", lambda: {**real, library: "99.0"})
+        monkeypatch.setattr(stage_tasks, "versions", lambda: {**real, library: "99.0"})
         monkeypatch.setattr(
-            stage_plan, "MapStage", lambda **given: MapStage(**{**given, "versions": real})
+            stage_tasks, "MapStage", lambda **given: MapStage(**{**given, "versions": real})
         )
 
     return change
@@ -231,7 +231,7 @@ def test_another_version_of_the_engine_is_other_work(
 ) -> None:
     answer(totals(ws, folder))
 
-    monkeypatch.setattr(stage_plan, "engine_version", lambda: "99.0")
+    monkeypatch.setattr(stage_tasks, "engine_version", lambda: "99.0")
     reports = totals(ws, folder).run()
 
     assert reports[0].ran == FILES

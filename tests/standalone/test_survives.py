@@ -17,8 +17,8 @@ from tests.standalone.cluster import Cluster, Host, command_of, hiding, processe
 
 import millrace as mr
 from millrace.errors import AgentUnreachable
-from millrace.shuffle.store import LocalStore
-from millrace.transport import hosted
+from millrace.storage.local import LocalStore
+from millrace.transport.agent import host_folder
 
 pytestmark = pytest.mark.spark
 IMPATIENT = mr.Config().with_options(fetch_retries_max=1, fetch_backoff_ms=10)
@@ -49,7 +49,7 @@ def another_host(own: Cluster, app: DatasetApplication) -> Host:
     return next(
         host
         for host in own.hosts
-        if hosted.find_folder(LocalStore(f"{own.layout.host(host.number)}/mill/{workspace}"))
+        if host_folder.find_folder(LocalStore(f"{own.layout.host(host.number)}/mill/{workspace}"))
         != kept
     )
 
@@ -72,7 +72,11 @@ def check_that_outputs_outlive_the_application(own: Cluster, app: DatasetApplica
 
 def agents(host: Host) -> list[int]:
     """The agents that tasks started on a host."""
-    return [pid for pid in processes(host.mark) if "millrace.transport.agent" in command_of(pid)]
+    return [
+        pid
+        for pid in processes(host.mark)
+        if "millrace.transport.agent.agent_process" in command_of(pid)
+    ]
 
 
 def test_a_job_pays_once_although_its_driver_and_a_host_are_killed(

@@ -19,18 +19,19 @@ from millrace.cli.main import cli
 from millrace.config import Config
 from millrace.errors import MillraceError
 from millrace.ids import AttemptId, FolderId, StageId
-from millrace.journal.names import JournalId
+from millrace.journal.core.journal_names import JournalId
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.calls import Totals
-from millrace.pipeline.large import values as large
-from millrace.pipeline.report.history import History
-from millrace.pipeline.sinks import recorded
-from millrace.pipeline.upkeep.status import job_status
-from millrace.reads.session.folder import read_status
-from millrace.reads.session.store import read_checkpoints, read_task
-from millrace.shuffle import cleanup, layout, reader, runs
-from millrace.shuffle.store import LocalStore
-from millrace.transport.addresses import record_agent
+from millrace.pipeline.core.call_records import Totals
+from millrace.pipeline.large import large_values as large
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.job_status import job_status
+from millrace.pipeline.sinks import sink_files
+from millrace.reads.session.checkpoint_store import read_checkpoints, read_task
+from millrace.reads.session.session_folder import read_status
+from millrace.shuffle import cleanup, reader, runs
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
+from millrace.transport.agent.agent_addresses import record_agent
 from millrace.workspace import Workspace
 
 CONFIG = Config().with_options(sync=False)
@@ -112,11 +113,11 @@ def _job(ws: Workspace, seed: int) -> None:
         played.record_calls(partition, Totals(calls=5 + seed))
         played.do("by_user", "caption", partition, 4)
     played.dead_letter("caption")
-    ws.journals.create(FILES, recorded.SCHEMA)
-    file = recorded.RecordedFile(
+    ws.journals.create(FILES, sink_files.SCHEMA)
+    file = sink_files.RecordedFile(
         folder="/nowhere",
-        name=recorded.file_name(1, 0, 5) + ".parquet",
-        unfinished=f".millrace/{recorded.file_name(1, 0, 5)}-{'0' * 16}.unfinished",
+        name=sink_files.file_name(1, 0, 5) + ".parquet",
+        unfinished=f".millrace/{sink_files.file_name(1, 0, 5)}-{'0' * 16}.unfinished",
         rows=5,
         bytes=seed,
         checksum="0" * 16,
@@ -124,7 +125,7 @@ def _job(ws: Workspace, seed: int) -> None:
         first=0,
         next=5,
     )
-    ws.journals.append(FILES, recorded.to_rows(file))
+    ws.journals.append(FILES, sink_files.to_rows(file))
 
 
 def _large(ws: Workspace, seed: int) -> None:
@@ -221,7 +222,7 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
         ],
     )
     yield "job", job_steps
-    yield "events", lambda ws: len(History.open(ws.journals, JOB).events)
+    yield "events", lambda ws: len(RunHistory.open(ws.journals, JOB).events)
     yield "letters", lambda ws: all_rows(ws, hops.dead_letters(JOB, "caption"))
     yield "task", lambda ws: read_task(ws.journals, "totals")
     yield "checkpoint", lambda ws: read_checkpoints(ws.journals, "totals").committed.reads.rows()
@@ -231,7 +232,7 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
         "sink",
         lambda ws: [
             file.bytes
-            for file in recorded.from_rows(ws.journals.read(FILES, 0).rows(), journal=FILES)
+            for file in sink_files.from_rows(ws.journals.read(FILES, 0).rows(), journal=FILES)
         ],
     )
 

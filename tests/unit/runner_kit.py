@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Written
-from millrace.plan.nodes import Node
-from millrace.shuffle.handle import RunReport
+from millrace.dataset import ParquetWritten
+from millrace.plan.nodes.node import Node
+from millrace.shuffle.handle import StageReport
 
 
 class NoRunner:
@@ -22,7 +22,7 @@ class NoRunner:
     def config(self) -> Config:
         return Config()
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[RunReport, ...]]:
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
         raise AssertionError(plan)
 
     def explain(self, plan: Node) -> str:
@@ -31,7 +31,7 @@ class NoRunner:
     def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made
         raise AssertionError(plan)
 
-    def write_parquet(self, plan: Node, *_: object) -> Written:
+    def write_parquet(self, plan: Node, *_: object) -> ParquetWritten:
         raise AssertionError(plan)
 
     def show(self, *_: object) -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.cli.agent import agent
-from millrace.cli.serve import serve
+from millrace.cli.agent_command import agent
+from millrace.cli.serve_command import serve
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")

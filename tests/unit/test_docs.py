@@ -19,8 +19,8 @@ from millrace.ids import AttemptId, MapTask
 from millrace.keys import HashPartitioner
 from millrace.shuffle import runs
 from millrace.shuffle.manifest import Choice, Manifest
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt, write_map_output
+from millrace.storage.local import LocalStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -27,8 +27,8 @@ from tests.docstring_kit import (
 
 import millrace as mr
 from millrace import errors
-from millrace.reads.checkpoint import Checkpoint
-from millrace.reads.reading import ReadSession
+from millrace.reads.api import ReadSession
+from millrace.reads.model.checkpoint import Checkpoint
 from millrace.spark import __all__ as of_spark
 
 PUBLIC = public()
@@ -145,7 +145,7 @@ class Prepared:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     folder = tmp_path_factory.mktemp("docstrings")
     write_data(folder / "data")
-    task = mr.Task("shop", [mr.Binding(name="orders", prefix="shop")])
+    task = mr.CoordinatedRead("shop", [mr.Binding(name="orders", prefix="shop")])
     with mr.open(folder / "mill") as ws:
         ws.journals.create("shop/orders", ORDERS.schema)
         ws.journals.append("shop/orders", ORDERS)

@@ -15,34 +15,34 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.unit.journal.test_embedded import segments
 from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, write
-from tests.unit.reads.test_sequence import stamped, standing
+from tests.unit.reads.model.test_sequence import stamped, standing
 
 import millrace as mr
 from millrace import errors
 from millrace.config import Config
+from millrace.engine.batch_functions import BatchFunction
+from millrace.engine.duckdb_engine import Engine
 from millrace.errors import MillraceError
 from millrace.ids import Attempt, AttemptId, FolderId
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.intents import Intents
-from millrace.journal.kafka.client import translated
+from millrace.journal.core.intents import Intents
+from millrace.journal.core.row_format import Flag
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.kafka.kafka_client import translated
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.records import Flag
 from millrace.keys import partition_ids
-from millrace.operators.engine import Engine
-from millrace.operators.mapped import Call
-from millrace.pipeline.core.events import Event, Happened
-from millrace.pipeline.definition.changes import Changes, decide
-from millrace.shuffle.object_store import open_object_store
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.define.job_changes import Changes, decide
 from millrace.shuffle.reader import read_index
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt
-from millrace.spark.job_failure import step_failed
-from millrace.spark.presence import gone
-from millrace.transport.client import Agents
-from millrace.transport.journals import calling
-from millrace.transport.reads.client import MemberClient
-from millrace.transport.reads.server import SessionId
-from millrace.wakeup import Worker, join
+from millrace.spark.spark_presence import gone
+from millrace.spark.step_failures import step_failed
+from millrace.storage.local import LocalStore
+from millrace.storage.object_store import open_object_store
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.members.member_client import MemberClient
+from millrace.transport.members.member_server import SessionId
+from millrace.transport.owner import owner_calls
+from millrace.wakeup import WorkerThread, join
 
 NUMBERS = pa.schema({"n": pa.int64()})
 ROWS = pa.table({"n": [1, 2, 3]})
@@ -137,19 +137,20 @@ def fails_as_a_function(_: Path) -> None:
     def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError(batch.num_rows)
 
-    call = Call(function=bad, name="bad", schema=NUMBERS, rows_max=10)
+    call = BatchFunction(function=bad, name="bad", schema=NUMBERS, rows_max=10)
     list(call.over(ROWS.to_batches()))
 
 
 def fails_as_a_step(_: Path) -> None:
     detail = {"error": "ValueError: 7", "journal": "orders", "offset": 3}
     raise step_failed(
-        "nightly", Event(at_us=0, run=1, happened=Happened.FAILED, step="caption", detail=detail)
+        "nightly",
+        JobEvent(at_us=0, run=1, happened=JobEventKind.FAILED, step="caption", detail=detail),
     )
 
 
 def is_not_there(_: Path) -> None:
-    said = calling._unreachable("append", "connection refused", 3, may_be_done=False)
+    said = owner_calls._unreachable("append", "connection refused", 3, may_be_done=False)
     raise said
 
 
@@ -203,7 +204,7 @@ def is_cut_off(folder: Path) -> None:
 
 def does_not_end(_: Path) -> None:
     over = threading.Event()
-    thread = Worker(partial(over.wait, LONG_S), "stays")
+    thread = WorkerThread(partial(over.wait, LONG_S), "stays")
     thread.start()
     try:
         join([thread], 1, "thread_stop_ms_max")

@@ -15,12 +15,12 @@ from tests.unit import at_rest_kit as kit
 from tests.unit.pipeline.played_kit import JOB
 
 import millrace as mr
-from millrace.at_rest import seal
 from millrace.errors import Corrupt, MillraceError, UserError
 from millrace.pipeline.core import hops
-from millrace.pipeline.large import values as large
-from millrace.pipeline.sinks import recorded
-from millrace.transport.journals import kinds
+from millrace.pipeline.large import large_values as large
+from millrace.pipeline.sinks import sink_files
+from millrace.storage.documents import seal
+from millrace.transport.owner import broker_kinds
 
 SECRET = "top-secret-of-somebody-else"  # noqa: S105 - a text to look for
 
@@ -138,7 +138,7 @@ def test_a_ledger_that_names_files_outside_is_corrupt_and_nothing_is_removed(
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "part-1.parquet"])
 def test_a_sinks_record_removes_no_file_that_no_sink_wrote(mill: Path, name: str) -> None:
-    file = recorded.RecordedFile(
+    file = sink_files.RecordedFile(
         folder=str(mill.parent),
         name=name,
         unfinished=name,
@@ -151,7 +151,7 @@ def test_a_sinks_record_removes_no_file_that_no_sink_wrote(mill: Path, name: str
     )
 
     with pytest.raises(Corrupt, match="journal x cannot be read as the record of a sink"):
-        recorded.from_rows(pa.Table.from_batches([recorded.to_rows(file)]), journal="x")
+        sink_files.from_rows(pa.Table.from_batches([sink_files.to_rows(file)]), journal="x")
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "large/../../secret", "token"])
@@ -172,7 +172,7 @@ def test_a_workspace_cannot_claim_the_journals_of_another(mill: Path, tmp_path: 
         thief = tmp_path / f"thief-{folder.name}"
         mr.open(thief, create=True).close()
         home = {"version": 1, "broker": f"embedded://{folder}"}
-        (thief / kinds.HOME_FILE).write_bytes(seal(home))
+        (thief / broker_kinds.HOME_FILE).write_bytes(seal(home))
 
         outcome = kit.command(thief, ("journal", "ls", "{}", "--json"))
 

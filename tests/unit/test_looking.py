@@ -22,11 +22,11 @@ from millrace.errors import (
     UserError,
     WorkspaceUnknown,
 )
-from millrace.shuffle.store import LocalStore
-from millrace.spark.source.entry import Entry
-from millrace.spark.source.options import parse
-from millrace.transport.home import Home
-from millrace.transport.journals.owner import Owner
+from millrace.spark.source.source_options import parse
+from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.storage.local import LocalStore
+from millrace.storage.workspace_home import WorkspaceHome
+from millrace.transport.owner.journal_owner import Owner
 from millrace.workspace import Workspace
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -171,7 +171,7 @@ def test_a_call_that_looks_says_that_there_is_no_workspace(tmp_path: Path, place
     with pytest.raises(WorkspaceUnknown):
         mr.open(path, create=False)
     with pytest.raises(WorkspaceUnknown):
-        Entry.of(parse({"path": str(path), "journal": "orders"}, "read"))
+        WorkspaceEntry.of(parse({"path": str(path), "journal": "orders"}, "read"))
 
     assert tree(tmp_path) == before
 
@@ -292,7 +292,7 @@ class Bucket(LocalStore):
 
 def test_a_bucket_is_probed_and_made_by_the_first_write_and_not_by_a_look(tmp_path: Path) -> None:
     store = Bucket(str(tmp_path / "bucket"))
-    home = Home(store)
+    home = WorkspaceHome(store)
     with pytest.raises(WorkspaceUnknown, match="there is no workspace at"):
         home.look()
     assert not (tmp_path / "bucket").exists()

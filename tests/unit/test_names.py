@@ -13,7 +13,7 @@ import millrace as mr
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.names import NAME_LENGTH_MAX, check_text, existing
-from millrace.spark.source.options import parse
+from millrace.spark.source.source_options import parse
 from millrace.workspace import Workspace
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -28,7 +28,7 @@ TAKES: dict[str, Callable[[Workspace, Any], object]] = {
     "holder": lambda ws, name: ws.journals.acquire("lease", name),
     "job": lambda ws, name: ws.job(name),
     "source": lambda ws, name: ws.job("j").source("" if name is None else name, journal="orders"),
-    "task": lambda _, name: mr.Task(name, [mr.Binding(name="b", prefix="orders")]),
+    "task": lambda _, name: mr.CoordinatedRead(name, [mr.Binding(name="b", prefix="orders")]),
     "binding": lambda _, name: mr.Binding(name=name, prefix="orders"),
     "shuffle": lambda ws, name: ws.open_shuffle(name if isinstance(name, str) else f"{name}\0"),
     "path": lambda _, path: mr.open(path if path != "x" * 513 else ""),

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.errors import UserError
 from millrace.spark.session import check_java, java_version
-from millrace.spark.tasks import from_task
+from millrace.spark.spark_tasks import from_task
 
 
 @pytest.mark.parametrize(

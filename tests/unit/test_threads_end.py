@@ -23,18 +23,18 @@ from tests.unit.transport.owner_kit import client_of, place_at
 
 import millrace as mr
 from millrace.config import Config
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.reads.reading import Opening, ReadSession, SessionPlace
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace
 from millrace.reads.restarting import RestartingSession
-from millrace.spark.source.stream_place import StreamPlace
-from millrace.spark.source.stream_session import Limit, Start, StreamSession
-from millrace.transport.agent import Agent, run
-from millrace.transport.endpoint import Endpoint
-from millrace.transport.hosted import Hosting
-from millrace.transport.journals.owner import Owner
-from millrace.transport.keep_alive import KeepAlive
-from millrace.transport.reads.members import in_process
-from millrace.wakeup import WakeUp, Worker
+from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
+from millrace.spark.source.stream_workspace import StreamWorkspace
+from millrace.transport.agent.agent_endpoint import Endpoint
+from millrace.transport.agent.agent_process import Agent, run
+from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.members.flight_members import in_process
+from millrace.transport.owner.journal_owner import Owner
+from millrace.wakeup import WakeUp, WorkerThread
 
 SCHEMA = pa.schema([("doc", pa.string())])
 ROWS = pa.record_batch([pa.array([f'{{"user": {number}}}' for number in range(9)])], schema=SCHEMA)
@@ -48,7 +48,7 @@ def own() -> Counter[str]:
     return Counter(
         thread.name
         for thread in threading.enumerate()
-        if not (isinstance(thread, Worker) and thread.ended.is_set())
+        if not (isinstance(thread, WorkerThread) and thread.ended.is_set())
     )
 
 
@@ -78,7 +78,7 @@ def workspace(folder: Path) -> Iterator[mr.Workspace]:
         yield ws
 
 
-def by_user(number: int) -> mr.Task:
+def by_user(number: int) -> mr.CoordinatedRead:
     """A key inside JSON documents, which DuckDB takes out."""
     return a_task(f"k{number}", key="/user")
 
@@ -100,20 +100,20 @@ def sessions_over_flight(folder: Path) -> Iterator[Round]:
     config = Config()
     with workspace(folder) as ws:
         make = in_process(ws.journals, config)
-        place = SessionPlace(ws.journals, str(folder / "queues"), config, make)
-        opening = Opening(members=3, holder="test")
+        place = SessionWorkspace(ws.journals, str(folder / "queues"), config, make)
+        opening = SessionOptions(members=3, holder="test")
         yield lambda number: used(place.open(a_task(f"k{number}", key="doc"), opening))
 
 
 @contextmanager
 def streams(folder: Path) -> Iterator[Round]:
     with workspace(folder) as ws:
-        place = StreamPlace(ws.store, ws.token, "127.0.0.1", ws.journals, ws.config)  # type: ignore[arg-type]
+        place = StreamWorkspace(ws.store, ws.token, "127.0.0.1", ws.journals, ws.config)  # type: ignore[arg-type]
 
         def one(number: int) -> None:
-            start = Start(done=0, begun=0)
+            start = StreamStart(done=0, begun=0)
             stream = StreamSession(place, by_user(number), SCHEMA, members=2, start=start)
-            assert stream.advance(0, Limit(rows=100)) == 1
+            assert stream.advance(0, BatchLimit(rows=100)) == 1
             stream.close()
 
         yield one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.errors import UserError
-from millrace.spark.versions import check_versions, versions
+from millrace.identity.versions import check_versions, versions
 
 
 def test_the_same_versions_pass_and_another_is_named() -> None:

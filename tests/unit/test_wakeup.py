@@ -11,14 +11,14 @@ import time
 import pytest
 
 from millrace.errors import Retriable
-from millrace.wakeup import WakeUp, Worker, is_current, is_main, join, still_running, within
+from millrace.wakeup import WakeUp, WorkerThread, is_current, is_main, join, still_running, within
 
 LONG_S = 60.0
 
 
 def test_a_ring_ends_the_sleep_that_is_under_way() -> None:
     wake = WakeUp()
-    sleeper = Worker(lambda: wake.sleep(LONG_S), "sleeper")
+    sleeper = WorkerThread(lambda: wake.sleep(LONG_S), "sleeper")
     sleeper.start()
     wake.ring()
     assert sleeper.ended.wait(LONG_S)
@@ -89,7 +89,7 @@ def test_a_thread_that_does_not_end_is_named_with_where_it_stands_and_the_limit(
     def stand_still() -> None:
         wake.sleep(LONG_S)
 
-    worker = Worker(stand_still, "slice-7")
+    worker = WorkerThread(stand_still, "slice-7")
     worker.start()
     with pytest.raises(Retriable) as caught:
         join([worker], 20, "thread_stop_ms_max")
@@ -103,12 +103,12 @@ def test_a_thread_that_does_not_end_is_named_with_where_it_stands_and_the_limit(
 
 
 def test_threads_that_were_not_started_and_the_own_one_are_not_waited_for() -> None:
-    found: list[list[Worker]] = []
+    found: list[list[WorkerThread]] = []
 
     def wait_for_itself() -> None:
-        found.append(still_running([worker, Worker(print, "never")], 60_000))
+        found.append(still_running([worker, WorkerThread(print, "never")], 60_000))
 
-    worker = Worker(wait_for_itself, "own")
+    worker = WorkerThread(wait_for_itself, "own")
     worker.start()
     join([worker], 60_000, "thread_stop_ms_max")
     assert found == [[]]
@@ -125,7 +125,7 @@ def test_work_that_hangs_is_left_behind_and_work_that_fails_says_so() -> None:
 def test_threads_of_a_library_leave_no_entry_in_pythons_list_of_threads() -> None:
     import _thread
 
-    worker = Worker(lambda: None, "worker")
+    worker = WorkerThread(lambda: None, "worker")
     worker.start()
     over, entries = WakeUp(), []
 

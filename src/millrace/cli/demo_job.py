@@ -13,11 +13,11 @@ from typing import Any, TypedDict
 import click
 
 import millrace as mr
-from millrace.pipeline.definition.context import Context
+from millrace.pipeline.define.context import Context
 from millrace.testing.paid_api import ask
 
 
-class Review(TypedDict):
+class PaidReview(TypedDict):
     """What the paid API says of an order."""
 
     order_id: int
@@ -31,7 +31,7 @@ class Reviewer:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def __call__(self, row: dict[str, Any], context: Context) -> Review:
+    def __call__(self, row: dict[str, Any], context: Context) -> PaidReview:
         """Pay for one order. The key lets the API see that it was asked before."""
         asked = {"id": row["order_id"], "text": row["nation"]}
         answer = ask(self.url, asked, key=context.key)

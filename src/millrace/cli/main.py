@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from millrace.cli.agent import agent
-from millrace.cli.broker import broker
-from millrace.cli.demo import demo
-from millrace.cli.job import job
-from millrace.cli.journal import journal
-from millrace.cli.reads import reads
-from millrace.cli.serve import serve
-from millrace.cli.shuffle import shuffle
+from millrace.cli.agent_command import agent
+from millrace.cli.broker_command import broker
+from millrace.cli.demo_command import demo
+from millrace.cli.job_commands import job
+from millrace.cli.journal_commands import journal
+from millrace.cli.reads_commands import reads
+from millrace.cli.serve_command import serve
+from millrace.cli.shuffle_commands import shuffle
 from millrace.errors import MillraceError
 from millrace.version import __version__
 

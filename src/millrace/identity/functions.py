@@ -45,7 +45,7 @@ from millrace.identity.code import (
 from millrace.identity.libraries import library_of, spec_of
 from millrace.identity.sources import names_in, text_lines, with_packages
 from millrace.identity.unrecognisable import Unrecognisable
-from millrace.identity.values import PLAIN, is_unordered, parts_of
+from millrace.identity.value_identity import PLAIN, is_unordered, parts_of
 
 DEPTH_MAX: Final = 50
 VALUES_MAX: Final = 1_000_000

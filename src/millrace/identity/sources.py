@@ -41,7 +41,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ModuleText:
     """A module as it was written."""
 
     statements: tuple[Statement, ...]
@@ -61,7 +61,7 @@ def text_lines(modules: Iterable[str], names: Iterable[str]) -> list[str]:
     ]
 
 
-def _counted(texts: Mapping[str, Text], started: set[str]) -> dict[str, list[Statement]]:
+def _counted(texts: Mapping[str, ModuleText], started: set[str]) -> dict[str, list[Statement]]:
     """The statements that count: all but plain functions that no counted statement names."""
     used, whole = set(started), False
     waiting = [statement for text in texts.values() for statement in text.statements]
@@ -79,7 +79,9 @@ def _counted(texts: Mapping[str, Text], started: set[str]) -> dict[str, list[Sta
     }
 
 
-def _reaches_any_module(texts: Mapping[str, Text], counted: Mapping[str, list[Statement]]) -> bool:
+def _reaches_any_module(
+    texts: Mapping[str, ModuleText], counted: Mapping[str, list[Statement]]
+) -> bool:
     """Whether what counts may import, or find among those loaded, a module by a computed name."""
     for module, statements in counted.items():
         names = frozenset().union(*(statement.names for statement in statements))
@@ -89,8 +91,8 @@ def _reaches_any_module(texts: Mapping[str, Text], counted: Mapping[str, list[St
     return False
 
 
-def _closure(modules: Iterable[str]) -> dict[str, Text]:
-    texts: dict[str, Text] = {}
+def _closure(modules: Iterable[str]) -> dict[str, ModuleText]:
+    texts: dict[str, ModuleText] = {}
     wanted = [name for module in modules for name in with_packages(module)]
     while wanted:
         module = wanted.pop()
@@ -110,7 +112,7 @@ def with_packages(module: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
-def _text(module: str, spec: ModuleSpec) -> Text:
+def _text(module: str, spec: ModuleSpec) -> ModuleText:
     """A module's text, unless the code in memory is of an older one."""
     loaded, origin = sys.modules.get(module), str(spec.origin)
     read = _read(module, origin, _changed_ns(origin))
@@ -120,13 +122,13 @@ def _text(module: str, spec: ModuleSpec) -> Text:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    text: Text
+class _ReadModule:
+    text: ModuleText
     source: str | None
 
 
 @cache
-def _read(module: str, origin: str, changed_ns: int) -> _Read:
+def _read(module: str, origin: str, changed_ns: int) -> _ReadModule:
     del changed_ns  # Only there so that a file that changed is read again.
     spec = spec_of(module)
     loader = spec.loader if spec is not None else None
@@ -139,13 +141,15 @@ def _read(module: str, origin: str, changed_ns: int) -> _Read:
             # Compiled from another language, or without its text: its bytes are what it is.
             digest = hashlib.blake2b(loader.get_data(origin), digest_size=16)  # type: ignore[union-attr]
             statement = Statement(digest.hexdigest(), frozenset(), None)
-            return _Read(Text((statement,), ()), None)
+            return _ReadModule(ModuleText((statement,), ()), None)
         tree = ast.parse(source)
     except (OSError, AttributeError, SyntaxError, ValueError) as error:
         raise Unrecognisable(f"the text of module {module} cannot be read ({error})") from None
     package = spec.parent if spec is not None else ""
     statements = tuple(_statement(node) for node in tree.body)
-    return _Read(Text(statements, tuple(sorted(set(_imports(tree, package or ""))))), source)
+    return _ReadModule(
+        ModuleText(statements, tuple(sorted(set(_imports(tree, package or ""))))), source
+    )
 
 
 def _statement(node: ast.stmt) -> Statement:

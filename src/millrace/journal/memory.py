@@ -14,17 +14,17 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import DataLost
-from millrace.journal.base import BookBroker, Times
-from millrace.journal.book import Block, Book, FileContent, Journal
-from millrace.journal.looking import out_of_range
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.reading import Stored, with_stamps
-from millrace.journal.values import SegmentFile
-from millrace.shuffle.store import storage_errors
+from millrace.journal.book_broker import BookBroker, Times
+from millrace.journal.book_reader import out_of_range
+from millrace.journal.core.book import Book, FileContent, Journal, RowBlock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.read_limits import Stored, with_stamps
+from millrace.journal.core.values import SegmentFile
+from millrace.storage.local import storage_errors
 
 
 @dataclass(slots=True)
-class _Rows:
+class _JournalRows:
     """A journal's ranges in order."""
 
     nexts: list[Offset] = field(default_factory=list)
@@ -36,7 +36,7 @@ class MemoryBroker(BookBroker):
 
     def __init__(self, config: Config | None = None, times: Times | None = None) -> None:
         super().__init__(Book(), config or Config(), times or Times())
-        self._rows: dict[JournalId, _Rows] = {}
+        self._rows: dict[JournalId, _JournalRows] = {}
         self._folder: str | None = None
         self._making_folder = threading.Lock()
         self._own_producer()
@@ -60,17 +60,17 @@ class MemoryBroker(BookBroker):
     def _save(self, draft: Book) -> None:
         made = [(block, _stored(block)) for block in draft.blocks]
         for block, stored in made:
-            rows = self._rows.setdefault(block.journal.id, _Rows())
+            rows = self._rows.setdefault(block.journal.id, _JournalRows())
             rows.ranges.append(stored)
             rows.nexts.append(stored.next)
         for block in draft.blocks:
             if isinstance(block.content, FileContent) and os.path.exists(block.content.path):
                 os.unlink(block.content.path)
         for journal in draft.truncated:
-            rows = self._rows.get(journal.id, _Rows())
+            rows = self._rows.get(journal.id, _JournalRows())
             gone = bisect.bisect_right(rows.nexts, journal.start)
             # New lists: a reader may be walking along the old ones.
-            self._rows[journal.id] = _Rows(rows.nexts[gone:], rows.ranges[gone:])
+            self._rows[journal.id] = _JournalRows(rows.nexts[gone:], rows.ranges[gone:])
         for journal in draft.deleted:
             self._rows.pop(journal.id, None)
 
@@ -97,7 +97,7 @@ class MemoryBroker(BookBroker):
         return file
 
 
-def _stored(block: Block) -> Stored:
+def _stored(block: RowBlock) -> Stored:
     content = block.content
     if isinstance(content, FileContent):
         content = _read(content, block.journal.schema)

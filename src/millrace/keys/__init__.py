@@ -12,8 +12,7 @@ Everything here is pure: the same rows give the same partitions in every process
 `pmod(hash(customer), 4)` gives them too.
 """
 
-from millrace.keys.clock import rotated_clock
-from millrace.keys.hash import PARTITIONS_MAX, check_partitions, hash32, partition_ids
+from millrace.keys.key_ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
 from millrace.keys.partitioner import (
     BroadcastPartitioner,
     CustomPartitioner,
@@ -23,9 +22,10 @@ from millrace.keys.partitioner import (
     RoundRobinPartitioner,
 )
 from millrace.keys.range_partitioner import RangePartitioner, sample_bounds
-from millrace.keys.ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
-from millrace.keys.split import Split, split, split_stream
-from millrace.keys.weight import choose
+from millrace.keys.rendezvous import choose
+from millrace.keys.rotated_clock import rotated_clock
+from millrace.keys.spark_hash import PARTITIONS_MAX, check_partitions, hash32, partition_ids
+from millrace.keys.split import PartitionedBatch, split, split_stream
 
 __all__ = [
     "KEY_MAX",
@@ -36,10 +36,10 @@ __all__ = [
     "HashPartitioner",
     "KeyRange",
     "PartitionIds",
+    "PartitionedBatch",
     "Partitioner",
     "RangePartitioner",
     "RoundRobinPartitioner",
-    "Split",
     "check_partitions",
     "choose",
     "hash32",

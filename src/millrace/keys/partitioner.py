@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.keys.columns import as_names, key_names
-from millrace.keys.hash import check_partitions, partition_ids16
+from millrace.keys.key_columns import as_names, key_names
+from millrace.keys.spark_hash import check_partitions, partition_ids16
 
 PartitionIds = npt.NDArray[np.uint16]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.keys.columns import (
+from millrace.keys.key_columns import (
     Bytes,
     Fixed,
     Rows,
@@ -26,9 +26,9 @@ from millrace.keys.columns import (
     plain_type,
     taken,
 )
-from millrace.keys.hash import check_partitions
-from millrace.keys.order import count_below, even_cuts, first_disorder, sortable
 from millrace.keys.partitioner import PartitionIds
+from millrace.keys.spark_hash import check_partitions
+from millrace.keys.spark_order import count_below, even_cuts, first_disorder, sortable
 
 
 @dataclass(frozen=True, slots=True, init=False)

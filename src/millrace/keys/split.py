@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from millrace.config import GIB
 from millrace.errors import UnsupportedType, UserError
-from millrace.keys.columns import Rows, taken
-from millrace.keys.hash import kernels
+from millrace.keys.key_columns import Rows, taken
 from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
+from millrace.keys.spark_hash import kernels
 
 ROWS_MAX: Final = 2**31 - 1
 PLACING_BYTES: Final = 6
@@ -28,7 +28,7 @@ GATHER_BYTES_MAX: Final = 1 * GIB
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PartitionedBatch:
     """A batch ordered by partition.
 
     Partition p has the rows from `offsets[p]` to `offsets[p + 1]`; in a broadcast each has all.
@@ -59,7 +59,7 @@ class Split:
         return self.batch.slice(int(self.offsets[partition]), self.rows(partition))
 
 
-def split(rows: Rows, partitioner: Partitioner, first_row: int) -> Split:
+def split(rows: Rows, partitioner: Partitioner, first_row: int) -> PartitionedBatch:
     """Split a batch or table; `first_row` rows of the map task came before it.
 
     Example:
@@ -71,14 +71,14 @@ def split(rows: Rows, partitioner: Partitioner, first_row: int) -> Split:
     batch = _one_batch(rows)
     if isinstance(partitioner, BroadcastPartitioner):
         offsets = np.arange(partitioner.partitions + 1, dtype=np.int64) * batch.num_rows
-        return Split(batch, offsets, broadcast=True)
+        return PartitionedBatch(batch, offsets, broadcast=True)
     ids = partitioner.ids(batch, first_row)
     if partitioner.partitions == 1:
-        return Split(batch, np.array([0, batch.num_rows], np.int64))
+        return PartitionedBatch(batch, np.array([0, batch.num_rows], np.int64))
     order, offsets = kernels().group_rows(ids, partitioner.partitions)
     indices = pa.array(order)
     columns = [_placed(field, batch.column(i), indices) for i, field in enumerate(batch.schema)]
-    return Split(pa.RecordBatch.from_arrays(columns, schema=batch.schema), offsets)
+    return PartitionedBatch(pa.RecordBatch.from_arrays(columns, schema=batch.schema), offsets)
 
 
 def split_stream(
@@ -87,7 +87,7 @@ def split_stream(
     gather_bytes: int,
     *,
     first_row: int = 0,
-) -> Iterator[Split]:
+) -> Iterator[PartitionedBatch]:
     """Split batches, small ones put together and large ones cut to about `gather_bytes`.
 
     So slices are not tiny, and no more than about that is held. It does not change where rows go.

@@ -10,19 +10,19 @@ from functools import partial
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.messages import ToSlice
-from millrace.reads.queue.files import SegmentFiles
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
-from millrace.reads.queue.messages import Flush, Replies, Reply, Rows
+from millrace.journal.broker import Broker
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.routing import Extract, Routing
+from millrace.reads.model.session_messages import ToSlice
 from millrace.reads.queue.queue import Queue
-from millrace.reads.routing import Extract, Routing
-from millrace.reads.slice.actor import Links, Moved, Replied, SliceActor
-from millrace.reads.slice.state import SliceLimits, SliceState
-from millrace.reads.task import Task
-from millrace.reads.window import Visible
-from millrace.wakeup import WakeUp, Worker, join
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.reads.queue.queue_messages import Flush, QueueRows, Replies, Reply
+from millrace.reads.queue.segment_files import SegmentFiles
+from millrace.reads.slice.slice_actor import JournalsMoved, Links, Replied, SliceActor
+from millrace.reads.slice.slice_state import SliceLimits, SliceState
+from millrace.wakeup import WakeUp, WorkerThread, join
 
 
 class Member:
@@ -37,7 +37,7 @@ class Member:
         *,
         number: int,
         members: int,
-        task: Task,
+        task: CoordinatedRead,
         broker: Broker,
         folder: str,
         links: Links,
@@ -62,7 +62,7 @@ class Member:
         state = SliceState(task, members, Routing(task, members, extract), SliceLimits.of(config))
         self._slice = SliceActor(state, broker, links, self._wake.ring)
         self._threads = [
-            Worker(partial(self._guard, run), f"{name}-{number}")
+            WorkerThread(partial(self._guard, run), f"{name}-{number}")
             for run, name in ((self._run_slice, "slice"), (self._follow, "follow"))
         ]
 
@@ -79,7 +79,7 @@ class Member:
         """A queue answered the slice."""
         self._slice.tell(Replied(queue, reply))
 
-    def on_rows(self, stream: int, message: Rows | Flush) -> None:
+    def on_rows(self, stream: int, message: QueueRows | Flush) -> None:
         """A slice sends to the queue."""
         self._answer(self._queue.handle(stream, message))
 
@@ -87,7 +87,7 @@ class Member:
         """The visible rows of the queue, in order."""
         return self._queue.batches(visible)
 
-    def release(self, shown: Shown, rolled_back: RolledBack) -> None:
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         """Free what is shown."""
         self._answer(self._queue.release(shown, rolled_back))
 
@@ -139,4 +139,4 @@ class Member:
             moved = self._broker.moved(version, timeout_s=most_s, stop=self._following)
             version = moved.version
             if moved.journals is None or moved.journals:
-                self._slice.tell(Moved(moved.journals))
+                self._slice.tell(JournalsMoved(moved.journals))

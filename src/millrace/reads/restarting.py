@@ -21,10 +21,10 @@ from millrace.errors import (
     SparkGone,
     UserError,
 )
-from millrace.reads.checkpoint import Checkpoint
-from millrace.reads.reading import Opening, ReadSession, SessionPlace, was_closed
-from millrace.reads.session.status import Status
-from millrace.reads.task import Task
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, was_closed
+from millrace.reads.model.checkpoint import Checkpoint
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session.session_status import SessionStatus
 from millrace.wakeup import WakeUp
 
 
@@ -117,7 +117,7 @@ class RestartingSession:
         """See `ReadSession.abandon`; raises if the session has failed."""
         self._open_session().abandon(producer)
 
-    def status(self) -> Status:
+    def status(self) -> SessionStatus:
         """See `ReadSession.status`; raises if the session has failed."""
         return self._open_session().status()
 
@@ -183,7 +183,9 @@ class RestartingSession:
         return True
 
 
-def restarting(place: SessionPlace, task: Task, opening: Opening) -> RestartingSession:
+def restarting(
+    place: SessionWorkspace, task: CoordinatedRead, opening: SessionOptions
+) -> RestartingSession:
     """Open a session that is opened again when it fails."""
     again = replace(opening, last_commit=None, read_through=None, take_over=True)
     return RestartingSession(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from millrace.config import MIB
 from millrace.errors import UserError
-from millrace.scan.splits import Split
+from millrace.scan.splits import FileSplit
 
 SELF_DESCRIBING: Final = frozenset({"parquet", "arrow"})
 _FILE_MAGIC: Final = b"ARROW1"
@@ -60,7 +60,7 @@ def infer_schema(kind: str, path: str, options: Mapping[str, Any]) -> pa.Schema:
 
 def read(
     kind: str,
-    split: Split,
+    split: FileSplit,
     schema: pa.Schema,
     options: Mapping[str, Any],
     batch_bytes: int,
@@ -106,7 +106,7 @@ def _column_shares(meta: pq.FileMetaData) -> dict[str, float]:
 
 
 def _read_parquet(
-    split: Split, batch_bytes: int, columns: Sequence[str] | None
+    split: FileSplit, batch_bytes: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(split.file.path) as file:
         meta = file.metadata
@@ -137,7 +137,7 @@ def _arrow_footer(path: str) -> Footer:
         return Footer(pa.ipc.open_stream(mapped).schema, None)
 
 
-def _read_arrow(split: Split) -> Iterator[pa.RecordBatch]:
+def _read_arrow(split: FileSplit) -> Iterator[pa.RecordBatch]:
     with pa.memory_map(split.file.path) as mapped:
         if mapped.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
             mapped.seek(0)

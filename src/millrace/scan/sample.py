@@ -8,15 +8,15 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import MIB, Config
+from millrace.identity.schemas import conform_in_pieces
 from millrace.scan import formats
-from millrace.scan.source import Source
-from millrace.scan.splits import FileShape, Split
-from millrace.shuffle.schema import conform_in_pieces
+from millrace.scan.source import FileSource
+from millrace.scan.splits import FileShape, FileSplit
 
 _PIECE_BYTES: Final = 64 * MIB
 
 
-def sample(source: Source, columns: Sequence[str], config: Config) -> pa.Table:
+def sample(source: FileSource, columns: Sequence[str], config: Config) -> pa.Table:
     """Key columns of rows spread evenly over the source."""
     pieces = [split for shape in source.shapes for split in _pieces(shape)]
     chosen = _evenly(pieces, config.sample_pieces_max)
@@ -43,16 +43,16 @@ def _every(rows: pa.Table, count: int) -> pa.Table:
     return rows.take(pa.array(range(0, rows.num_rows, step), pa.int64()))
 
 
-def _pieces(shape: FileShape) -> list[Split]:
+def _pieces(shape: FileShape) -> list[FileSplit]:
     if shape.row_group_bytes is None:
-        return [Split(file=shape.file, row_groups=None, bytes=shape.file.size)]
+        return [FileSplit(file=shape.file, row_groups=None, bytes=shape.file.size)]
     return [
-        Split(file=shape.file, row_groups=(number,), bytes=size)
+        FileSplit(file=shape.file, row_groups=(number,), bytes=size)
         for number, size in enumerate(shape.row_group_bytes)
     ]
 
 
-def _evenly(pieces: Sequence[Split], count: int) -> list[Split]:
+def _evenly(pieces: Sequence[FileSplit], count: int) -> list[FileSplit]:
     if len(pieces) <= count:
         return list(pieces)
     return [pieces[position * len(pieces) // count] for position in range(count)]

@@ -1,7 +1,7 @@
 """A set of input files of one format and schema, ready to be cut and read.
 
-Invariant: everything that decides which rows come out is in the `Source` or in the files it names,
-so that `describe()` and the files' identities together say when two reads are the same.
+Invariant: everything that decides which rows come out is in the `FileSource` or in the files it
+names, so that `describe()` and the files' identities together say when two reads are the same.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.scan import files, formats
-from millrace.scan.files import InputFile, Paths
+from millrace.identity.schemas import check_names, conform_in_pieces, difference, plain_schema
+from millrace.scan import formats, input_files
+from millrace.scan.input_files import InputFile, Paths
 from millrace.scan.splits import FileShape, MapInput
-from millrace.shuffle.schema import check_names, conform_in_pieces, difference, plain_schema
 
 _FOOTER_THREADS: Final = 8
 _OPTIONS: Final = {"csv": frozenset({"delimiter", "header"})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FileSource:
     """Files to read, all of one format and one schema."""
 
     format: str
@@ -49,14 +49,14 @@ class Source:
             "options": dict(self.options),
         }
 
-    def reader(self, columns: Sequence[str] | None = None) -> Reader:
+    def reader(self, columns: Sequence[str] | None = None) -> SplitReader:
         """The part of this that a task needs, for all columns or some."""
         chosen = None if columns is None else tuple(columns)
-        return Reader(self.format, self.schema, self.options, chosen)
+        return SplitReader(self.format, self.schema, self.options, chosen)
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SplitReader:
     """Reads the splits of a source."""
 
     format: str
@@ -103,10 +103,10 @@ def open_source(
     format: str | None = None,  # noqa: A002 - Spark users know it by this name
     schema: pa.Schema | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Source:
+) -> FileSource:
     """List the files, find their one schema and how they can be cut."""
-    found = files.find_files(paths)
-    kind = files.format_of(found, format)
+    found = input_files.find_files(paths)
+    kind = input_files.format_of(found, format)
     chosen = dict(options or {})
     unknown = sorted(set(chosen) - _OPTIONS.get(kind, frozenset()))
     if unknown:
@@ -121,7 +121,7 @@ def open_source(
     wanted = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
     shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
     check_names(wanted)
-    return Source(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
+    return FileSource(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
 
 
 def check_unchanged(file: InputFile) -> None:
@@ -129,18 +129,18 @@ def check_unchanged(file: InputFile) -> None:
     if not file.is_still_there():
         raise UserError(
             f"input file {file.path} changed while it was being read\n"
-            f"  listed: {file.size} bytes, found: {files.describe(file.path).size} bytes\n"
+            f"  listed: {file.size} bytes, found: {input_files.describe(file.path).size} bytes\n"
             "  to fix: run again when nobody writes to it"
         )
 
 
-def check_current(source: Source) -> None:
+def check_current(source: FileSource) -> None:
     """Raise if a file is no longer the version that was listed when the source was opened."""
     for shape in source.shapes:
         file = shape.file
         same = file.is_still_there()
         if same and file.content is not None:
-            same = files.content_checksum(file.path) == file.content
+            same = input_files.content_checksum(file.path) == file.content
         if not same:
             raise UserError(
                 f"input file {file.path} changed since the dataset was described\n"
@@ -151,14 +151,16 @@ def check_current(source: Source) -> None:
 def has_content(recent: Mapping[str, str]) -> bool:
     """Whether files that times cannot tell apart still have the bytes that were recorded."""
     try:
-        return all(files.content_checksum(path) == content for path, content in recent.items())
+        return all(
+            input_files.content_checksum(path) == content for path, content in recent.items()
+        )
     except UserError:
         return False  # Gone or not to be read: then it is not what was recorded.
 
 
 def _identify_all(paths: Sequence[str], listing: Listing) -> list[InputFile]:
     def identify(path: str) -> InputFile:
-        return files.identify(
+        return input_files.identify(
             path,
             now_ms=listing.now_ms,
             recent_ms=listing.recent_ms,
@@ -180,7 +182,7 @@ def _first_with_rows(kind: str, listed: Sequence[InputFile]) -> str:
     )
 
 
-def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> Source:
+def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | None) -> FileSource:
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         footers = list(pool.map(lambda file: formats.footer(kind, file.path), listed))
     expected = plain_schema(schema or footers[0].schema)
@@ -200,4 +202,4 @@ def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | Non
         )
         for file, footer in zip(listed, footers, strict=True)
     )
-    return Source(format=kind, schema=expected, shapes=shapes)
+    return FileSource(format=kind, schema=expected, shapes=shapes)

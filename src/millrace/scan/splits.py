@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from millrace.scan.files import InputFile
+from millrace.scan.input_files import InputFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class FileShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class FileSplit:
     """A file or some row groups of it (for Arrow files: record batches)."""
 
     file: InputFile
@@ -61,7 +61,7 @@ class Split:
 class MapInput:
     """What one map task reads, in order."""
 
-    splits: tuple[Split, ...]
+    splits: tuple[FileSplit, ...]
 
     @property
     def bytes(self) -> int:
@@ -108,11 +108,11 @@ def share_out(
     return shares
 
 
-def _cut_file(shape: FileShape, target: int) -> list[Split]:
+def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
     groups = shape.row_group_bytes
     if groups is None or len(groups) <= 1 or sum(groups) <= target:
         size = shape.file.size if groups is None else sum(groups)
-        return [Split(file=shape.file, row_groups=None, bytes=size)]
+        return [FileSplit(file=shape.file, row_groups=None, bytes=size)]
     total = sum(groups)
     pieces: list[list[int]] = [[] for _ in range(-(-total // target))]
     before = 0
@@ -121,15 +121,15 @@ def _cut_file(shape: FileShape, target: int) -> list[Split]:
         pieces[min(middle * len(pieces) // total, len(pieces) - 1)].append(number)
         before += size
     return [
-        Split(file=shape.file, row_groups=tuple(piece), bytes=sum(groups[n] for n in piece))
+        FileSplit(file=shape.file, row_groups=tuple(piece), bytes=sum(groups[n] for n in piece))
         for piece in pieces
         if piece
     ]
 
 
-def _group(splits: Sequence[Split], count: int) -> list[MapInput]:
+def _group(splits: Sequence[FileSplit], count: int) -> list[MapInput]:
     """Put splits together by a hash of their path, so that one file more or less moves no other."""
-    groups: dict[int, list[Split]] = {}
+    groups: dict[int, list[FileSplit]] = {}
     for split in splits:
         digest = xxhash.xxh3_64_intdigest(f"{split.file.path}:{split.row_groups}".encode())
         groups.setdefault(digest % count, []).append(split)

@@ -18,12 +18,13 @@ from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
-from millrace.shuffle import attempts, inputs, layout, reader, reuse, runs
-from millrace.shuffle.store import Store, vanished
+from millrace.shuffle import arrow_inputs, attempts, reader, reuse, runs
+from millrace.storage import layout
+from millrace.storage.local import Store, vanished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class CleanupReport:
     """What a clean-up took away.
 
     Example:
@@ -44,7 +45,7 @@ class Removed:
         return len(self.expired) + len(self.abandoned)
 
 
-def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> Removed:
+def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> CleanupReport:
     """Remove attempts and kept inputs older than the TTL, and what dead tasks left."""
     _check_age(ttl_ms, "cleanup(ttl_ms=...)")
     store.empty_trash()
@@ -67,8 +68,8 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
     expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
     _remove_leftovers(store, stale_ms)
-    unused, more = inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
-    return Removed(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
+    unused, more = arrow_inputs.remove_unused(store, ttl_ms=ttl_ms, now_ms=now_ms, config=config)
+    return CleanupReport(expired=expired, abandoned=abandoned, inputs=unused, bytes=freed + more)
 
 
 def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:
@@ -86,7 +87,7 @@ def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[Att
     return _remove_unfinished(store, left)
 
 
-def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) -> Removed:
+def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) -> CleanupReport:
     """Remove whole runs that began longer ago than that and have ended.
 
     Attempts that other runs rely on stay until those runs go.
@@ -106,7 +107,7 @@ def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) 
     for query_id in doomed:
         _remove_shell(store, query_id, now_ms)
     reuse.sweep(store)
-    return Removed(expired=removed, runs=tuple(had), bytes=freed)
+    return CleanupReport(expired=removed, runs=tuple(had), bytes=freed)
 
 
 def _remove_marked(

@@ -16,11 +16,12 @@ import pyarrow as pa
 from millrace.errors import Corrupt, DataLost, MillraceError
 from millrace.faults import fault
 from millrace.ids import AttemptId, FolderId, QueryId, StageId
-from millrace.shuffle import layout, reader
+from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
+from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
-from millrace.shuffle.registry import Registry
-from millrace.shuffle.store import Store
+from millrace.storage import layout
+from millrace.storage.local import Store
 from millrace.text import counted, human_bytes
 
 
@@ -51,7 +52,7 @@ class PartitionSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunReport:
+class StageReport:
     """What a run did: which map tasks ran and which were reused, and why not more.
 
     `again` are map tasks that were finished in this run and had to be run once more; `notes` say
@@ -91,7 +92,7 @@ class RunReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class VerifyReport:
     """What a check of every byte found.
 
     Example:
@@ -129,8 +130,8 @@ class Shuffle:
     manifest: Manifest
     stores: Mapping[FolderId | None, Store]
     remote: Remote | None = None
-    report: RunReport = field(default_factory=RunReport)
-    registry: Registry = field(default_factory=Registry)
+    report: StageReport = field(default_factory=StageReport)
+    registry: KnownOutputs = field(default_factory=KnownOutputs)
 
     @property
     def query_id(self) -> QueryId:
@@ -277,7 +278,7 @@ class Shuffle:
         self._read_indexes(self.manifest.chosen)
         return (self._index(choice) for choice in self.manifest.chosen)
 
-    def verify(self) -> Verified:
+    def verify(self) -> VerifyReport:
         """Read every byte and compare it with what was written.
 
         Example:
@@ -297,7 +298,7 @@ class Shuffle:
                 total += size
                 if problem is not None:
                     problems.append(problem)
-        return Verified(
+        return VerifyReport(
             partitions=self.partitions,
             map_outputs=len(self.manifest.chosen),
             bytes=total,

@@ -16,12 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 import xxhash
 
-from millrace import at_rest
-from millrace.at_rest import Document
 from millrace.errors import FormatError
 from millrace.ids import ID_MAX, AttemptId, Fingerprint, ReducePartition
 from millrace.names import shown
-from millrace.shuffle.layout import is_payload_name
+from millrace.storage import documents
+from millrace.storage.documents import Document
+from millrace.storage.layout import is_payload_name
 
 MAGIC: Final = b"FFQI"
 VERSION: Final = 1
@@ -104,7 +104,7 @@ def encode_json(index: MapTaskIndex) -> bytes:
             for part in index.partitions
         ],
     }
-    return at_rest.seal(document)
+    return documents.seal(document)
 
 
 def encode_bin(payload: bytes) -> bytes:
@@ -116,11 +116,11 @@ def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.bin`. `where` is the path that errors name."""
     if len(data) < _HEADER.size:
         found = f"{len(data)} bytes, a header has {_HEADER.size}: it is cut short"
-        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
+        raise documents.damaged(where, _WHAT, found, _TO_FIX)
     magic, version, length = _HEADER.unpack_from(data)
     if magic != MAGIC:
         found = f"it starts with {magic!r}, an index with {MAGIC!r}"
-        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
+        raise documents.damaged(where, _WHAT, found, _TO_FIX)
     if version != VERSION:
         raise FormatError(
             f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
@@ -128,7 +128,7 @@ def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
         )
     if len(data) != _HEADER.size + length:
         found = f"{len(data) - _HEADER.size} payload bytes, its header says {length}"
-        raise at_rest.damaged(where, _WHAT, found, _TO_FIX)
+        raise documents.damaged(where, _WHAT, found, _TO_FIX)
     return decode_json(data[_HEADER.size :], where=where)
 
 
@@ -142,7 +142,7 @@ def is_newer(data: bytes) -> bool:
 
 def decode_json(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.json`."""
-    return at_rest.load(
+    return documents.load(
         data, _from_document, where=where, what=_WHAT, to_fix=_TO_FIX, version=VERSION
     )
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millrace import at_rest
-from millrace.at_rest import Document
 from millrace.ids import AttemptId, FolderId, MapTask, QueryId, StageId
 from millrace.shuffle.index import decode_schema, encode_schema
-from millrace.shuffle.layout import is_folder_id, parse_reference
+from millrace.storage import documents
+from millrace.storage.documents import Document
+from millrace.storage.layout import is_folder_id, parse_reference
 
 VERSION: Final = 1
 
@@ -62,7 +62,7 @@ def encode(manifest: Manifest, *, workspace: str | None = None) -> bytes:
     """Write as `manifest.json` of a workspace."""
     document = {
         "version": VERSION,
-        at_rest.WORKSPACE: workspace,
+        documents.WORKSPACE: workspace,
         "query_id": manifest.query_id,
         "stage_id": manifest.stage_id,
         "created_at_ms": manifest.created_at_ms,
@@ -84,12 +84,12 @@ def encode(manifest: Manifest, *, workspace: str | None = None) -> bytes:
             for choice in manifest.chosen
         ],
     }
-    return at_rest.seal(document, indent=1)
+    return documents.seal(document, indent=1)
 
 
 def decode(data: bytes, *, where: str, workspace: str | None = None) -> Manifest:
     """Read `manifest.json`; one that belongs to another workspace is refused."""
-    return at_rest.load(
+    return documents.load(
         data,
         _from_document,
         where=where,
@@ -121,12 +121,12 @@ def _from_document(document: Document) -> Manifest:
 
 def encode_references(attempts: Sequence[AttemptId]) -> bytes:
     """Write as `reusing.json`: the attempts a running stage relies on."""
-    return at_rest.seal({"version": VERSION, "attempts": [str(a) for a in attempts]})
+    return documents.seal({"version": VERSION, "attempts": [str(a) for a in attempts]})
 
 
 def decode_references(data: bytes, *, where: str) -> tuple[AttemptId, ...]:
     """Read `reusing.json`."""
-    return at_rest.load(
+    return documents.load(
         data,
         lambda document: tuple(parse_attempt(str(text)) for text in document.items("attempts")),
         where=where,

@@ -22,9 +22,9 @@ import xxhash
 
 from millrace.config import KIB, MIB, Config
 from millrace.ids import ReducePartition
-from millrace.keys import Split
-from millrace.shuffle import layout, modes
+from millrace.keys import PartitionedBatch
 from millrace.shuffle.index import PartitionMeta
+from millrace.storage import layout, modes
 
 SPILL_FILE: Final = "spill.tmp"
 BATCH_ROWS_MIN: Final = 4096
@@ -115,7 +115,7 @@ class PartFiles:
         """Have a place for slices that wait."""
         self.spill = _Spill(self.folder, self.schema, self.config)
 
-    def write(self, split: Split) -> None:
+    def write(self, split: PartitionedBatch) -> None:
         """Append each partition's slice to its file, or put it aside until it is worth that."""
         for partition in range(self.partitions):
             rows = split.rows(partition)
@@ -193,7 +193,7 @@ class OneFile:
     partitions: int
     config: Config
     spill: _Spill = field(init=False)
-    pending: list[Split] = field(default_factory=list)
+    pending: list[PartitionedBatch] = field(default_factory=list)
     pending_bytes: int = 0
     spills: list[list[_Range]] = field(default_factory=list)
 
@@ -201,7 +201,7 @@ class OneFile:
         """Have a place for slices that are too many to hold."""
         self.spill = _Spill(self.folder, self.schema, self.config)
 
-    def write(self, split: Split) -> None:
+    def write(self, split: PartitionedBatch) -> None:
         """Keep the slices; write them aside when there are too many."""
         self.pending.append(split)
         self.pending_bytes += split.nbytes

@@ -14,11 +14,12 @@ import pyarrow as pa
 from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, UserError
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.names import existing, shown
-from millrace.shuffle import attempts, layout
+from millrace.shuffle import attempts
 from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
-from millrace.shuffle.store import Store, storage_errors
+from millrace.storage import layout
+from millrace.storage.local import Store, storage_errors
 from millrace.text import did_you_mean
 
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from millrace.errors import DataLost, StorageError
+from millrace.identity import fingerprint as fp
 from millrace.ids import AttemptId
-from millrace.shuffle import fingerprint as fp
-from millrace.shuffle import layout, reader
+from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import Store, vanished
+from millrace.storage import layout
+from millrace.storage.local import Store, vanished
 
 _NOTE_TRIES_MAX: Final = 100
 

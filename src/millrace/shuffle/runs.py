@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millrace import at_rest
-from millrace.at_rest import Document
 from millrace.config import Config
 from millrace.errors import (
     Corrupt,
@@ -26,10 +24,12 @@ from millrace.errors import (
 )
 from millrace.ids import AttemptId, MapTask, MapTaskId, QueryId, StageId
 from millrace.names import existing, shown
-from millrace.shuffle import layout, manifest
+from millrace.shuffle import manifest
 from millrace.shuffle.manifest import Manifest
-from millrace.shuffle.store import Store
-from millrace.wakeup import WakeUp, Worker, still_running
+from millrace.storage import documents, layout
+from millrace.storage.documents import Document
+from millrace.storage.local import Store
+from millrace.wakeup import WakeUp, WorkerThread, still_running
 
 NAME: Final = "name"
 """What `about` calls the name that a user gave to a shuffle."""
@@ -160,7 +160,7 @@ def find_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
     where = store.path(path)
     found = manifest.decode(data, where=where, workspace=store.workspace_id())
     if (found.query_id, found.stage_id) != (query_id, stage_id):
-        raise at_rest.damaged(
+        raise documents.damaged(
             where,
             "a manifest",
             f"it is of run {found.query_id}, stage {found.stage_id}",
@@ -290,7 +290,7 @@ def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
         while done.sleep(pause_s):
             heart.beat(lambda: store.touch(layout.alive_path(query_id)))
 
-    thread = Worker(beat, f"millrace-heartbeat-{query_id}")
+    thread = WorkerThread(beat, f"millrace-heartbeat-{query_id}")
     thread.start()
     try:
         yield heart
@@ -303,17 +303,17 @@ def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
 def _encode(run: Run, workspace: str | None) -> bytes:
     document = {
         "version": _VERSION,
-        at_rest.WORKSPACE: workspace,
+        documents.WORKSPACE: workspace,
         "query_id": run.query_id,
         "created_at_ms": run.created_at_ms,
         "plan": run.plan,
         "about": run.about,
     }
-    return at_rest.seal(document, indent=1)
+    return documents.seal(document, indent=1)
 
 
 def _decode(store: Store, query_id: QueryId, data: bytes) -> Run:
-    return at_rest.load(
+    return documents.load(
         data,
         lambda document: _from_document(document, query_id),
         where=store.path(layout.query_path(query_id)),

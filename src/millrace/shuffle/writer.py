@@ -17,14 +17,15 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import AttemptExists, S3Unreachable, StorageError
 from millrace.faults import fault
+from millrace.identity.fingerprint import fingerprint
+from millrace.identity.schemas import conform_in_pieces, plain_schema
 from millrace.ids import Attempt, AttemptId, MapTaskId
-from millrace.keys import Partitioner, Split, split_stream
-from millrace.shuffle import layout, reuse
-from millrace.shuffle.fingerprint import fingerprint
+from millrace.keys import PartitionedBatch, Partitioner, split_stream
+from millrace.shuffle import reuse
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, encode_bin, encode_json
 from millrace.shuffle.payload import OneFile, PartFiles
-from millrace.shuffle.schema import conform_in_pieces, plain_schema
-from millrace.shuffle.store import Store, storage_errors
+from millrace.storage import layout
+from millrace.storage.local import Store, storage_errors
 
 _CLAIM_TRIES_MAX: Final = 1000
 
@@ -32,7 +33,7 @@ _CLAIM_TRIES_MAX: Final = 1000
 class Payload(Protocol):
     """The two forms an attempt's rows are written in."""
 
-    def write(self, split: Split) -> None:
+    def write(self, split: PartitionedBatch) -> None:
         """Take rows that were cut into partitions."""
 
     def finish(self) -> list[PartitionMeta]:

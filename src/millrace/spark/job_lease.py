@@ -11,13 +11,13 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError, WorkspaceUnknown
-from millrace.journal.contract import Broker
-from millrace.journal.values import Lease
+from millrace.execute.interrupts import say
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
-from millrace.pipeline.upkeep import holders
-from millrace.pipeline.upkeep.holders import Life
-from millrace.pipeline.upkeep.status import running
-from millrace.spark.interrupts import say
+from millrace.pipeline.run import lease_holders
+from millrace.pipeline.run.job_status import running
+from millrace.pipeline.run.lease_holders import HolderLife
 
 _POLL_S: Final = 0.1
 
@@ -28,7 +28,7 @@ def refuse_running(broker: Broker, job: str) -> None:
         held = running(broker, job)
     except WorkspaceUnknown:
         return  # The run itself makes the workspace.
-    if held is not None and holders.life_of(held.holder) is Life.ALIVE:
+    if held is not None and lease_holders.life_of(held.holder) is HolderLife.ALIVE:
         raise _held(job, held)
 
 
@@ -49,7 +49,7 @@ class RunLease:
         self.lost: MillraceError | None = None
         """Why the right to run is gone."""
         self.lease = self._take(stop)
-        holders.keep(self.lease.holder)
+        lease_holders.keep(self.lease.holder)
         self._thread = threading.Thread(target=self._keep, name="millrace-run-lease", daemon=True)
         self._thread.start()
 
@@ -71,12 +71,12 @@ class RunLease:
     def let_go(self) -> None:
         """Renew it no more: it runs out by itself."""
         self._ended.set()
-        holders.let_go(self.lease.holder)
+        lease_holders.let_go(self.lease.holder)
 
     def _take(self, stop: threading.Event) -> Lease:
         """Take the lease. One whose holder may be dead is waited for, and that is said at once."""
         name, ms = hops.run_lease(self._job), self._config.job_run_lease_ms
-        holder = holders.new_holder()
+        holder = lease_holders.new_holder()
         until = time.monotonic() + 2 * ms / 1000
         seen: int | None = None
         while True:
@@ -84,9 +84,9 @@ class RunLease:
                 return self._broker.acquire(name, holder, lease_ms=ms)
             except LeaseHeld as error:
                 held = running(self._broker, self._job)
-                life = Life.UNKNOWN if held is None else holders.life_of(held.holder)
+                life = HolderLife.UNKNOWN if held is None else lease_holders.life_of(held.holder)
                 has_renewed = held is not None and seen not in (None, held.expires_at_ms)
-                is_alive = life is Life.ALIVE or has_renewed
+                is_alive = life is HolderLife.ALIVE or has_renewed
                 if is_alive or stop.is_set() or time.monotonic() > until:
                     raise _held(self._job, held) from error
                 if held is not None and seen is None:
@@ -125,9 +125,9 @@ class RunLease:
                     return
 
 
-def _waiting(job: str, held: Lease, life: Life, ms: int) -> str:
+def _waiting(job: str, held: Lease, life: HolderLife, ms: int) -> str:
     """What is said before the lease of a process that may be dead is waited for."""
-    why = "that process is gone" if life is Life.DEAD else "that process may be gone"
+    why = "that process is gone" if life is HolderLife.DEAD else "that process may be gone"
     return (
         f"job {job!r} is held by {held.holder}; {why}\n"
         f"  waiting until its lease runs out or is renewed, at most {2 * ms / 1000:g} s "

@@ -16,31 +16,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
+from millrace.execute.interrupts import Interrupts
 from millrace.faults import fault
-from millrace.journal.contract import Broker
+from millrace.identity.versions import versions
+from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
-from millrace.pipeline.core.events import Event, Happened
-from millrace.pipeline.core.model import OnChange
-from millrace.pipeline.definition.job import Job, Until
-from millrace.pipeline.report.counting import Counted, Counting
-from millrace.pipeline.report.history import History, state_of
-from millrace.pipeline.report.progress import JobProgress
-from millrace.pipeline.report.report import HINTS, JobReport, State
-from millrace.pipeline.upkeep.status import step_reports
-from millrace.spark.ingest import Taking
-from millrace.spark.interrupts import Interrupts
-from millrace.spark.job_failure import step_failed
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import OnChange
+from millrace.pipeline.define.job import Job, Until
+from millrace.pipeline.report.job_counts import Counted, Counting
+from millrace.pipeline.report.job_progress import JobProgress
+from millrace.pipeline.report.job_report import HINTS, JobReport, State
+from millrace.pipeline.report.run_history import RunHistory, state_of
+from millrace.pipeline.run.job_status import step_reports
+from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
-from millrace.spark.job_place import HasJournals
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
-from millrace.spark.job_watch import Watch
-from millrace.spark.job_workers import Crew, has_profiles, posts_of
+from millrace.spark.job_watch import RunWatch
+from millrace.spark.job_workers import WorkerPool, has_profiles, posts_of
+from millrace.spark.job_workspace import HasJournals
 from millrace.spark.session import slots
-from millrace.spark.settings import check_settings, time_zone
-from millrace.spark.shipping import check_job_shippable
-from millrace.spark.versions import versions
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.spark.session_settings import check_settings, time_zone
+from millrace.spark.source_intake import IntakeContext
+from millrace.spark.step_failures import step_failed
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
@@ -101,7 +101,7 @@ class _Run:
         self._zone = time_zone(self._spark, self._config)
         self._has_profiles = has_profiles(self._spark, self._config)
         self._stop = threading.Event()
-        self._crew: Crew | None = None
+        self._crew: WorkerPool | None = None
         self._lease: RunLease | None = None
         self._began = time.monotonic()
         self.report: JobReport | None = None
@@ -129,7 +129,7 @@ class _Run:
     def _lead(self) -> None:
         broker = self._workspace.journals
         try:
-            history = History.begin(broker, self._job.name)
+            history = RunHistory.begin(broker, self._job.name)
             lease = self._lease = RunLease(broker, self._job.name, self._config, self._stop)
             try:
                 self._with_lease(broker, history, lease)
@@ -139,13 +139,13 @@ class _Run:
         except _LOST as error:
             raise self._lost(error) from error
 
-    def _with_lease(self, broker: Broker, history: History, lease: RunLease) -> None:
+    def _with_lease(self, broker: Broker, history: RunHistory, lease: RunLease) -> None:
         def check() -> None:
             lease.check()
             if self._stop.is_set():
                 raise _Stopped
 
-        taking = Taking(
+        taking = IntakeContext(
             broker=broker,
             where=self._workspace.journal_address(),
             history=history,
@@ -164,7 +164,7 @@ class _Run:
             raise
         ends = begun.ends if self._until == "caught_up" else None
         counting = Counting(broker, begun.outline, ends=ends)
-        watch = Watch(self._config, counting, history, lease, begun, self._hops)
+        watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
             ending = self._work(watch, taking.where)
@@ -175,7 +175,7 @@ class _Run:
             raise
         self._end(watch, ending)
 
-    def _work(self, watch: Watch, where: JournalAddress) -> _Ending:
+    def _work(self, watch: RunWatch, where: JournalAddress) -> _Ending:
         """Keep workers going until there is nothing left to do, or no use."""
         counted, _ = watch.count()
         if self._until == "caught_up" and watch.is_done(counted):
@@ -201,7 +201,7 @@ class _Run:
         crew.stop(self._config.job_stop_ms_max)
         return ending
 
-    def _look(self, watch: Watch, crew: Crew, progress: JobProgress) -> _Ending | None:
+    def _look(self, watch: RunWatch, crew: WorkerPool, progress: JobProgress) -> _Ending | None:
         """One look at how far it is; how it ends, if it does."""
         watch.lease.check()
         if self._stop.is_set():
@@ -231,7 +231,7 @@ class _Run:
         watch.housekeeping()
         return None
 
-    def _start(self, watch: Watch, counted: Counted, where: JournalAddress) -> Crew:
+    def _start(self, watch: RunWatch, counted: Counted, where: JournalAddress) -> WorkerPool:
         units = {name: counts.units for name, counts in counted.parts.items()}
         most = slots(self._spark, self._config)
         if self._until == "forever":
@@ -250,9 +250,9 @@ class _Run:
             versions=versions(),
         )
         posts = posts_of(self._hops, units, most)
-        return Crew(self._spark, work, posts, self._config, deaths=lambda: watch.deaths)
+        return WorkerPool(self._spark, work, posts, self._config, deaths=lambda: watch.deaths)
 
-    def _end(self, watch: Watch, ending: _Ending) -> None:
+    def _end(self, watch: RunWatch, ending: _Ending) -> None:
         """Put the report together, record that the run ended, and write the page."""
         if ending.state == "finished":
             watch.truncate()
@@ -274,10 +274,10 @@ class _Run:
             samples=tuple(watch.samples),
             html=os.path.join(folder, f"report-{watch.lease.run}.html"),
         )
-        event = Event(
+        event = JobEvent(
             at_us=time.time_ns() // 1000,
             run=report.run,
-            happened=Happened.ENDED,
+            happened=JobEventKind.ENDED,
             detail={"state": ending.state, "report": report.document()},
         )
         fault("job.run.before_ended")
@@ -306,10 +306,12 @@ class _Run:
         )
 
 
-def _note_end(history: History, lease: RunLease, state: State, note: str = "") -> None:
+def _note_end(history: RunHistory, lease: RunLease, state: State, note: str = "") -> None:
     """Record how a run ended that began and came to no work; one that did not begin leaves none."""
     last = history.last_started()
     if last is not None and last.run == lease.run:
         now_us = time.time_ns() // 1000
         detail = {"state": state, "note": note}
-        history.add(Event(at_us=now_us, run=lease.run, happened=Happened.ENDED, detail=detail))
+        history.add(
+            JobEvent(at_us=now_us, run=lease.run, happened=JobEventKind.ENDED, detail=detail)
+        )

@@ -14,22 +14,22 @@ from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.faults import fault
-from millrace.journal.values import Lease
-from millrace.pipeline.core.events import Event, Happened
+from millrace.journal.core.values import Lease
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.model import OnChange, Source
-from millrace.pipeline.definition import changes
-from millrace.pipeline.definition.descriptions import Description, descriptions, set_back
-from millrace.pipeline.definition.job import Job
-from millrace.pipeline.report.counting import Counted, Counting, journals_of
-from millrace.pipeline.report.history import History
-from millrace.pipeline.report.outline import Outline, outline_of
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import OnChange, SavedSource
+from millrace.pipeline.define import job_changes
+from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job_description import Description, descriptions, set_back
+from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
+from millrace.pipeline.report.job_outline import Outline, outline_of
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
+from millrace.pipeline.run.job_status import baseline
+from millrace.pipeline.run.lease_holders import who_am_i
+from millrace.pipeline.run.reset import finish_reset, reset_parts
 from millrace.pipeline.sinks import check_sink
-from millrace.pipeline.upkeep.holders import who_am_i
-from millrace.pipeline.upkeep.layout import begin_again, check_whole, ensure_journals
-from millrace.pipeline.upkeep.resetting import finish_reset, reset_parts
-from millrace.pipeline.upkeep.status import baseline
-from millrace.spark.ingest import SourceReader, Taking, refusal
+from millrace.spark.source_intake import IntakeContext, SourceReader, refusal
 
 _JOB_ID_BYTES: Final = 16
 
@@ -49,13 +49,15 @@ class Begun:
     """Where what workers tell of it begins in the job's record."""
 
 
-def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange, zone: str) -> Begun:
+def begin(
+    job: Job, hops: Sequence[Hop], taking: IntakeContext, on_change: OnChange, zone: str
+) -> Begun:
     """Settle what changed, record that the run begins, take sources in, make journals."""
     history, broker, lease = taking.history, taking.broker, taking.lease
     for hop in hops:
         check_sink(hop, broker)
     was_reset = finish_reset(history, lease)
-    sources = [node for node in job.nodes if isinstance(node, Source)]
+    sources = [node for node in job.nodes if isinstance(node, SavedSource)]
     readers = [SourceReader(taking, source) for source in sources]
     described = job.description(zone)
     outline = outline_of(job.name, hops, [source.name for source in sources])
@@ -83,7 +85,7 @@ def begin(job: Job, hops: Sequence[Hop], taking: Taking, on_change: OnChange, zo
 
 
 def _settle(
-    history: History,
+    history: RunHistory,
     readers: Sequence[SourceReader],
     described: Description,
     outline: Outline,
@@ -105,8 +107,8 @@ def _settle(
     other_rows = [change for change in found.values() if change is not None]
     same = [name for name, change in found.items() if change is None]
     before, since = descriptions(history.events), set_back(history.events)
-    differs = changes.compare(before, described, same=same, since=since)
-    again = [*changes.decide(differs, on_change, rows=rows, calls=calls)]
+    differs = job_changes.compare(before, described, same=same, since=since)
+    again = [*job_changes.decide(differs, on_change, rows=rows, calls=calls)]
     if other_rows and on_change == "fail":
         raise JobChanged(refusal(history.job, other_rows))
     if on_change == "restart":
@@ -116,7 +118,7 @@ def _settle(
     return again
 
 
-def _count(history: History, outline: Outline) -> Counted:
+def _count(history: RunHistory, outline: Outline) -> Counted:
     counting = Counting(history.broker, outline)
     counting.note(history.events)
     return counting.count()
@@ -129,16 +131,16 @@ def _done(counted: Counted) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _started(
-    history: History, outline: Outline, described: Description, before: Counted, lease: Lease
-) -> Event:
+    history: RunHistory, outline: Outline, described: Description, before: Counted, lease: Lease
+) -> JobEvent:
     starts = {
         name: int(history.broker.start_offset(name))
         for name in _journals_of_others(history, outline)
     }
-    return Event(
+    return JobEvent(
         at_us=time.time_ns() // 1000,
         run=lease.epoch,
-        happened=Happened.STARTED,
+        happened=JobEventKind.STARTED,
         detail={
             "who": who_am_i(),
             "outline": outline.to_json(),
@@ -149,11 +151,11 @@ def _started(
     )
 
 
-def _ends(history: History, outline: Outline) -> dict[str, int]:
+def _ends(history: RunHistory, outline: Outline) -> dict[str, int]:
     names = _journals_of_others(history, outline)
     return {name: int(history.broker.end_offset(name)) for name in names}
 
 
-def _journals_of_others(history: History, outline: Outline) -> list[str]:
+def _journals_of_others(history: RunHistory, outline: Outline) -> list[str]:
     own = f"jobs/{outline.job}/"
     return [name for name in journals_of(history.broker, outline) if not name.startswith(own)]

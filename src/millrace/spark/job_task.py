@@ -21,11 +21,11 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import Retriable
 from millrace.faults import fault
+from millrace.identity.versions import check_versions
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.work.worker import Outcome, Settings, Worker
-from millrace.spark.versions import check_versions
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSettings
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 Batches = Iterator[pa.RecordBatch]
 RESULT_SCHEMA: Final = "outcome string"
@@ -80,12 +80,12 @@ def shippable(hop: Hop) -> Hop:
     return replace(hop, steps=steps, sink=sink)
 
 
-def _run(work: Work) -> Outcome:
+def _run(work: Work) -> WorkerOutcome:
     fault("job.worker.start")
     scratch = tempfile.mkdtemp(prefix="millrace-worker-")
     broker = join_journals(work.where, work.config)
     try:
-        settings = Settings(
+        settings = WorkerSettings(
             config=work.config,
             holder=f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}",
             run_epoch=work.run,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from millrace.config import Config
 from millrace.errors import TaskFailed
-from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import ROOT, Hop, step_root
-from millrace.pipeline.report.counting import Counted, Counting
-from millrace.pipeline.report.history import STOPPING, History
-from millrace.pipeline.report.report import Sample, StepReport, thinned
-from millrace.pipeline.upkeep.layout import ensure_journals
-from millrace.pipeline.upkeep.retention import free_read_rows
-from millrace.pipeline.upkeep.status import step_reports
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_counts import Counted, Counting
+from millrace.pipeline.report.job_report import Sample, StepReport, thinned
+from millrace.pipeline.report.run_history import STOPPING, RunHistory
+from millrace.pipeline.run.job_journals import ensure_journals
+from millrace.pipeline.run.job_status import step_reports
+from millrace.pipeline.run.retention import free_read_rows
 from millrace.spark.job_lease import RunLease
 from millrace.spark.job_start import Begun
 
@@ -24,12 +24,12 @@ _SHARE = 4
 
 
 @dataclass(slots=True)
-class Watch:
+class RunWatch:
     """What is known of a run on its way."""
 
     config: Config
     counting: Counting
-    history: History
+    history: RunHistory
     lease: RunLease
     begun: Begun
     hops: Sequence[Hop]
@@ -51,16 +51,16 @@ class Watch:
         """Since work began."""
         return time.monotonic() - self.began
 
-    def look(self) -> Event | None:
+    def look(self) -> JobEvent | None:
         """Take account of what happened; the first event that ends the run, if there is one."""
         self.counting.note(self.history.look())
         fresh = self.history.events[self._events_seen :]
         self._events_seen = len(self.history.events)
         for event in fresh:
-            self.deaths += event.run == self.lease.run and event.happened is Happened.DIED
+            self.deaths += event.run == self.lease.run and event.happened is JobEventKind.DIED
             if event.run != self.lease.run or event.happened not in STOPPING:
                 continue
-            if event.happened is not Happened.SPENT:
+            if event.happened is not JobEventKind.SPENT:
                 return event
             self.spent.add(event.step)
         return None

@@ -23,18 +23,18 @@ from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed
 from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
 from millrace.spark.job_task import Work
-from millrace.spark.presence import session_of_own, setting
-from millrace.spark.tasks import collect
+from millrace.spark.spark_presence import session_of_own, setting
+from millrace.spark.spark_tasks import collect
 
 Resources = tuple[tuple[str, float], ...]
 
 
-class _Cancelled(Exception):
+class _WorkersCancelled(Exception):
     """Ends a Spark job that is no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class WorkerGroup:
     """Workers of one kind: what they may take, what a task needs for it, and how many."""
 
     hops: tuple[str, ...] | None
@@ -42,7 +42,7 @@ class Post:
     workers: int
 
 
-def posts_of(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[Post]:
+def posts_of(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[WorkerGroup]:
     """The kinds of workers that a job needs: one for each set of resources that steps ask for."""
     kinds: dict[Resources, list[Hop]] = {}
     for hop in hops:
@@ -51,18 +51,18 @@ def posts_of(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> list[
     for resources, mine in sorted(kinds.items()):
         wanted = sum(min(units[hop.name], hop.options.workers or units[hop.name]) for hop in mine)
         names = tuple(hop.name for hop in mine) if len(kinds) > 1 else None
-        posts.append(Post(names, resources, max(1, min(slots, wanted))))
+        posts.append(WorkerGroup(names, resources, max(1, min(slots, wanted))))
     return posts
 
 
-class Crew:
+class WorkerPool:
     """All workers of a run."""
 
     def __init__(
         self,
         spark: SparkSession,
         work: Work,
-        posts: Sequence[Post],
+        posts: Sequence[WorkerGroup],
         config: Config,
         *,
         deaths: Callable[[], int],
@@ -142,7 +142,7 @@ class Crew:
                     return numbers.mapInArrow(function, job_task.RESULT_SCHEMA, profile=profile)
 
                 table = collect(frame, own, self._config, watch=self._watch)
-            except _Cancelled:
+            except _WorkersCancelled:
                 return
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is counted
                 known, deaths = deaths, self._deaths()
@@ -174,7 +174,7 @@ class Crew:
 
     def _watch(self) -> None:
         if self._cancelled.is_set():
-            raise _Cancelled
+            raise _WorkersCancelled
 
 
 def spent_on(
@@ -203,7 +203,7 @@ def has_profiles(spark: SparkSession, config: Config) -> bool:
     return re.match(r"local(\[|$)", setting(spark, config, "spark.master")) is None
 
 
-def _profile(spark: SparkSession, config: Config, post: Post) -> ResourceProfile | None:
+def _profile(spark: SparkSession, config: Config, post: WorkerGroup) -> ResourceProfile | None:
     """What each task of a post needs; Spark puts it where that is."""
     if not post.resources or not has_profiles(spark, config):
         return None

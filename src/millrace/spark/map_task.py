@@ -17,7 +17,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millrace.config import Config
+from millrace.engine.stage_work import PassOn, Work
+from millrace.engine.task_inputs import Input
+from millrace.execute.lost_outputs import LOSSES, Lost, decode_lost, encode_lost, find_lost
+from millrace.execute.task_folders import Folders
 from millrace.faults import fault
+from millrace.identity.versions import check_versions
 from millrace.ids import (
     FIRST_ATTEMPT,
     Attempt,
@@ -28,21 +33,16 @@ from millrace.ids import (
     StageId,
 )
 from millrace.keys import Partitioner
-from millrace.operators.inputs import Input
-from millrace.operators.work import PassOn, Work
-from millrace.scan.locate import where_is
-from millrace.scan.native import native_rows
-from millrace.scan.source import Reader, has_content
+from millrace.scan.engine_parquet import native_rows
+from millrace.scan.source import SplitReader, has_content
 from millrace.scan.splits import MapInput
+from millrace.scan.value_location import where_is
 from millrace.shuffle import reuse
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.manifest import Manifest
-from millrace.shuffle.store import Store
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
-from millrace.spark.folders import Folders
-from millrace.spark.recovery import LOSSES, Lost, decode_lost, encode_lost, find_lost
-from millrace.spark.versions import check_versions
+from millrace.storage.local import Store
 
 Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = (
@@ -66,7 +66,7 @@ _RESULT: Final = pa.schema(
 class FilePart:
     """Files that a task reads, in order."""
 
-    reader: Reader
+    reader: SplitReader
     inputs: tuple[MapInput, ...]
 
 
@@ -126,7 +126,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MapTaskFailed:
     """A map task that could not read what earlier stages wrote."""
 
     map_task: MapTask
@@ -168,7 +168,7 @@ def run_frame_tasks(
     return run
 
 
-def encode_result(result: Result | Failed) -> pa.RecordBatch:
+def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
     """A result as the one row that goes back to the driver."""
     row: list[Any]
     match result:
@@ -177,19 +177,19 @@ def encode_result(result: Result | Failed) -> pa.RecordBatch:
             packed = pa.Codec("zstd").compress(index).to_pybytes()
             row = [result.map_task, result.folder, result.agent, result.ran, len(index), packed]
             row.append(None)
-        case Failed(map_task, lost):
+        case MapTaskFailed(map_task, lost):
             row = [map_task, None, None, True, None, None, encode_lost(lost)]
     columns = [pa.array([value], f.type) for value, f in zip(row, _RESULT, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
 
 
-def decode_results(table: pa.Table) -> list[Result | Failed]:
+def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
     """The results of all tasks, in the driver."""
-    results: list[Result | Failed] = []
+    results: list[Result | MapTaskFailed] = []
     for row in table.to_pylist():
         map_task = MapTask(row["map_task"])
         if row["lost"] is not None:
-            results.append(Failed(map_task, tuple(decode_lost(row["lost"]))))
+            results.append(MapTaskFailed(map_task, tuple(decode_lost(row["lost"]))))
             continue
         packed, size = row["index"], row["index_bytes"]
         payload = pa.Codec("zstd").decompress(packed, decompressed_size=size).to_pybytes()
@@ -209,11 +209,11 @@ def decode_results(table: pa.Table) -> list[Result | Failed]:
 def finished_results(table: pa.Table) -> list[Result]:
     """The same for tasks that read nothing of earlier stages."""
     results = decode_results(table)
-    assert not any(isinstance(result, Failed) for result in results)
+    assert not any(isinstance(result, MapTaskFailed) for result in results)
     return [result for result in results if isinstance(result, Result)]
 
 
-def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Failed:
+def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | MapTaskFailed:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start", stage.stage_id)
     done = _finished(stage, store, task)
@@ -230,7 +230,7 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Fai
         lost = inputs.find_lost(task)
         if not lost:
             raise
-        return Failed(task.map_task, lost)
+        return MapTaskFailed(task.map_task, lost)
     return Result(map_task=task.map_task, folder=folder, agent=agent, ran=True, index=index)
 
 

@@ -16,27 +16,27 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import DataLost
+from millrace.execute.lost_outputs import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
+from millrace.execute.stage_scheduler import ReadyStage, Stop, run_all
 from millrace.faults import fault
+from millrace.identity.fingerprint import fingerprint
 from millrace.ids import QueryId, StageId
-from millrace.plan.adapting import Course
-from millrace.plan.exchanges import ASKED_FOR, Sizes
-from millrace.plan.nodes import Node, Scan, leaves
-from millrace.plan.stages import Stage, explain, plan_stages
-from millrace.scan.groups import rows_per_group
-from millrace.scan.source import Source, check_current
-from millrace.shuffle import inputs, runs
-from millrace.shuffle.fingerprint import fingerprint
-from millrace.shuffle.handle import RunReport, Shuffle
-from millrace.spark.foresight import foresee_stages
+from millrace.plan.nodes.node import Node, Scan, leaves
+from millrace.plan.planner.adapting import Course
+from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.planner.stages import Stage, explain, plan_stages
+from millrace.scan.group_estimate import rows_per_group
+from millrace.scan.source import FileSource, check_current
+from millrace.shuffle import arrow_inputs, runs
+from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.spark.finished_work import foresee_stages
+from millrace.spark.frame_intake import Frames, sketch_frames
+from millrace.spark.function_shipping import check_shippable
 from millrace.spark.map_task import Reuse
-from millrace.spark.recovery import LOSSES, Lost, OutputsLost, Repairs, find_lost, report
-from millrace.spark.settings import check_settings, time_zone
-from millrace.spark.shipping import check_shippable
+from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.shuffle_job import begin_run
-from millrace.spark.side_by_side import Job, Stop, run_all
-from millrace.spark.stage_job import Place, StageRun, run_stage
-from millrace.spark.stage_plan import Asked, course_of, lies_right_already, plan_stage
-from millrace.spark.taken_in import Frames, sketch_frames
+from millrace.spark.stage_job import ShuffleWorkspace, StageRun, run_stage
+from millrace.spark.stage_tasks import QueryOptions, course_of, lies_right_already, plan_stage
 
 Used = TypeVar("Used")
 
@@ -53,7 +53,7 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
     return plan_stages(plan, sizes)
 
 
-def _many_to_a_group(config: Config, source: Source, keys: tuple[str, ...]) -> bool:
+def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
     found = rows_per_group(source, keys, config.split_bytes_target)
     return found is None or found >= config.rows_per_group_min
 
@@ -74,7 +74,7 @@ class Known:
     """What has to be known to tell what would be reused."""
 
     spark: SparkSession
-    place: Place
+    place: ShuffleWorkspace
 
 
 def asked_for(stages: Sequence[Stage]) -> frozenset[int]:
@@ -89,11 +89,13 @@ class QueryRun:
     """
 
     def __init__(
-        self, spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes"
+        self, spark: SparkSession, place: ShuffleWorkspace, plan: Node, *, reuse: Reuse = "yes"
     ) -> None:
         for leaf in leaves(plan):
             if isinstance(leaf, Scan):
-                inputs.note_use(place.store, (shape.file.path for shape in leaf.source.shapes))
+                arrow_inputs.note_use(
+                    place.store, (shape.file.path for shape in leaf.source.shapes)
+                )
                 check_current(leaf.source)
         check_shippable(plan)
         check_settings(spark, place.config)
@@ -116,7 +118,7 @@ class QueryRun:
                 fault("dataset.driver.before_repair")
 
     @property
-    def reports(self) -> tuple[RunReport, ...]:
+    def reports(self) -> tuple[StageReport, ...]:
         """For each DataFrame and stage what ran and what was reused, over all rounds."""
         return self._frames.reports + tuple(
             report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
@@ -189,19 +191,23 @@ class QueryRun:
             )
         return self._done[stages[-1].number]
 
-    def _next(self, query_id: QueryId, course: Course, number: int, heart: runs.Heart) -> Job:
+    def _next(
+        self, query_id: QueryId, course: Course, number: int, heart: runs.Heart
+    ) -> ReadyStage:
         measured = {n: sum(done.manifest.partition_bytes) for n, done in self._done.items()}
         stage = course.stage(number, measured)
         if stage is None:
-            return Job(number, frozenset(), lambda _: None)
+            return ReadyStage(number, frozenset(), lambda _: None)
         return self._job(query_id, stage, heart)
 
-    def _job(self, query_id: QueryId, stage: Stage, heart: runs.Heart) -> Job:
+    def _job(self, query_id: QueryId, stage: Stage, heart: runs.Heart) -> ReadyStage:
         fault("dataset.driver.before_stage", stage.number)
         before = lies_right_already(stage, self._done, self._place.config)
         if before is not None:
-            return Job(stage.number, frozenset(), partial(self._take_over, stage.number, before))
-        asked = Asked(
+            return ReadyStage(
+                stage.number, frozenset(), partial(self._take_over, stage.number, before)
+            )
+        asked = QueryOptions(
             query_id=query_id,
             zone=self._zone,
             reuse=self._reuse,
@@ -228,7 +234,7 @@ class QueryRun:
             fault("dataset.driver.after_stage", stage.number)
 
         made_from = [task.made_from for task in work.tasks if task.made_from is not None]
-        return Job(stage.number, frozenset(map(fingerprint, made_from)), run)
+        return ReadyStage(stage.number, frozenset(map(fingerprint, made_from)), run)
 
     def _take_over(self, number: int, before: Shuffle, stop: Stop) -> None:
         """The stage before wrote what this one is to write."""
@@ -236,7 +242,9 @@ class QueryRun:
         self._done[number] = before
 
 
-def run_query(spark: SparkSession, place: Place, plan: Node, *, reuse: Reuse = "yes") -> QueryRun:
+def run_query(
+    spark: SparkSession, place: ShuffleWorkspace, plan: Node, *, reuse: Reuse = "yes"
+) -> QueryRun:
     """Run a plan stage by stage; the answer's rows and reports are then read from the run."""
     run = QueryRun(spark, place, plan, reuse=reuse)
     run.finish()

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.spark.presence import call_spark, is_connect, setting
-from millrace.transport.launch import HOST_VARIABLE
+from millrace.spark.spark_presence import call_spark, is_connect, setting
+from millrace.transport.agent.agent_launch import HOST_VARIABLE
 
 JAVA_VERSION_MIN: Final = 17
 JAVA_PACKAGE: Final = "openjdk-17-jre-headless"

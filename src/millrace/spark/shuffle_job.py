@@ -14,22 +14,22 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.execute.stage_progress import print_summary
 from millrace.identity.functions import function_identity
 from millrace.identity.unrecognisable import Unrecognisable
+from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import CustomPartitioner, Partitioner
-from millrace.scan.source import Source
+from millrace.scan.source import FileSource
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
-from millrace.shuffle.handle import RunReport, Shuffle
-from millrace.shuffle.store import Store
+from millrace.shuffle.handle import Shuffle, StageReport
 from millrace.spark import map_task
 from millrace.spark.map_task import FilePart, MapStage, Reuse, StageTask
-from millrace.spark.presence import setting
-from millrace.spark.progress import print_summary
-from millrace.spark.stage_job import Place, StageRun, decide, run_stage
-from millrace.spark.tasks import collect
-from millrace.spark.versions import versions
+from millrace.spark.spark_presence import setting
+from millrace.spark.spark_tasks import collect
+from millrace.spark.stage_job import ShuffleWorkspace, StageRun, decide, run_stage
+from millrace.storage.local import Store
 
 STAGE: Final = StageId(0)
 
@@ -44,7 +44,9 @@ class Request:
     choices: Mapping[str, Any] = field(default_factory=dict)
 
 
-def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Request) -> Shuffle:
+def shuffle_files(
+    spark: SparkSession, place: ShuffleWorkspace, source: FileSource, request: Request
+) -> Shuffle:
     """Shuffle files: each map task reads its part natively."""
     tasks, unrecognised = _file_tasks(place, source, request)
     about = {"map_tasks": len(tasks), "choices": dict(request.choices)}
@@ -58,7 +60,11 @@ def shuffle_files(spark: SparkSession, place: Place, source: Source, request: Re
 
 
 def shuffle_frame(
-    spark: SparkSession, place: Place, frame: DataFrame, schema: pa.Schema, request: Request
+    spark: SparkSession,
+    place: ShuffleWorkspace,
+    frame: DataFrame,
+    schema: pa.Schema,
+    request: Request,
 ) -> Shuffle:
     """Shuffle a DataFrame: each of its partitions is a map task, and none can be reused."""
     started = time.monotonic()
@@ -73,7 +79,7 @@ def shuffle_frame(
             watch=heart.check,
         )
         results = sorted(map_task.finished_results(table), key=lambda result: result.map_task)
-        reported = RunReport(
+        reported = StageReport(
             map_tasks=len(results),
             seconds=time.monotonic() - started,
             reasons={r.map_task: "rows of a DataFrame cannot be recognised" for r in results},
@@ -83,7 +89,9 @@ def shuffle_frame(
     return shuffle
 
 
-def begin_run(spark: SparkSession, place: Place, plan: str, about: Mapping[str, Any]) -> runs.Run:
+def begin_run(
+    spark: SparkSession, place: ShuffleWorkspace, plan: str, about: Mapping[str, Any]
+) -> runs.Run:
     """Claim a run's number and say who runs what."""
     master = setting(spark, place.config, "spark.master") or None
     return begin_run_on(place.store, master, plan, about)
@@ -111,7 +119,7 @@ def _placed_by(request: Request) -> dict[str, Any]:
 
 
 def _file_tasks(
-    place: Place, source: Source, request: Request
+    place: ShuffleWorkspace, source: FileSource, request: Request
 ) -> tuple[list[StageTask], str | None]:
     """The map tasks, each with what it is made from, or the reason that this cannot be told."""
     config = place.config
@@ -138,7 +146,9 @@ def _file_tasks(
     return tasks, reason
 
 
-def _stage(place: Place, query_id: QueryId, schema: pa.Schema, request: Request) -> MapStage:
+def _stage(
+    place: ShuffleWorkspace, query_id: QueryId, schema: pa.Schema, request: Request
+) -> MapStage:
     return MapStage(
         query_id=query_id,
         stage_id=STAGE,
@@ -160,7 +170,7 @@ def _recognise(partitioner: Partitioner) -> dict[str, Any]:
 
 
 def _made_from(
-    source: Source, map_input: MapInput, placed_by: Mapping[str, Any]
+    source: FileSource, map_input: MapInput, placed_by: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     return {
         "inputs": map_input.identity(),

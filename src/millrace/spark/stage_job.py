@@ -16,32 +16,32 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import DataLost, Retriable
+from millrace.execute.lost_outputs import Lost, OutputsLost, StageRound
+from millrace.execute.stage_progress import StageProgress
+from millrace.execute.task_folders import Folders
 from millrace.faults import fault
 from millrace.ids import MapTask
 from millrace.scan.source import has_content
 from millrace.scan.splits import share_out
 from millrace.shuffle import cleanup, reuse, runs
-from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.shuffle.handle import Shuffle, StageReport
 from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
-from millrace.shuffle.registry import Registry
-from millrace.shuffle.store import Store
 from millrace.spark import map_task
-from millrace.spark.folders import Folders
-from millrace.spark.map_task import Failed, MapStage, Result, StageTask
-from millrace.spark.progress import Progress
-from millrace.spark.recovery import Done, Lost, OutputsLost
+from millrace.spark.map_task import MapStage, MapTaskFailed, Result, StageTask
 from millrace.spark.session import slots
-from millrace.spark.tasks import run_tasks
-from millrace.transport.addresses import known_agents, record_agent
-from millrace.transport.client import Agents
-from millrace.transport.keep_alive import KeepAlive
+from millrace.spark.spark_tasks import run_tasks
+from millrace.storage.local import Store
+from millrace.transport.agent.agent_addresses import known_agents, record_agent
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.agent.remote_outputs import Agents
 
 _ROUNDS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ShuffleWorkspace:
     """The workspace as a shuffle job sees it."""
 
     store: Store
@@ -67,10 +67,10 @@ class StageRun:
         """Map tasks without an output."""
         return [task for task in self.tasks if task.map_task not in self.done]
 
-    def so_far(self) -> Done:
+    def so_far(self) -> StageRound:
         """Which tasks were run, which were found finished."""
         ran = {n: self.reasons.get(n, "") for n, result in self.done.items() if result.ran}
-        return Done(
+        return StageRound(
             ran=ran,
             reused=frozenset(self.done.keys() - ran.keys()),
             seconds=self.seconds,
@@ -79,7 +79,11 @@ class StageRun:
 
 
 def run_stage(
-    spark: SparkSession, place: Place, work: StageRun, *, check: Callable[[], None] = lambda: None
+    spark: SparkSession,
+    place: ShuffleWorkspace,
+    work: StageRun,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> Shuffle:
     """Run what is not finished yet and decide; `check` raises when this is no longer wanted."""
     started = time.monotonic()
@@ -88,7 +92,7 @@ def run_stage(
     finally:
         work.seconds = time.monotonic() - started
     results = [work.done[task.map_task] for task in work.tasks]
-    reported = RunReport(
+    reported = StageReport(
         map_tasks=len(results),
         reused=sum(not result.ran for result in results),
         seconds=work.seconds,
@@ -98,7 +102,7 @@ def run_stage(
 
 
 def _finish_all(
-    spark: SparkSession, place: Place, work: StageRun, check: Callable[[], None]
+    spark: SparkSession, place: ShuffleWorkspace, work: StageRun, check: Callable[[], None]
 ) -> None:
     """Reuse, run the rest, and see that all of it is still there."""
     _reuse_finished(place, work)
@@ -117,10 +121,10 @@ def _finish_all(
 
 
 def decide(
-    place: Place,
+    place: ShuffleWorkspace,
     stage: MapStage,
     results: Sequence[Result],
-    reported: RunReport,
+    reported: StageReport,
     *,
     choices: Mapping[str, Any],
 ) -> Shuffle:
@@ -138,10 +142,10 @@ def decide(
 
 
 def put_together(
-    place: Place,
+    place: ShuffleWorkspace,
     stage: MapStage,
     results: Sequence[Result],
-    reported: RunReport,
+    reported: StageReport,
     *,
     choices: Mapping[str, Any],
 ) -> Shuffle:
@@ -149,7 +153,7 @@ def put_together(
     count = stage.partitioner.partitions
     rows = np.zeros(count, np.int64)
     size = np.zeros(count, np.int64)
-    registry = Registry()
+    registry = KnownOutputs()
     for result in results:
         rows += np.array([meta.rows for meta in result.index.partitions])
         size += np.array([meta.bytes for meta in result.index.partitions])
@@ -175,7 +179,7 @@ def put_together(
     )
 
 
-def _reuse_finished(place: Place, work: StageRun) -> None:
+def _reuse_finished(place: ShuffleWorkspace, work: StageRun) -> None:
     """Find finished work of other runs, say that it is needed, then see that it is still there."""
     found = _find_here(place, work)
     relied = [index.id for index in found.values()]
@@ -190,7 +194,7 @@ def _reuse_finished(place: Place, work: StageRun) -> None:
     _find_elsewhere(place, work)
 
 
-def foresee(place: Place, work: StageRun) -> Shuffle | None:
+def foresee(place: ShuffleWorkspace, work: StageRun) -> Shuffle | None:
     """Find finished work and leave it at that; what the stage has written if that is all of it."""
     for number, index in _find_here(place, work).items():
         work.done[number] = _found_here(number, index)
@@ -198,10 +202,10 @@ def foresee(place: Place, work: StageRun) -> Shuffle | None:
     if work.missing():
         return None
     results = [work.done[task.map_task] for task in work.tasks]
-    return put_together(place, work.stage, results, RunReport(), choices=work.choices)
+    return put_together(place, work.stage, results, StageReport(), choices=work.choices)
 
 
-def _find_here(place: Place, work: StageRun) -> dict[MapTask, MapTaskIndex]:
+def _find_here(place: ShuffleWorkspace, work: StageRun) -> dict[MapTask, MapTaskIndex]:
     """Finished work in the workspace's own folder; notes the reasons where there is none."""
     how = work.stage.reuse
 
@@ -227,14 +231,16 @@ def _found_here(number: MapTask, index: MapTaskIndex) -> Result:
     return Result(map_task=number, folder=None, agent=None, ran=False, index=index)
 
 
-def _find_elsewhere(place: Place, work: StageRun) -> None:
+def _find_elsewhere(place: ShuffleWorkspace, work: StageRun) -> None:
     how = work.stage.reuse
     if how != "no":
         _reuse_elsewhere(place, work, suspect=False, verify=how == "verified")
         _reuse_elsewhere(place, work, suspect=True, verify=True)
 
 
-def _reuse_elsewhere(place: Place, work: StageRun, *, suspect: bool, verify: bool) -> None:
+def _reuse_elsewhere(
+    place: ShuffleWorkspace, work: StageRun, *, suspect: bool, verify: bool
+) -> None:
     """Ask the agents of other hosts for work that is not finished here."""
     for folder, address in known_agents(place.store).items():
         missing = [task for task in work.missing() if (task.suspect is not None) == suspect]
@@ -256,7 +262,7 @@ def _reuse_elsewhere(place: Place, work: StageRun, *, suspect: bool, verify: boo
 
 
 def _run_missing(
-    spark: SparkSession, place: Place, work: StageRun, check: Callable[[], None]
+    spark: SparkSession, place: ShuffleWorkspace, work: StageRun, check: Callable[[], None]
 ) -> None:
     missing = work.missing()
     config = place.config
@@ -268,7 +274,7 @@ def _run_missing(
     )
     stage = work.stage
     function = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])
-    with Progress(place.store, stage.query_id, stage.stage_id, total=len(missing)) as progress:
+    with StageProgress(place.store, stage.query_id, stage.stage_id, total=len(missing)) as progress:
 
         def watch() -> None:
             check()
@@ -284,13 +290,13 @@ def _run_missing(
                 work.done[result.map_task] = result
                 if not result.ran:
                     work.reasons.pop(result.map_task, None)
-            case Failed():
+            case MapTaskFailed():
                 lost += result.lost
     if lost:
         raise OutputsLost(lost)
 
 
-def _keep_whole(place: Place, work: StageRun) -> None:
+def _keep_whole(place: ShuffleWorkspace, work: StageRun) -> None:
     """Say which other runs' outputs are needed; what vanished before that counts as missing."""
     others = {
         number: result.index

@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 from tests.unit.journal.journal_kit import Place, column, publish, read_all, stamped, written
 
-import millrace.journal.embedded.broker as broker_module
-import millrace.journal.embedded.opening as opening_module
-import millrace.journal.embedded.sqlite as sqlite_module
-import millrace.journal.embedded.storing as storing_module
+import millrace.journal.embedded.embedded_broker as broker_module
+import millrace.journal.embedded.folder_takeover as opening_module
+import millrace.journal.embedded.ledger.sqlite_ledger as sqlite_module
+import millrace.journal.embedded.row_storage as storing_module
 from millrace.config import Config
 from millrace.errors import Conflict, StillNeeded
-from millrace.journal.book import Book
-from millrace.journal.committed import committed_rows
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.fetching import LEDGER
-from millrace.journal.embedded.ledger import Storing
-from millrace.journal.embedded.mark import MARK, PLACES
-from millrace.journal.embedded.sqlite import LedgerStart, SqliteLedger
-from millrace.journal.records import Flag
-from millrace.testing.disk import LyingDisk
+from millrace.journal.broker import Broker
+from millrace.journal.core.book import Book
+from millrace.journal.core.committed_rows import committed_rows
+from millrace.journal.core.row_format import Flag
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.ledger_port import Storing
+from millrace.journal.embedded.ledger.mark_files import MARK, PLACES
+from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
+from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.testing.bad_disks import LyingDisk
 
 from tests.unit.journal.journal_kit import SCHEMA  # isort: skip
 

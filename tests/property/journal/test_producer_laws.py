@@ -13,7 +13,7 @@ from tests.unit.journal.journal_kit import SCHEMA, column
 from tests.unit.journal.producers_kit import NAMES, judge
 
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.producers import Producer
+from millrace.journal.producer import Producer
 
 NAME = "shop"
 WRITES = ("append_stamped", "publish")

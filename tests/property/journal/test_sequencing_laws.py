@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.laws import examples
 from tests.unit.journal.test_sequencing import Row, rows, shown
 
-from millrace.journal.clocks import Clock
-from millrace.journal.committed import CommittedReader, stamps_of
-from millrace.journal.names import Offset
-from millrace.journal.records import Flag, ProducerId
-from millrace.journal.sequencing import Outcome, Sequence, advance, outcome, sequence_rows
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.committed_rows import CommittedReader, stamps_of
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_format import Flag, ProducerId
+from millrace.journal.core.sequencing import RowEffect, Sequence, advance, outcome, sequence_rows
 
 ROW = st.tuples(
     st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 12), st.sampled_from(list(Flag))
@@ -30,10 +30,10 @@ HISTORY = st.lists(st.one_of(ROW.map(lambda row: [row]), RUN), min_size=1, max_s
 CUTS = st.lists(st.integers(1, 7), min_size=1, max_size=40)
 
 
-def fold(history: list[Row]) -> tuple[list[Outcome], dict[ProducerId, Sequence], list[int]]:
+def fold(history: list[Row]) -> tuple[list[RowEffect], dict[ProducerId, Sequence], list[int]]:
     """Row by row: outcomes, where producers stand, places of decided rows that are committed."""
     states: dict[ProducerId, Sequence] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[RowEffect] = []
     pending: dict[ProducerId, list[int]] = {}
     visible: set[int] = set()
     for place, (_, number, clock, flag) in enumerate(history):
@@ -42,13 +42,13 @@ def fold(history: list[Row]) -> tuple[list[Outcome], dict[ProducerId, Sequence],
         done = outcome(flag, Clock(clock), before)
         outcomes.append(done)
         states[producer] = advance(before, done, Clock(clock), Offset(place))
-        if done is Outcome.COMMITS_ITSELF:
+        if done is RowEffect.COMMITS_ITSELF:
             visible.add(place)
-        elif done in (Outcome.BEGINS, Outcome.EXTENDS):
+        elif done in (RowEffect.BEGINS, RowEffect.EXTENDS):
             pending.setdefault(producer, []).append(place)
-        elif done is Outcome.COMMITS:
+        elif done is RowEffect.COMMITS:
             visible.update(pending.pop(producer))
-        elif done is Outcome.ROLLS_BACK:
+        elif done is RowEffect.ROLLS_BACK:
             pending.pop(producer)
     stable = min((min(places) for places in pending.values()), default=len(history))
     return outcomes, states, sorted(place for place in visible if place < stable)

@@ -17,8 +17,8 @@ from millrace.keys import (
     Partitioner,
     RangePartitioner,
     RoundRobinPartitioner,
+    compiled_kernels,
     hash32,
-    native,
     sample_bounds,
     split,
     split_stream,
@@ -107,7 +107,7 @@ def partitioners(batch: pa.RecordBatch, count: int) -> list[Partitioner]:
 @laws
 @given(tables())
 def test_compiled_and_numpy_kernels_agree(batch: pa.RecordBatch) -> None:
-    if not native.available():
+    if not compiled_kernels.available():
         pytest.skip("the kernels are not compiled here")
     compiled = hash32(batch, keys_of(batch))
     with without_native():

@@ -9,11 +9,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.work.worker_kit import QUICK, hop, map_step
+from tests.unit.pipeline.worker.worker_kit import QUICK, hop, map_step
 
-from millrace.pipeline.calling.caller import Caller
-from millrace.pipeline.calling.kinds import call_for
-from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.calling.call_styles import call_for
+from millrace.pipeline.calling.function_caller import FunctionCaller
+from millrace.pipeline.core.hop_rows import HopRows
 
 
 class Nothing:
@@ -69,8 +69,8 @@ def test_only_the_rows_that_raise_are_left_out(
         on_error="skip",
     )
     batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
-    caller = Caller.of(hop(step), step, QUICK, workspace="/nowhere", job_id="one")
-    found = call_for(caller, Rows(batch, np.arange(count)), 1, Nothing())
+    caller = FunctionCaller.of(hop(step), step, QUICK, workspace="/nowhere", job_id="one")
+    found = call_for(caller, HopRows(batch, np.arange(count)), 1, Nothing())
     bad = sorted(value for value in poison if value < count)
 
     assert found.done == count

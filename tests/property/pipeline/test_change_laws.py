@@ -17,20 +17,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.definition.written_kit import VIDEOS, Written, same
+from tests.unit.pipeline.define.written_kit import VIDEOS, Written, same
 
 from millrace.config import Config
 from millrace.errors import JobChanged
 from millrace.journal.memory import MemoryBroker
-from millrace.pipeline.core.events import Happened
 from millrace.pipeline.core.hops import Hop, output_journal, run_lease
-from millrace.pipeline.core.model import Map, OnChange, Select
-from millrace.pipeline.definition.job import Job
-from millrace.pipeline.definition.steps import Step
-from millrace.pipeline.report.history import History
-from millrace.pipeline.upkeep.layout import journals_of
-from millrace.spark.ingest import Taking
+from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.core.job_model import Map, OnChange, Select
+from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.steps import Step
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.job_journals import journals_of
 from millrace.spark.job_start import begin
+from millrace.spark.source_intake import IntakeContext
 
 ORDERS = "acme/orders"
 Kind = Literal["cheap", "durable", "expensive"]
@@ -119,10 +119,10 @@ class World:
         """Run the job to its end; the trails that each of its sinks should have for an order."""
         job = Job("job", Written(known={ORDERS: VIDEOS}))
         trails = write(text, job.source("orders", journal=ORDERS))
-        history = History.begin(self.broker, job.name)
+        history = RunHistory.begin(self.broker, job.name)
         seen = len(history.events)
         lease = self.broker.acquire(run_lease(job.name), "a test")
-        taking = Taking(
+        taking = IntakeContext(
             broker=self.broker,
             where=cast("Any", None),
             history=history,
@@ -135,7 +135,7 @@ class World:
         finally:
             self.broker.release(lease)
         for event in history.events[seen:]:
-            if event.happened is Happened.RESET:
+            if event.happened is JobEventKind.RESET:
                 for name in event.detail["parts"]:
                     self.sinks.pop(name, None)
         for hop in job.hops:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.work.worker_kit import NUMBERS, hop, map_step
+from tests.unit.pipeline.worker.worker_kit import NUMBERS, hop, map_step
 
-from millrace.pipeline.core.choosing import Limits, Place, Steps, rank
 from millrace.pipeline.core.hops import Hop, Unit
-from millrace.pipeline.core.model import ParquetSink
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState, rank
 
-LIMITS = Limits(backlog_rows_max=10, sink_bytes=1_000_000, sink_ms=1_000_000_000)
+LIMITS = FlowLimits(backlog_rows_max=10, sink_bytes=1_000_000, sink_ms=1_000_000_000)
 
 
 @st.composite
@@ -54,7 +54,7 @@ def test_something_is_chosen_whenever_rows_wait_and_nobody_works(
     situation: tuple[list[Hop], dict[Unit, int]],
 ) -> None:
     hops, rows = situation
-    places = [Place(unit=unit, rows=count) for unit, count in rows.items()]
+    places = [UnitState(unit=unit, rows=count) for unit, count in rows.items()]
 
     found = rank(Steps.of(hops), places, LIMITS)
 
@@ -76,7 +76,7 @@ def test_rows_flow_until_none_are_left(
         budget -= 1
         assert budget, "rows do not come to an end"
         places = [
-            Place(unit=unit, rows=count, held=unit in working) for unit, count in rows.items()
+            UnitState(unit=unit, rows=count, held=unit in working) for unit, count in rows.items()
         ]
         found = rank(steps, places, LIMITS)
         if found and len(working) < slots:

@@ -11,16 +11,16 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.definition.written_kit import VIDEOS, a_job, a_source, same
+from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same
 
 from millrace.errors import UserError
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.model import Filter, FunctionSink, Map, Select, Union
-from millrace.pipeline.definition.changes import compare
-from millrace.pipeline.definition.descriptions import Description
-from millrace.pipeline.definition.graph import SINKS, SOURCES, hops_of, readers_of
-from millrace.pipeline.definition.job import Job
-from millrace.pipeline.definition.steps import Step
+from millrace.pipeline.core.job_model import FilterStep, FunctionSink, Map, Select, UnionStep
+from millrace.pipeline.define.hop_graph import SINKS, SOURCES, hops_of, readers_of
+from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job_changes import compare
+from millrace.pipeline.define.job_description import Description
+from millrace.pipeline.define.steps import Step
 
 KINDS = ("map", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
 LAW = settings(max_examples=examples(60), deadline=None)
@@ -194,7 +194,7 @@ def test_each_recorded_call_is_for_one_input_row(lines: list[Line]) -> None:
     for hop in cut(written(lines)):
         if hop.expensive is not None:
             before = hop.steps if isinstance(hop.sink, FunctionSink) else hop.steps[:-1]
-            assert all(isinstance(step, Filter | Select | Union) for step in before)
+            assert all(isinstance(step, FilterStep | Select | UnionStep) for step in before)
 
 
 @LAW

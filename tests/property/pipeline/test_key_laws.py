@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.pipeline.core.keys import asker_of, batch_key, row_keys
-from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.row_keys import asker_of, batch_key, row_keys
 
 NAMES = st.text(max_size=6)
 ASKERS = st.tuples(NAMES, NAMES, NAMES, NAMES)
@@ -34,7 +34,7 @@ VALUES = {
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Rows:
+def tables(draw: st.DrawFn) -> HopRows:
     kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4))
     count = draw(st.integers(1, 8))
     columns = [
@@ -43,16 +43,18 @@ def tables(draw: st.DrawFn) -> Rows:
     ]
     batch = pa.RecordBatch.from_arrays(columns, names=[f"c{n}" for n in range(len(kinds))])
     offsets = sorted(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)))
-    return Rows(batch, np.array(offsets, np.int64))
+    return HopRows(batch, np.array(offsets, np.int64))
 
 
-def keys_of(rows: Rows, asker: bytes = b"a", journal_id: int = 1) -> tuple[str, ...]:
+def keys_of(rows: HopRows, asker: bytes = b"a", journal_id: int = 1) -> tuple[str, ...]:
     return row_keys(asker, journal_id, rows, 0, len(rows))
 
 
 @given(tables(), st.data())
 @settings(max_examples=examples(200), deadline=None)
-def test_a_row_has_one_key_however_its_neighbours_are_cut(rows: Rows, data: st.DataObject) -> None:
+def test_a_row_has_one_key_however_its_neighbours_are_cut(
+    rows: HopRows, data: st.DataObject
+) -> None:
     keys = keys_of(rows)
 
     assert len(set(keys)) == len(rows), "rows that are equal lie at different places"
@@ -63,15 +65,15 @@ def test_a_row_has_one_key_however_its_neighbours_are_cut(rows: Rows, data: st.D
     first = int(np.searchsorted(rows.offsets, rows.offsets[begin]))
     piece = rows.slice(first, len(rows))
     copied = pa.RecordBatch.from_pylist(piece.batch.to_pylist(), piece.batch.schema)
-    assert keys_of(Rows(copied, piece.offsets)) == keys[first:]
+    assert keys_of(HopRows(copied, piece.offsets)) == keys[first:]
 
 
 @given(tables(), tables())
 @settings(max_examples=examples(200), deadline=None)
-def test_other_content_at_the_same_place_has_another_key(one: Rows, other: Rows) -> None:
+def test_other_content_at_the_same_place_has_another_key(one: HopRows, other: HopRows) -> None:
     count = min(len(one), len(other))
     offsets = np.arange(count)
-    mine, theirs = (Rows(each.batch.slice(0, count), offsets) for each in (one, other))
+    mine, theirs = (HopRows(each.batch.slice(0, count), offsets) for each in (one, other))
 
     for place, (key, second) in enumerate(zip(keys_of(mine), keys_of(theirs), strict=True)):
         rows = [each.batch.slice(place, 1) for each in (mine, theirs)]
@@ -84,7 +86,7 @@ def test_other_content_at_the_same_place_has_another_key(one: Rows, other: Rows)
 @given(ASKERS, ASKERS, tables())
 @settings(max_examples=examples(200), deadline=None)
 def test_another_workspace_job_step_or_function_has_other_keys(
-    one: tuple[str, str, str, str], other: tuple[str, str, str, str], rows: Rows
+    one: tuple[str, str, str, str], other: tuple[str, str, str, str], rows: HopRows
 ) -> None:
     assume(one != other)
 
@@ -93,8 +95,8 @@ def test_another_workspace_job_step_or_function_has_other_keys(
 
 @given(tables(), st.integers(1, 5), st.integers(6, 9))
 @settings(max_examples=examples(50), deadline=None)
-def test_another_journal_or_place_has_other_keys(rows: Rows, one: int, other: int) -> None:
-    moved = Rows(rows.batch, rows.offsets + 10)
+def test_another_journal_or_place_has_other_keys(rows: HopRows, one: int, other: int) -> None:
+    moved = HopRows(rows.batch, rows.offsets + 10)
 
     assert not set(keys_of(rows, journal_id=one)) & set(keys_of(rows, journal_id=other))
     assert not set(keys_of(rows)) & set(keys_of(moved))

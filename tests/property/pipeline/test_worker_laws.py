@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.pipeline.work.worker_kit import (
+from tests.unit.pipeline.worker.worker_kit import (
     JOB,
     QUICK,
     Bench,
@@ -25,9 +25,9 @@ from tests.unit.pipeline.work.worker_kit import (
 )
 
 from millrace.errors import AgentUnreachable, MillraceError
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Publish, Published
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Publish, Published
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
 

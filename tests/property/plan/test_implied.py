@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.plan.expressions import parse
-from millrace.plan.implied import implied
+from millrace.sql.expressions import parse
+from millrace.sql.implied_conditions import implied
 
 COLUMNS = ("a", "b", "c")
 SCHEMA = pa.schema([(name, pa.int32()) for name in COLUMNS])

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.plan.reading import Limits, Piece, Side, read_pieces, together, told
+from millrace.plan.planner.partition_reads import (
+    ReadSizes,
+    Side,
+    TaskRead,
+    read_pieces,
+    together,
+    told,
+)
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=60)
 LIMITS = st.builds(
-    Limits,
+    ReadSizes,
     together_bytes_max=st.integers(1, 300),
     skew_bytes_min=st.integers(1, 100),
     skew_factor=st.integers(1, 5),
@@ -67,7 +74,7 @@ def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_wo
 
 @given(sides(), LIMITS)
 def test_every_partition_of_every_side_is_read_whole(
-    given_sides: list[Side], limits: Limits
+    given_sides: list[Side], limits: ReadSizes
 ) -> None:
     pieces = read_pieces(given_sides, limits)
 
@@ -89,7 +96,7 @@ def test_every_partition_of_every_side_is_read_whole(
         assert all(piece.partitions == (number,) for piece in reading)
 
 
-LIMITED = Limits(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
+LIMITED = ReadSizes(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
 
 
 def by_output(*outputs: list[int]) -> Side:
@@ -104,15 +111,15 @@ def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> Non
     pieces = read_pieces([small, large], LIMITED)
 
     assert pieces == [
-        Piece((0,)),
-        Piece((1,), 1, (0,)),
-        Piece((1,), 1, (1,)),
-        Piece((1,), 1, (2,)),
-        Piece((2,)),
+        TaskRead((0,)),
+        TaskRead((1,), 1, (0,)),
+        TaskRead((1,), 1, (1,)),
+        TaskRead((1,), 1, (2,)),
+        TaskRead((2,)),
     ]
     assert told(pieces, 3) == ["partition 1 is skewed and read in 3 parts"]
     assert read_pieces([small, Side(large.partition_bytes)], LIMITED) == [
-        Piece((number,)) for number in range(3)
+        TaskRead((number,)) for number in range(3)
     ]
 
 
@@ -137,4 +144,4 @@ def test_small_partitions_are_told() -> None:
 
     assert [piece.partitions for piece in pieces] == [(0, 1, 2), (3,), (4, 5)]
     assert told(pieces, 6) == ["5 of 6 partitions are small and read by 2 tasks"]
-    assert told([Piece((0,)), Piece((1,))], 2) == []
+    assert told([TaskRead((0,)), TaskRead((1,))], 2) == []

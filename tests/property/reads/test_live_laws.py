@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from tests.laws import examples
 from tests.unit.reads.live.ring_kit import LIMITS, Story
 
-from millrace.journal.clocks import Clock
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import Flag, ProducerId, Stamp, stamp_rows
-from millrace.journal.values import Fetched, JournalInfo
-from millrace.keys.hash import hash32
-from millrace.keys.ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
-from millrace.reads import labels
-from millrace.reads.live.ring import Done, Gone, SubscriberId
-from millrace.reads.live.sharing import cut, share
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import Flag, ProducerId, Stamp, stamp_rows
+from millrace.journal.core.values import Fetched, JournalInfo
+from millrace.keys.key_ranges import KEY_MAX, WHOLE, KeyRange, tile, unsigned
+from millrace.keys.spark_hash import hash32
+from millrace.reads.live.range_rows import cut, share
+from millrace.reads.live.ring import FollowerGone, ReplayDone, SubscriberId
+from millrace.reads.model import labels
 
 # Machines differ in speed; the laws do not.
 LAWS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -94,10 +94,10 @@ def test_every_reader_sees_exactly_its_rows_in_order(
     for who in list(story.readers):
         last = story.run(who)
         mine = story.readers[who]
-        assert not isinstance(last, Gone)
+        assert not isinstance(last, FollowerGone)
         if mine.end is None:
             assert mine.got == story.expected(who, story.end)
-        elif isinstance(last, Done):
+        elif isinstance(last, ReplayDone):
             assert mine.got == story.expected(who, mine.end)
         else:
             assert mine.end > story.end

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.scan.files import InputFile
+from millrace.scan.input_files import InputFile
 from millrace.scan.splits import FileShape, MapInput, cut, share_out
 
 SIZES = st.none() | st.lists(st.integers(0, 50), max_size=12).map(tuple)

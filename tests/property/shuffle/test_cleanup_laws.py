@@ -27,9 +27,10 @@ from tests.unit.shuffle.shuffle_kit import (
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.ids import AttemptId, QueryId, StageId
-from millrace.shuffle import cleanup, layout, reader, reuse, runs
+from millrace.shuffle import cleanup, reader, reuse, runs
 from millrace.shuffle.attempts import Finished, Unfinished, expired
-from millrace.shuffle.store import LocalStore
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
 
 STEPS = 160
 """About how many steps the actors take together."""
@@ -201,7 +202,7 @@ def test_no_interleaving_leaves_a_run_without_its_rows(
         check_manifests(plain, alive)
         cleanup.remove_expired(plain, ttl_ms=1, now_ms=now_ms(), config=Config())
         again = cleanup.remove_expired(plain, ttl_ms=1, now_ms=now_ms(), config=Config())
-        assert again == cleanup.Removed()
+        assert again == cleanup.CleanupReport()
         check_manifests(plain, alive)
 
 

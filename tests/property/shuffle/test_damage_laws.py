@@ -21,7 +21,7 @@ from millrace.ids import AttemptId
 from millrace.keys import RoundRobinPartitioner
 from millrace.shuffle.index import MapTaskIndex, decode_bin, decode_json, encode_bin
 from millrace.shuffle.manifest import decode as decode_manifest
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 PARTITIONS = 3

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
 
-from millrace.shuffle.schema import conform, conform_in_pieces, difference, plain_schema, plain_type
+from millrace.identity.schemas import (
+    conform,
+    conform_in_pieces,
+    difference,
+    plain_schema,
+    plain_type,
+)
 
 TEXT = st.none() | st.sampled_from(["", "a", "bb", "a long one of over twelve bytes"])
 

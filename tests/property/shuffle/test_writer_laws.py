@@ -26,7 +26,7 @@ from millrace.keys import (
 )
 from millrace.shuffle import payload, reader
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -11,8 +11,8 @@ from tests.standalone.session import TASK, keep, kept, start_session
 
 import millrace as mr
 from millrace.errors import ReadsFailed
-from millrace.reads.queue.messages import TAG
-from millrace.reads.tags import journals_of
+from millrace.reads.model.tags import journals_of
+from millrace.reads.queue.queue_messages import TAG
 
 MEMBERS = 2
 CONFIG = mr.Config().with_options(

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import millrace as mr
 from millrace.cli.main import cli
 from millrace.errors import DataLost
-from millrace.journal.embedded.fetching import LEDGER
+from millrace.journal.embedded.segment_reader import LEDGER
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

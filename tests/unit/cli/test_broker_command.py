@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.journal.kafka.test_process import Listening, is_gone, wait_for
 
-from millrace.cli.broker import broker
+from millrace.cli.broker_command import broker
 from millrace.errors import UserError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.journal.journal_kit import KINDS, Place
 
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
 
 
 @pytest.fixture(params=KINDS)

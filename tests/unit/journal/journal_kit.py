@@ -9,17 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.base import Times
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.files import write_file
+from millrace.journal.book_broker import Times
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import Flag, stamped_schema
+from millrace.journal.core.values import Fetched, Lease, Published, SegmentFile
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.records import Flag, stamped_schema
-from millrace.journal.values import Fetched, Lease, Published, SegmentFile
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.owner import Owner
-from millrace.transport.journals.owner import Place as OwnedPlace
+from millrace.journal.row_files import write_file
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
 KINDS = ("memory", "embedded", "embedded files", "joined")
@@ -85,7 +84,7 @@ class Place:
         """A new owner, and a client of it that knows no folder it could share with it."""
         folder = str(self.folder / "journals")
         self.owner = Owner.open(
-            OwnedPlace(
+            OwnedWorkspace(
                 path=str(self.folder),
                 workspace_id="test",
                 token=TOKEN,

@@ -17,8 +17,8 @@ from tests.unit.journal.journal_kit import FILES, SCHEMA, column, publish, writt
 from millrace.config import Config
 from millrace.errors import MillraceError
 from millrace.faults import VARIABLE
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.testing.faults import armed
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.testing.fault_injection import armed
 
 KILLED = -9
 _FORK = multiprocessing.get_context("forkserver")

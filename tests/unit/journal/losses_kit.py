@@ -11,9 +11,9 @@ from tests.unit.journal.journal_kit import SCHEMA, column, publish
 
 from millrace.config import Config
 from millrace.errors import DataLost, FormatError
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.fetching import LEDGER
-from millrace.journal.embedded.mark import MARK
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.mark_files import MARK
+from millrace.journal.embedded.segment_reader import LEDGER
 
 WAL = f"{LEDGER}-wal"
 CONFIG = Config(

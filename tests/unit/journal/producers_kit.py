@@ -10,10 +10,10 @@ from typing import Any
 from tests.unit.journal.journal_kit import SCHEMA, column
 
 from millrace.faults import VARIABLE
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.records import Flag
-from millrace.testing.faults import armed
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import Flag
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.testing.fault_injection import armed
 
 NAMES = ("a", "b", "c")
 NAME = "shop"

@@ -14,17 +14,17 @@ from tests.unit.journal.kills_kit import child_fills_up, in_child
 from millrace.config import Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.faults import VARIABLE
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.disk import Disk
-from millrace.journal.embedded.fetching import LEDGER
-from millrace.journal.embedded.mark import MARK, PLACES
-from millrace.testing.disk import RefusingDisk
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.mark_files import MARK, PLACES
+from millrace.journal.embedded.segment_disk import SegmentDisk
+from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.testing.bad_disks import RefusingDisk
 
 J = "acme/orders"
 LARGE = FILES.with_options(journal_segment_bytes_target=1 << 20)
 
 
-def opened(folder: Path, disk: Disk | None = None, config: Config = LARGE) -> EmbeddedBroker:
+def opened(folder: Path, disk: SegmentDisk | None = None, config: Config = LARGE) -> EmbeddedBroker:
     return EmbeddedBroker.open(str(folder), config, disk=disk)
 
 

@@ -29,10 +29,10 @@ from millrace.errors import (
     StillNeeded,
     UserError,
 )
-from millrace.journal.contract import Broker
-from millrace.journal.records import Flag, ProducerId
-from millrace.journal.values import ANYTHING, Adopt, Publish
-from millrace.wakeup import WakeUp, Worker, join
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import Flag, ProducerId
+from millrace.journal.core.values import ANYTHING, Adopt, Publish
+from millrace.wakeup import WakeUp, WorkerThread, join
 
 J = "acme/orders/region=eu"
 
@@ -154,7 +154,9 @@ def test_a_wait_for_journals_or_for_moves_ends_when_it_is_stopped(broker: Broker
         lambda stop: broker.moved(since, timeout_s=600, stop=stop).journals,
     ):
         stop = WakeUp()
-        waiting = Worker(partial(lambda wait, stop: found.append(wait(stop)), wait, stop), "waits")
+        waiting = WorkerThread(
+            partial(lambda wait, stop: found.append(wait(stop)), wait, stop), "waits"
+        )
         waiting.start()
         stop.stop()
         join([waiting], 60_000, "")

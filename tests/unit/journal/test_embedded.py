@@ -23,11 +23,11 @@ from millrace.errors import (
     LeaseHeld,
     UserError,
 )
+from millrace.journal.core.row_format import stored_schema
 from millrace.journal.embedded import mounts
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.fetching import LEDGER
-from millrace.journal.embedded.mark import MARK
-from millrace.journal.records import stored_schema
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.mark_files import MARK
+from millrace.journal.embedded.segment_reader import LEDGER
 
 J = "acme/orders"
 TIDY = Config(journal_move_out_bytes_min=1)
@@ -333,7 +333,7 @@ def test_one_process_at_a_time_has_a_folder_open(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from millrace.errors import AlreadyOwned\n"
-        "from millrace.journal.embedded.broker import EmbeddedBroker\n"
+        "from millrace.journal.embedded.embedded_broker import EmbeddedBroker\n"
         "try:\n    EmbeddedBroker.open(sys.argv[1])\n"
         "except AlreadyOwned:\n    sys.exit(7)\n"
     )

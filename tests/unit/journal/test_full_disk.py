@@ -19,7 +19,7 @@ import millrace as mr
 from millrace.cli.main import cli
 from millrace.config import MIB, Config
 from millrace.errors import BrokerStopped, StorageError
-from millrace.journal.embedded.reserve import RESERVE, Reserve
+from millrace.journal.embedded.disk_reserve import RESERVE, Reserve
 from millrace.workspace import Workspace
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -25,8 +25,8 @@ from tests.unit.journal.kills_kit import (
 )
 
 from millrace.errors import JournalUnknown
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.testing.faults import POINTS
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.testing.fault_injection import POINTS
 
 LEDGER = (
     "journal.ledger.before_commit",

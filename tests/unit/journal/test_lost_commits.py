@@ -25,11 +25,11 @@ from tests.unit.journal.losses_kit import (
 )
 
 from millrace.errors import Corrupt, DataLost
-from millrace.journal.embedded import tables
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.fetching import LEDGER
-from millrace.journal.embedded.losses import FoundLedger, Opening, judge
-from millrace.journal.embedded.mark import PLACES, Mark
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger import ledger_tables
+from millrace.journal.embedded.ledger.lost_commits import FoundLedger, LedgerOpening, judge
+from millrace.journal.embedded.ledger.mark_files import PLACES, CommitMark
+from millrace.journal.embedded.segment_reader import LEDGER
 
 REGIONS = ("header", *FRAME_HEADER, "page data")
 MOMENTS = 40
@@ -292,7 +292,7 @@ def test_a_ledger_of_version_1_is_opened_and_marked_from_then_on(
 
     assert not says_so_or_shows_all(copy, moments[-1])
     db = sqlite3.connect(copy / LEDGER)
-    assert db.execute("PRAGMA user_version").fetchone() == (tables.FORMAT_VERSION,)
+    assert db.execute("PRAGMA user_version").fetchone() == (ledger_tables.FORMAT_VERSION,)
     db.close()
     shutil.copyfile(moments[3].folder / LEDGER, copy / LEDGER)
     with pytest.raises(DataLost):
@@ -308,7 +308,10 @@ def found(**changes: object) -> FoundLedger:
         "version": 2,
         "commit": 10,
         "committed_at_ms": 0,
-        "openings": {1: Opening(id=5, first_commit=1), 2: Opening(id=6, first_commit=8)},
+        "openings": {
+            1: LedgerOpening(id=5, first_commit=1),
+            2: LedgerOpening(id=6, first_commit=8),
+        },
         "file_commit": 4,
         "file_commit_expected": 4,
         "is_checksum_wrong": False,
@@ -322,19 +325,19 @@ def found(**changes: object) -> FoundLedger:
 @pytest.mark.parametrize(
     ("mark", "is_whole"),
     [
-        (Mark(commit=10, epoch=2, opening_id=6, file_commit=4), True),
-        (Mark(commit=9, epoch=2, opening_id=6, file_commit=0), True),
-        (Mark(commit=7, epoch=1, opening_id=5), True),
-        (Mark(), True),
-        (Mark(commit=11, epoch=2, opening_id=6), False),
-        (Mark(commit=10, epoch=2, opening_id=7), False),
-        (Mark(commit=10, epoch=3, opening_id=6), False),
-        (Mark(commit=8, epoch=1, opening_id=5), False),
-        (Mark(commit=10, epoch=2, opening_id=6, file_commit=5), False),
+        (CommitMark(commit=10, epoch=2, opening_id=6, file_commit=4), True),
+        (CommitMark(commit=9, epoch=2, opening_id=6, file_commit=0), True),
+        (CommitMark(commit=7, epoch=1, opening_id=5), True),
+        (CommitMark(), True),
+        (CommitMark(commit=11, epoch=2, opening_id=6), False),
+        (CommitMark(commit=10, epoch=2, opening_id=7), False),
+        (CommitMark(commit=10, epoch=3, opening_id=6), False),
+        (CommitMark(commit=8, epoch=1, opening_id=5), False),
+        (CommitMark(commit=10, epoch=2, opening_id=6, file_commit=5), False),
     ],
 )
 def test_a_ledger_may_be_ahead_of_its_mark_and_never_behind(
-    mark: Mark,
+    mark: CommitMark,
     is_whole: bool,  # noqa: FBT001 - what is expected
 ) -> None:
     assert (judge(found(), mark) is None) == is_whole
@@ -353,7 +356,7 @@ def test_a_number_is_read_from_a_page_as_sqlite_wrote_it(tmp_path: Path, number:
     db.close()
     page = (tmp_path / "db").read_bytes()[(root - 1) * size :][:size]
 
-    assert tables.first_integer(page) == number
-    assert tables.first_integer(b"") is None
-    assert tables.first_integer(bytes(size)) is None
-    assert tables.first_integer(page[:100]) is None
+    assert ledger_tables.first_integer(page) == number
+    assert ledger_tables.first_integer(b"") is None
+    assert ledger_tables.first_integer(bytes(size)) is None
+    assert ledger_tables.first_integer(page[:100]) is None

@@ -9,14 +9,14 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, Place, column, stamped, values
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
-from millrace.journal.contract import Broker
-from millrace.journal.records import Flag
-from millrace.journal.values import Moved
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.values import MovedJournals
 
 TEXTS = pa.schema([("t", pa.string())])
 
 
-def moved(broker: Broker, since: int) -> Moved:
+def moved(broker: Broker, since: int) -> MovedJournals:
     return broker.moved(since, timeout_s=0)
 
 
@@ -29,7 +29,7 @@ def test_an_unknown_version_means_all_journals(broker: Broker) -> None:
     for unknown in (0, -1, 7, 2**63 - 1):
         assert moved(broker, unknown).journals is None
     now = moved(broker, 0).version
-    assert moved(broker, now) == Moved(version=now, journals=())
+    assert moved(broker, now) == MovedJournals(version=now, journals=())
     assert moved(broker, now + 1).journals is None
 
 
@@ -65,7 +65,7 @@ def test_open_rows_and_acks_are_moves_and_what_adds_no_row_is_none(broker: Broke
     broker.commit("g", "a", 1, expected=None)
     broker.acquire("l", "h")
     broker.create("b", SCHEMA)
-    assert moved(broker, at) == Moved(version=at, journals=())
+    assert moved(broker, at) == MovedJournals(version=at, journals=())
 
 
 def test_truncated_and_deleted_journals_have_moved(broker: Broker) -> None:
@@ -85,7 +85,7 @@ def test_truncated_and_deleted_journals_have_moved(broker: Broker) -> None:
 def test_who_waits_is_woken_by_a_move(broker: Broker) -> None:
     a = broker.create("a", SCHEMA).id
     at = moved(broker, 0).version
-    found: list[Moved] = []
+    found: list[MovedJournals] = []
     waiting = threading.Thread(target=lambda: found.append(broker.moved(at, timeout_s=60)))
     waiting.start()
     broker.append("a", column([1]))
@@ -97,7 +97,7 @@ def test_who_waits_is_woken_by_a_move(broker: Broker) -> None:
 def test_waiting_ends_with_nothing_after_the_timeout(broker: Broker) -> None:
     at = moved(broker, 0).version
 
-    assert broker.moved(at, timeout_s=0.05) == Moved(version=at, journals=())
+    assert broker.moved(at, timeout_s=0.05) == MovedJournals(version=at, journals=())
 
 
 def test_a_version_of_an_earlier_life_is_not_known(place: Place) -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.unit.journal.journal_kit import SCHEMA, column
 
 from millrace.config import Config
+from millrace.journal.core.journal_names import JournalId
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.moves import Moves
-from millrace.journal.names import JournalId
+from millrace.journal.moved_journals import MovedLately
 
 
 def ids(*numbers: int) -> list[JournalId]:
@@ -17,7 +17,7 @@ def ids(*numbers: int) -> list[JournalId]:
 
 
 def test_what_was_forgotten_is_told_as_all() -> None:
-    moves = Moves(2, lambda: 1000)
+    moves = MovedLately(2, lambda: 1000)
     moves.note(ids(1))
     one = moves.after(1000)
     moves.note(ids(2, 3))
@@ -31,7 +31,7 @@ def test_what_was_forgotten_is_told_as_all() -> None:
 
 def test_a_new_life_knows_no_version() -> None:
     bases = iter([1000, 5000])
-    moves = Moves(10, lambda: next(bases))
+    moves = MovedLately(10, lambda: next(bases))
     moves.note(ids(1, 2))
     before = moves.after(1000).version
     moves.forget()
@@ -47,7 +47,7 @@ def test_a_new_life_knows_no_version() -> None:
 def test_every_move_after_a_version_is_told_or_all_are(
     limit: int, history: list[list[int]]
 ) -> None:
-    moves = Moves(limit)
+    moves = MovedLately(limit)
     seen = [(moves.after(0).version, 0)]
     for number, moved in enumerate(history):
         moves.note(ids(*moved))

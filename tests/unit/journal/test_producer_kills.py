@@ -17,8 +17,8 @@ from tests.unit.journal.producers_kit import (
     make_shop,
 )
 
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.testing.faults import POINTS
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.testing.fault_injection import POINTS
 
 Case = tuple[str, str, int | None, bool]
 """What was done, where it ended, in which journal, and whether its rows are to be there."""

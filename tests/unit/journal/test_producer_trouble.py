@@ -12,7 +12,7 @@ from tests.unit.journal.producers_kit import judge
 
 from millrace.errors import Retriable, UserError
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.producers import Producer
+from millrace.journal.producer import Producer
 
 
 class Troubled:

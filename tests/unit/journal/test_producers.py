@@ -7,10 +7,10 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, Place, column, read_all
 
 from millrace.errors import FormatError, LeaseLost, SchemaMismatch, UserError
-from millrace.journal.contract import Broker
-from millrace.journal.intents import Intents
-from millrace.journal.producers import json_schema
-from millrace.journal.records import Flag
+from millrace.journal.broker import Broker
+from millrace.journal.core.intents import Intents
+from millrace.journal.core.row_format import Flag
+from millrace.journal.producer import json_schema
 
 OUTSIDE, CONTINUE, ACK = (flag.value for flag in (Flag.OUTSIDE, Flag.CONTINUE, Flag.ACK))
 Row = dict[str, object]

@@ -6,18 +6,24 @@ import pyarrow as pa
 import pytest
 
 from millrace.errors import SchemaMismatch, UserError
-from millrace.journal import records
-from millrace.journal.clocks import Clock
-from millrace.journal.names import JournalId, Offset, Selector, check_labels, check_name
-from millrace.journal.records import Flag, ProducerId, Stamp
+from millrace.journal.core import row_format
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import (
+    JournalId,
+    Offset,
+    Selector,
+    check_labels,
+    check_name,
+)
+from millrace.journal.core.row_format import Flag, ProducerId, Stamp
 
 ORDERS = pa.schema([("id", pa.int64()), ("who", pa.string())])
 
 
 def test_the_row_format_is_the_one_that_was_published() -> None:
-    described = [(f.name, str(f.type), f.nullable) for f in records.stored_schema(ORDERS)]
+    described = [(f.name, str(f.type), f.nullable) for f in row_format.stored_schema(ORDERS)]
 
-    assert records.FORMAT_VERSION == 1
+    assert row_format.FORMAT_VERSION == 1
     assert described == [
         ("_mr_offset", "int64", False),
         ("_mr_producer", "int64", False),
@@ -44,8 +50,8 @@ def test_stamped_rows_and_an_ack() -> None:
         first_clock=Clock(2**63),
         flag=Flag.CONTINUE,
     )
-    stored = records.stamp_rows(batch, stamp, keys=pa.array([b"k", None]))
-    ack = records.ack_row(
+    stored = row_format.stamp_rows(batch, stamp, keys=pa.array([b"k", None]))
+    ack = row_format.ack_row(
         ORDERS,
         offset=Offset(7),
         producer=ProducerId(77),
@@ -54,13 +60,13 @@ def test_stamped_rows_and_an_ack() -> None:
     )
     both = pa.Table.from_batches([stored, ack])
 
-    assert both.schema == records.stored_schema(ORDERS)
+    assert both.schema == row_format.stored_schema(ORDERS)
     assert both["_mr_offset"].to_pylist() == [5, 6, 7]
     assert both["_mr_clock"].to_pylist() == [2**63, 2**63 + 1, 2**63 + 2]
     assert both["_mr_hints"].to_pylist() == [None, None, [3, 4]]
     assert both["_mr_key"].to_pylist() == [b"k", None, None]
     assert both["who"].to_pylist() == ["a", None, None]
-    assert records.user_rows(both.slice(0, 2), ORDERS).to_pylist() == batch.to_pylist()
+    assert row_format.user_rows(both.slice(0, 2), ORDERS).to_pylist() == batch.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -76,36 +82,36 @@ def test_a_schema_mismatch_names_the_first_field(
     found: dict[str, list[object]], named: str
 ) -> None:
     with pytest.raises(SchemaMismatch) as caught:
-        records.conform(pa.table(found), ORDERS, where="acme/orders")
+        row_format.conform(pa.table(found), ORDERS, where="acme/orders")
 
     assert named in str(caught.value)
     assert "acme/orders" in str(caught.value)
 
 
 def test_encodings_are_undone_and_declared_nulls_are_held_to() -> None:
-    schema = records.journal_schema(
+    schema = row_format.journal_schema(
         pa.schema([pa.field("who", pa.dictionary(pa.int8(), pa.string()), nullable=False)])
     )
     encoded = pa.table({"who": pa.array(["a", "b", "a"]).dictionary_encode()})
 
     assert schema.field("who").type == pa.string()
-    assert records.conform(encoded, schema, where="j")["who"].to_pylist() == ["a", "b", "a"]
+    assert row_format.conform(encoded, schema, where="j")["who"].to_pylist() == ["a", "b", "a"]
     with pytest.raises(SchemaMismatch, match="field 'who' has 1 nulls"):
-        records.conform(pa.table({"who": pa.array(["a", None])}), schema, where="j")
+        row_format.conform(pa.table({"who": pa.array(["a", None])}), schema, where="j")
 
 
 def test_reserved_doubled_and_no_columns_are_refused() -> None:
     for names in (["_mr_x"], ["a", "a"], []):
         with pytest.raises(UserError):
-            records.journal_schema(pa.schema([(name, pa.int64()) for name in names]))
+            row_format.journal_schema(pa.schema([(name, pa.int64()) for name in names]))
 
 
 def test_a_table_of_several_chunks_becomes_one_batch() -> None:
     one = pa.table({"id": [1], "who": ["a"]})
     both = pa.concat_tables([one, one])
 
-    assert records.conform(both, ORDERS, where="j").num_rows == 2
-    assert records.conform(both.slice(0, 0), ORDERS, where="j").num_rows == 0
+    assert row_format.conform(both, ORDERS, where="j").num_rows == 2
+    assert row_format.conform(both.slice(0, 0), ORDERS, where="j").num_rows == 0
 
 
 @pytest.mark.parametrize("name", ["acme/orders/region=eu", "a", "x.y/0", "job:1/step-2"])

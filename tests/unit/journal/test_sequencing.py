@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.journal.clocks import BEFORE_ALL, Clock, clock_at, next_clock, unix_ns_of
-from millrace.journal.committed import CommittedReader, committed_rows
-from millrace.journal.names import Offset
-from millrace.journal.records import Flag, ProducerId, stored_schema
-from millrace.journal.sequencing import (
-    Open,
-    Outcome,
+from millrace.journal.core.clocks import BEFORE_ALL, Clock, clock_at, next_clock, unix_ns_of
+from millrace.journal.core.committed_rows import CommittedReader, committed_rows
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_format import Flag, ProducerId, stored_schema
+from millrace.journal.core.sequencing import (
+    OpenTransaction,
+    RowEffect,
+    RowStamps,
     Sequence,
-    Stamps,
     advance,
     outcome,
     sequence_rows,
@@ -22,25 +22,25 @@ from millrace.journal.sequencing import (
 
 USER = pa.schema([("x", pa.int64())])
 TABLE = [
-    (Flag.OUTSIDE, 10, 5, None, Outcome.COMMITS_ITSELF),
-    (Flag.OUTSIDE, 10, 10, None, Outcome.DUPLICATE),
-    (Flag.OUTSIDE, 5, 10, None, Outcome.DUPLICATE),
-    (Flag.OUTSIDE, 5, 5, 15, Outcome.DUPLICATE),
-    (Flag.OUTSIDE, 12, 5, 15, Outcome.DUPLICATE),
-    (Flag.OUTSIDE, 20, 5, 15, Outcome.INTERRUPTS),
-    (Flag.CONTINUE, 10, 5, None, Outcome.BEGINS),
-    (Flag.CONTINUE, 20, 5, 10, Outcome.EXTENDS),
-    (Flag.CONTINUE, 8, 5, 10, Outcome.DUPLICATE),
-    (Flag.CONTINUE, 10, 5, 10, Outcome.DUPLICATE),
-    (Flag.CONTINUE, 10, 10, None, Outcome.DUPLICATE),
-    (Flag.ACK, 20, 5, 20, Outcome.COMMITS),
-    (Flag.ACK, 30, 5, 20, Outcome.COMMITS),
-    (Flag.ACK, 20, 10, None, Outcome.COMMITS_NOTHING),
-    (Flag.ACK, 10, 10, None, Outcome.DUPLICATE),
-    (Flag.ACK, 3, 10, None, Outcome.DUPLICATE),
-    (Flag.ACK, 10, 10, 20, Outcome.ROLLS_BACK),
-    (Flag.ACK, 3, 10, 20, Outcome.ROLLS_BACK),
-    (Flag.ACK, 15, 5, 20, Outcome.COMMITS_HALF),
+    (Flag.OUTSIDE, 10, 5, None, RowEffect.COMMITS_ITSELF),
+    (Flag.OUTSIDE, 10, 10, None, RowEffect.DUPLICATE),
+    (Flag.OUTSIDE, 5, 10, None, RowEffect.DUPLICATE),
+    (Flag.OUTSIDE, 5, 5, 15, RowEffect.DUPLICATE),
+    (Flag.OUTSIDE, 12, 5, 15, RowEffect.DUPLICATE),
+    (Flag.OUTSIDE, 20, 5, 15, RowEffect.INTERRUPTS),
+    (Flag.CONTINUE, 10, 5, None, RowEffect.BEGINS),
+    (Flag.CONTINUE, 20, 5, 10, RowEffect.EXTENDS),
+    (Flag.CONTINUE, 8, 5, 10, RowEffect.DUPLICATE),
+    (Flag.CONTINUE, 10, 5, 10, RowEffect.DUPLICATE),
+    (Flag.CONTINUE, 10, 10, None, RowEffect.DUPLICATE),
+    (Flag.ACK, 20, 5, 20, RowEffect.COMMITS),
+    (Flag.ACK, 30, 5, 20, RowEffect.COMMITS),
+    (Flag.ACK, 20, 10, None, RowEffect.COMMITS_NOTHING),
+    (Flag.ACK, 10, 10, None, RowEffect.DUPLICATE),
+    (Flag.ACK, 3, 10, None, RowEffect.DUPLICATE),
+    (Flag.ACK, 10, 10, 20, RowEffect.ROLLS_BACK),
+    (Flag.ACK, 3, 10, 20, RowEffect.ROLLS_BACK),
+    (Flag.ACK, 15, 5, 20, RowEffect.COMMITS_HALF),
 ]
 
 Row = tuple[int, int, int, Flag]
@@ -69,15 +69,17 @@ def shown(batches: list[pa.RecordBatch]) -> list[int]:
 
 
 def state(last: int, pending: int | None) -> Sequence:
-    return Sequence(Clock(last), None if pending is None else Open(Offset(7), Clock(pending)))
+    return Sequence(
+        Clock(last), None if pending is None else OpenTransaction(Offset(7), Clock(pending))
+    )
 
 
 @pytest.mark.parametrize(("flag", "clock", "last", "pending", "expected"), TABLE)
 def test_the_table(
-    flag: Flag, clock: int, last: int, pending: int | None, expected: Outcome
+    flag: Flag, clock: int, last: int, pending: int | None, expected: RowEffect
 ) -> None:
     before = state(last, pending)
-    stamps = Stamps(
+    stamps = RowStamps(
         offsets=np.array([9]),
         producers=np.array([1]),
         clocks=np.array([clock], np.uint64),
@@ -91,8 +93,8 @@ def test_the_table(
 
 
 def test_a_rollback_keeps_the_last_commit_and_an_empty_ack_moves_it() -> None:
-    rolled = advance(state(10, 20), Outcome.ROLLS_BACK, Clock(3), Offset(9))
-    empty = advance(state(10, None), Outcome.COMMITS_NOTHING, Clock(20), Offset(9))
+    rolled = advance(state(10, 20), RowEffect.ROLLS_BACK, Clock(3), Offset(9))
+    empty = advance(state(10, None), RowEffect.COMMITS_NOTHING, Clock(20), Offset(9))
 
     assert rolled == Sequence(Clock(10))
     assert empty == Sequence(Clock(20))

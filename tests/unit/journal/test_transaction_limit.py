@@ -9,8 +9,8 @@ from tests.unit.journal.journal_kit import SCHEMA, column, publish, read_all
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.records import FLAG, HINTS, Flag
+from millrace.journal.core.row_format import FLAG, HINTS, Flag
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 
 MOST = 40
 NAMES = [f"j/{number}" for number in range(MOST + 1)]

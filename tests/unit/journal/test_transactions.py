@@ -9,11 +9,11 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, Place, column, publish, read_all, values, written
 
 from millrace.errors import Conflict, JournalUnknown, LeaseHeld, LeaseLost, SchemaMismatch
-from millrace.journal.committed import committed_rows
-from millrace.journal.contract import Broker
-from millrace.journal.names import JournalId
-from millrace.journal.records import Flag
-from millrace.journal.values import Commit, Lease, Publish
+from millrace.journal.broker import Broker
+from millrace.journal.core.committed_rows import committed_rows
+from millrace.journal.core.journal_names import JournalId
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.values import Commit, Lease, Publish
 
 
 @pytest.fixture

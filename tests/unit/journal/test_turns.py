@@ -12,14 +12,14 @@ from tests.unit.journal.journal_kit import FILES, SCHEMA, column, publish, read_
 
 from millrace.config import Config
 from millrace.errors import Conflict, StorageError
-from millrace.journal.book import Book
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.ledger import Storing
-from millrace.journal.embedded.sqlite import SqliteLedger
+from millrace.journal.core.book import Book
+from millrace.journal.core.values import Appended
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.ledger_port import Storing
+from millrace.journal.embedded.ledger.sqlite_ledger import SqliteLedger
+from millrace.journal.group_commit import GroupCommit
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.turns import Turns
-from millrace.journal.values import Appended
-from millrace.testing.disk import RefusingDisk
+from millrace.testing.bad_disks import RefusingDisk
 
 J = "acme/orders"
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_saved_is_refused_for_all_and_leaves_no_trace(tmp_path: P
 
 def test_an_interrupt_before_saving_stops_nobody() -> None:
     book = Book()
-    turns = Turns(book, lambda _: None, 100, lambda: None)
+    turns = GroupCommit(book, lambda _: None, 100, lambda: None)
 
     def interrupted(_: Book) -> None:
         raise KeyboardInterrupt
@@ -105,7 +105,7 @@ def test_an_interrupt_before_saving_stops_nobody() -> None:
 
 def test_an_error_in_a_request_is_its_own() -> None:
     book = Book()
-    turns = Turns(book, lambda _: None, 100, lambda: None)
+    turns = GroupCommit(book, lambda _: None, 100, lambda: None)
 
     def fail(draft: Book) -> None:
         draft.raise_count("n")

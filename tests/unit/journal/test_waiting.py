@@ -14,9 +14,9 @@ from tests.unit.journal.test_kills import unnamed_files
 
 from millrace.config import Config
 from millrace.errors import Corrupt
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.embedded.waiting import Waiting
-from millrace.journal.names import JournalId
+from millrace.journal.core.journal_names import JournalId
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger_bytes import LedgerBytes
 
 LIMIT = GATHERED.journal_waiting_total_bytes_max
 SMALL = GATHERED
@@ -30,7 +30,7 @@ def test_the_sum_and_the_largest_are_those_of_what_waits(
     begin: dict[int, int], steps: list[tuple[str, int, int]], count: int
 ) -> None:
     model = {JournalId(journal): size for journal, size in begin.items()}
-    waiting = Waiting(model)
+    waiting = LedgerBytes(model)
     for what, number, size in steps:
         journal = JournalId(number)
         if what == "a":
@@ -49,7 +49,7 @@ def test_the_sum_and_the_largest_are_those_of_what_waits(
 
 
 def test_a_heap_of_many_appends_to_few_journals_stays_small() -> None:
-    waiting = Waiting({})
+    waiting = LedgerBytes({})
     for _ in range(10_000):
         waiting.add(JournalId(1), 1)
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from millrace.errors import UnsupportedType, UserError
-from millrace.keys import PARTITIONS_MAX, hash32, native, partition_ids
+from millrace.keys import PARTITIONS_MAX, compiled_kernels, hash32, partition_ids
 
 SEED = 42
 
@@ -19,7 +19,7 @@ SEED = 42
 @pytest.fixture(params=["1", "0"], ids=["native", "fallback"], autouse=True)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_NATIVE", request.param)
-    if request.param == "1" and not native.available():
+    if request.param == "1" and not compiled_kernels.available():
         pytest.skip("the kernels are not compiled here")
 
 
@@ -173,7 +173,7 @@ def test_partitions_are_hashes_modulo_their_number() -> None:
 
 
 def test_extreme_hashes_stay_in_range() -> None:
-    from millrace.keys.hash import kernels
+    from millrace.keys.spark_hash import kernels
 
     edges = np.array([-(2**31), 2**31 - 1, -1, 0, 1], np.int32)
     for n in (1, 2, 3, 1000, 65_535, PARTITIONS_MAX):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from millrace.journal.contract import Broker
-from millrace.pipeline.core import calls, events, hops, letters
-from millrace.pipeline.core.calls import CallRecord, Kind, Totals
-from millrace.pipeline.core.events import Event, Happened
-from millrace.pipeline.report.history import History
-from millrace.pipeline.report.outline import Outline, Part
+from millrace.journal.broker import Broker
+from millrace.pipeline.core import call_records, dead_letters, hops, job_events
+from millrace.pipeline.core.call_records import CallRecord, CallRecordKind, Totals
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_outline import Outline, OutlineNode
+from millrace.pipeline.report.run_history import RunHistory
 
 ROWS = pa.schema([("n", pa.int64())])
 JOB = "captions"
@@ -24,8 +24,8 @@ def outline(target: str = "") -> Outline:
     return Outline(
         JOB,
         (
-            Part(name="videos", kind="source"),
-            Part(
+            OutlineNode(name="videos", kind="source"),
+            OutlineNode(
                 name="caption",
                 kind="map",
                 inputs=("videos",),
@@ -33,7 +33,7 @@ def outline(target: str = "") -> Outline:
                 expensive=True,
                 depth=1,
             ),
-            Part(
+            OutlineNode(
                 name="by_user",
                 kind="key_by",
                 inputs=("caption",),
@@ -41,7 +41,7 @@ def outline(target: str = "") -> Outline:
                 fused=("good",),
                 depth=2,
             ),
-            Part(
+            OutlineNode(
                 name="out",
                 kind="append",
                 inputs=("by_user",),
@@ -63,12 +63,12 @@ class Played:
 
     broker: Broker
     outline: Outline
-    history: History
+    history: RunHistory
 
     @classmethod
     def started(cls, broker: Broker, *, rows: int = 10) -> Played:
         """A first run has begun and taken its source in, over two journals."""
-        history = History.begin(broker, JOB)
+        history = RunHistory.begin(broker, JOB)
         played = cls(broker, outline(), history)
         for step in ("videos", "caption", "by_user"):
             for partition in range(2):
@@ -77,14 +77,16 @@ class Played:
         for partition in range(2):
             mine = table(*range(partition, rows, 2))
             broker.append(hops.output_journal(JOB, "videos", partition), mine)
-        played.tell(Happened.TAKEN_IN, 1, "videos", rows=rows)
+        played.tell(JobEventKind.TAKEN_IN, 1, "videos", rows=rows)
         return played
 
     def start(self, run: int, **detail: object) -> None:
-        self.tell(Happened.STARTED, run, "", outline=self.outline.to_json(), **detail)
+        self.tell(JobEventKind.STARTED, run, "", outline=self.outline.to_json(), **detail)
 
-    def tell(self, happened: Happened, run: int, step: str = "", **detail: object) -> None:
-        event = Event(at_us=run * 1_000_000, run=run, happened=happened, step=step, detail=detail)
+    def tell(self, happened: JobEventKind, run: int, step: str = "", **detail: object) -> None:
+        event = JobEvent(
+            at_us=run * 1_000_000, run=run, happened=happened, step=step, detail=detail
+        )
         self.history.add(event)
         self.history.look()
 
@@ -102,20 +104,26 @@ class Played:
     def record_calls(self, partition: int, totals: Totals) -> None:
         info = self.broker.get(hops.output_journal(JOB, "videos", partition))
         name = hops.calls_journal(JOB, "caption", info.id)
-        self.broker.create(name, calls.SCHEMA)
+        self.broker.create(name, call_records.SCHEMA)
         first = CallRecord(
-            at_us=1, epoch=1, kind=Kind.INTENT, first=0, next=1, calls=1, totals=Totals(calls=1)
+            at_us=1,
+            epoch=1,
+            kind=CallRecordKind.INTENT,
+            first=0,
+            next=1,
+            calls=1,
+            totals=Totals(calls=1),
         )
-        self.broker.append(name, calls.to_rows([first, replace(first, totals=totals)]))
+        self.broker.append(name, call_records.to_rows([first, replace(first, totals=totals)]))
 
     def dead_letter(self, step: str) -> None:
         name = hops.dead_letters(JOB, step)
-        self.broker.create(name, letters.SCHEMA)
+        self.broker.create(name, dead_letters.SCHEMA)
         row = table(1).to_batches()[0]
-        letter = letters.Letter(
+        letter = dead_letters.Letter(
             at_us=1, run=1, journal="j", offset=0, key="k", error="[/e]", traceback="t", row=row
         )
-        self.broker.append(name, letters.to_rows([letter]))
+        self.broker.append(name, dead_letters.to_rows([letter]))
 
     def rows_of(self, step: str) -> list[int]:
         return sorted(
@@ -127,5 +135,5 @@ class Played:
         )
 
 
-def events_of(broker: Broker) -> list[Event]:
-    return events.from_rows(broker.read(hops.runs_journal(JOB), 0).rows())
+def events_of(broker: Broker) -> list[JobEvent]:
+    return job_events.from_rows(broker.read(hops.runs_journal(JOB), 0).rows())

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from tests.unit.pipeline.work.worker_kit import (
+from tests.unit.pipeline.worker.worker_kit import (
     JOB,
     QUICK,
     Bench,
@@ -24,11 +24,11 @@ from tests.unit.pipeline.work.worker_kit import (
     map_step,
 )
 
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.model import ParquetSink
-from millrace.pipeline.definition.context import Context
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.define.context import Context
 from millrace.pipeline.sinks import check_sink
 from millrace.testing.paid_api import answer_to, ask, calls
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.unit.journal.kills_kit import KILLED, in_child, start
 from tests.unit.pipeline.story_kit import child_runs, expected, found, judge_calls, take_in, wanted
-from tests.unit.pipeline.work.worker_kit import totals
+from tests.unit.pipeline.worker.worker_kit import totals
 
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.testing.paid_api import PaidService, ask, calls
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
 from millrace.dataset import Dataset
-from millrace.plan.adapting import Adaptable, Course, adapt, adaptable
-from millrace.plan.stages import Stage, explain, plan_stages
+from millrace.plan.planner.adapting import Adaptable, Course, adapt, adaptable
+from millrace.plan.planner.stages import Stage, explain, plan_stages
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from tests.unit.runner_kit import NoRunner
 from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import UserError
-from millrace.plan.dates import Span
-from millrace.plan.exchanges import Sizes, scanned_bytes
-from millrace.plan.nodes import Scan
-from millrace.plan.offsets import Asked, is_above, is_negative, read_offset, width
-from millrace.plan.stages import explain, plan_stages
-from millrace.plan.types import DATE, DOUBLE, INT, LONG, TIMESTAMP, TIMESTAMP_NTZ, SqlType, decimal
+from millrace.plan.nodes.node import Scan
+from millrace.plan.planner.exchanges import Sizes, scanned_bytes
+from millrace.plan.planner.stages import explain, plan_stages
 from millrace.scan.source import Listing, open_source
+from millrace.sql.functions.dates import Span
+from millrace.sql.line_offsets import OffsetArgument, is_above, is_negative, read_offset, width
+from millrace.sql.types import DATE, DOUBLE, INT, LONG, TIMESTAMP, TIMESTAMP_NTZ, SqlType, decimal
 
 CUT_UP = Sizes(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
@@ -219,7 +219,7 @@ def test_bounds_between_which_nothing_lies_are_refused(
     ],
 )
 def test_intervals_are_read_as_spark_writes_them(text: str, span: Span) -> None:
-    assert read_offset(text, Asked("call", "tolerance", TIMESTAMP)) == span
+    assert read_offset(text, OffsetArgument("call", "tolerance", TIMESTAMP)) == span
 
 
 @pytest.mark.parametrize(
@@ -236,12 +236,12 @@ def test_intervals_are_read_as_spark_writes_them(text: str, span: Span) -> None:
 )
 def test_other_intervals_are_refused(text: str, line: SqlType, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        read_offset(text, Asked("call", "tolerance", line))
+        read_offset(text, OffsetArgument("call", "tolerance", line))
 
 
 def test_numbers_are_made_to_fit_the_line() -> None:
     def fitted(given: Any, line: SqlType, *, least: bool = False) -> object:  # noqa: ANN401
-        return read_offset(given, Asked("call", "bound", line, least=least))
+        return read_offset(given, OffsetArgument("call", "bound", line, least=least))
 
     assert fitted(1.5, INT) == 1
     assert fitted(-1.5, INT) == -2

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.operators.line_kit import OneTask, rows
+from tests.unit.engine.line_kit import OneTask, rows
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.exchanges import Sizes
-from millrace.plan.expressions import parse, passed
-from millrace.plan.stages import explain, plan_stages
+from millrace.plan.planner.exchanges import Sizes
+from millrace.plan.planner.stages import explain, plan_stages
+from millrace.sql.expressions import parse, passed
 
 TABLE = pa.table({"a": list(range(8)), "t": [str(n) for n in range(8)]})
 ORDERS: Any = rows(TABLE)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from millrace.plan.join import Join, JoinColumn
-from millrace.plan.nodes import Node, ReadStage, Union
-from millrace.plan.placement import ToOne
+from millrace.plan.nodes.join import Join, JoinColumn
+from millrace.plan.nodes.node import Node, ReadStage, Union
+from millrace.plan.nodes.placement import ToOne
 
 DEPTH = 12
 COLUMNS = ("k", "a", "b", "c", "d")

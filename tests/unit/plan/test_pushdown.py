@@ -11,7 +11,7 @@ import pytest
 from tests.unit.plan.test_stages import scan, stages
 
 from millrace.dataset import Dataset
-from millrace.plan.expressions import parse
+from millrace.sql.expressions import parse
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from tests.unit.runner_kit import NoRunner
 from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.errors import UserError
-from millrace.plan.exchanges import Sizes, insert_exchanges, scanned_bytes
-from millrace.plan.nodes import Scan
-from millrace.plan.placement import ByHash
-from millrace.plan.stages import explain, plan_stages
-from millrace.scan.source import Listing, Source, open_source
+from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.placement import ByHash
+from millrace.plan.planner.exchanges import Sizes, insert_exchanges, scanned_bytes
+from millrace.plan.planner.stages import explain, plan_stages
+from millrace.scan.source import FileSource, Listing, open_source
 
 CUT_UP = Sizes(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
@@ -234,7 +234,7 @@ def test_groups_of_hardly_more_than_a_row_are_not_begun_before_the_exchange(
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def few(source: Source, keys: tuple[str, ...]) -> bool:
+    def few(source: FileSource, keys: tuple[str, ...]) -> bool:
         assert source.format == "parquet"
         asked.append(keys)
         return False

@@ -12,11 +12,11 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
-from millrace.operators.sql import query
-from millrace.plan.exchanges import Sizes
-from millrace.plan.nodes import Scan
-from millrace.plan.stages import explain, plan_stages
+from millrace.plan.nodes.node import Scan
+from millrace.plan.planner.exchanges import Sizes
+from millrace.plan.planner.stages import explain, plan_stages
 from millrace.scan.source import Listing, open_source
 
 CUT_UP = Sizes(

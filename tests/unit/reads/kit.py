@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.journal.records import Flag, stamped_schema
-from millrace.reads.checkpoint import Checkpoint
-from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
-from millrace.reads.task import Binding, Task
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import Flag, stamped_schema
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.model.checkpoint import Checkpoint
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("what", pa.string())])
 LONG_S = 30.0
@@ -46,7 +46,7 @@ def write(broker: Broker, journal: str, *rows: tuple[object, ...]) -> None:
 def reading(
     broker: Broker,
     folder: object,
-    task: Task | None = None,
+    task: CoordinatedRead | None = None,
     *,
     members: int = 3,
     config: Config | None = None,
@@ -54,15 +54,15 @@ def reading(
 ) -> ReadSession:
     """A session with members as threads."""
     config = config or Config()
-    place = SessionPlace(broker, str(folder), config, as_threads(broker, config))
-    opening = Opening(members=members, holder="test", **how)  # type: ignore[arg-type]
+    place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
+    opening = SessionOptions(members=members, holder="test", **how)  # type: ignore[arg-type]
     return place.open(task or a_task(), opening)
 
 
-def a_task(name: str = "tested", **binding: object) -> Task:
+def a_task(name: str = "tested", **binding: object) -> CoordinatedRead:
     """Everything below `t`, by key."""
     given: dict[str, object] = {"name": "all", "prefix": "t", "key": "key", **binding}
-    return Task(name, [Binding(**given)])  # type: ignore[arg-type]
+    return CoordinatedRead(name, [Binding(**given)])  # type: ignore[arg-type]
 
 
 def shown(session: ReadSession, checkpoint: Checkpoint | None) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import millrace as mr
 from millrace.config import KIB, Config
 
-TASK = mr.Task("killed", [mr.Binding(name="all", prefix="t", key="key")])
+TASK = mr.CoordinatedRead("killed", [mr.Binding(name="all", prefix="t", key="key")])
 SMALL = Config().with_options(
     reads_fetch_bytes_max=2 * KIB,
     reads_fetch_bytes_min=1 * KIB,

@@ -12,15 +12,15 @@ from tests.unit.reads.kit import LONG_S, SCHEMA, P, a_task, alone, next_shown, r
 
 from millrace.config import Config
 from millrace.errors import ReadsFailed, Retriable
+from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Fetched
-from millrace.reads.reading import Opening, ReadSession, SessionPlace, as_threads
+from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
 from millrace.reads.restarting import RestartingSession, restarting
-from millrace.shuffle.store import LocalStore
-from millrace.spark.source.stream_place import StreamPlace
-from millrace.spark.source.stream_session import Start, StreamSession
-from millrace.transport.journals.joined import JoinedBroker
-from millrace.wakeup import Worker, join
+from millrace.spark.source.stream_session import StreamSession, StreamStart
+from millrace.spark.source.stream_workspace import StreamWorkspace
+from millrace.storage.local import LocalStore
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.wakeup import WorkerThread, join
 
 
 class StuckBroker(MemoryBroker):
@@ -49,7 +49,7 @@ def names() -> set[str]:
     return {each.name for each in threading.enumerate()}
 
 
-def started(work: Any) -> tuple[Worker, list[BaseException]]:  # noqa: ANN401
+def started(work: Any) -> tuple[WorkerThread, list[BaseException]]:  # noqa: ANN401
     """Run it in a thread; what it raises is in the list."""
     errors: list[BaseException] = []
 
@@ -59,7 +59,7 @@ def started(work: Any) -> tuple[Worker, list[BaseException]]:  # noqa: ANN401
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             errors.append(error)
 
-    worker = Worker(run, "test")
+    worker = WorkerThread(run, "test")
     worker.start()
     return worker, errors
 
@@ -116,8 +116,8 @@ def test_a_restarting_session_that_another_thread_closes_is_not_opened_again(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
     config = Config().with_options(reads_restart_wait_ms=1)
-    place = SessionPlace(broker, str(tmp_path), config, as_threads(broker, config))
-    session = restarting(place, a_task(), Opening(members=1, holder="test"))
+    place = SessionWorkspace(broker, str(tmp_path), config, as_threads(broker, config))
+    session = restarting(place, a_task(), SessionOptions(members=1, holder="test"))
     waiting, errors = started(session.next_checkpoint)
     session.close()
     join([waiting], 60_000, "")
@@ -182,10 +182,10 @@ def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
     before = names()
     config = Config().with_options(stream_wait_ms=3_600_000)
     joined = cast("JoinedBroker", broker)
-    place = StreamPlace(
+    place = StreamWorkspace(
         LocalStore(str(tmp_path)), "a token of the tests", "127.0.0.1", joined, config
     )
-    stream = StreamSession(place, a_task(), SCHEMA, members=1, start=Start(done=0, begun=0))
+    stream = StreamSession(place, a_task(), SCHEMA, members=1, start=StreamStart(done=0, begun=0))
     stream.take_ahead()
     waiting, errors = started(stream.settled)
     while not stream._looks_begun:

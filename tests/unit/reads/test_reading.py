@@ -37,9 +37,9 @@ from millrace.errors import (
     UserError,
 )
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.session.folder import read_status
-from millrace.reads.session.store import CheckpointStore
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.session.checkpoint_store import CheckpointStore
+from millrace.reads.session.session_folder import read_status
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_rolled_back_rows_never_appear_when_their_producer_goes_on(
 def test_a_journal_under_two_bindings_of_a_cohort_shows_under_both_at_once(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
-    task = Task("twice", [Binding(name="x", prefix="t/a"), Binding(name="y", prefix="t/a")])
+    task = CoordinatedRead(
+        "twice", [Binding(name="x", prefix="t/a"), Binding(name="y", prefix="t/a")]
+    )
     write(broker, "t/a", row(P, 10, "once"), ack(P, 11))
     with reading(broker, tmp_path, task) as session:
         assert next_shown(session) == ["once", "once"]
@@ -399,7 +401,7 @@ def test_rows_of_higher_priority_come_first_then_those_of_lower_clock(
     write(broker, "t/a", alone(P, 10, "a10"), alone(P, 30, "a30"))
     write(broker, "t/b", alone(P, 20, "b20"), alone(P, 40, "b40"))
     write(broker, "t/c", alone(P, 50, "c50"))
-    task = Task(
+    task = CoordinatedRead(
         "ordered",
         [
             Binding(name="low", prefix="t/a", key="key"),

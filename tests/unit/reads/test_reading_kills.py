@@ -15,7 +15,7 @@ import pytest
 from tests.unit.reads.kit import SCHEMA, ack, row, write
 
 import millrace as mr
-from millrace.testing.faults import POINTS, armed
+from millrace.testing.fault_injection import POINTS, armed
 
 CHILD = Path(__file__).with_name("reader_child.py")
 TRANSACTIONS = 150

@@ -32,10 +32,10 @@ from millrace.errors import (
     SparkGone,
     UserError,
 )
+from millrace.journal.core.values import Lease
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.producers import json_schema
-from millrace.journal.values import Lease
-from millrace.reads.reading import ReadSession
+from millrace.journal.producer import json_schema
+from millrace.reads.api import ReadSession
 from millrace.reads.restarting import RestartingSession
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.errors import UserError
-from millrace.scan.files import describe, find_files, format_of, identify
+from millrace.scan.input_files import describe, find_files, format_of, identify
 from millrace.scan.source import Listing, has_content, open_source
 
 

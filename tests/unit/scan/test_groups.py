@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millrace.scan.groups import expected_distinct, population, rows_per_group
+from millrace.scan.group_estimate import expected_distinct, population, rows_per_group
 from millrace.scan.source import Listing, open_source
 
 LISTING = Listing(now_ms=0, recent_ms=0)

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.config import Config
+from millrace.engine.duckdb_engine import Engine
+from millrace.engine.task_inputs import Input
 from millrace.errors import UserError
-from millrace.operators.engine import Engine
-from millrace.operators.inputs import Input
-from millrace.scan.native import native_rows
-from millrace.scan.source import Listing, Source, open_source
+from millrace.scan.engine_parquet import native_rows
+from millrace.scan.source import FileSource, Listing, open_source
 from millrace.scan.splits import MapInput, cut
 
 EVERY_KIND = pa.table(
@@ -35,13 +35,13 @@ EVERY_KIND = pa.table(
 )
 
 
-def opened(path: Path, table: pa.Table, **options: int) -> tuple[Source, list[MapInput]]:
+def opened(path: Path, table: pa.Table, **options: int) -> tuple[FileSource, list[MapInput]]:
     pq.write_table(table, path, **options)
     source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
     return source, cut(source.shapes, split_bytes_target=1, map_tasks_max=100)
 
 
-def run(tmp_path: Path, source: Source, inputs: list[MapInput], where: str) -> list[Any]:
+def run(tmp_path: Path, source: FileSource, inputs: list[MapInput], where: str) -> list[Any]:
     """Rows as the engine reads them by itself, and through Arrow."""
     reader = source.reader()
     rows = [batch for one in inputs for batch in reader.batches(one, 1 << 20)]

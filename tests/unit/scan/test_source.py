@@ -18,7 +18,7 @@ import pytest
 from millrace.config import MIB, Config
 from millrace.errors import UserError
 from millrace.scan.sample import sample
-from millrace.scan.source import Listing, Source, open_source
+from millrace.scan.source import FileSource, Listing, open_source
 from millrace.scan.splits import cut
 
 LISTING = Listing(now_ms=10**15, recent_ms=2000)
@@ -37,14 +37,14 @@ def write_arrow_stream(table: pa.Table, path: Path) -> None:
         writer.write_table(table)
 
 
-def read(source: Source, *, target: int = 128 * MIB, batch_bytes: int = 64 * MIB) -> pa.Table:
+def read(source: FileSource, *, target: int = 128 * MIB, batch_bytes: int = 64 * MIB) -> pa.Table:
     """All rows, by map task, as the tasks would read them."""
     inputs = cut(source.shapes, split_bytes_target=target, map_tasks_max=1000)
     batches = [b for i in inputs for b in source.reader().batches(i, batch_bytes)]
     return pa.Table.from_batches(batches, source.schema)
 
 
-def opened(path: Path, **options: Any) -> Source:  # noqa: ANN401
+def opened(path: Path, **options: Any) -> FileSource:  # noqa: ANN401
     return open_source(path, LISTING, **options)
 
 
@@ -334,7 +334,7 @@ def test_what_decides_the_rows_is_described(tmp_path: Path) -> None:
     }
 
 
-def ranges(tmp_path: Path, files: int, rows: int) -> Source:
+def ranges(tmp_path: Path, files: int, rows: int) -> FileSource:
     for number in range(files):
         table = pa.table({"x": range(number * rows, (number + 1) * rows), "y": ["t"] * rows})
         pq.write_table(table, tmp_path / f"{number:03}.parquet", row_group_size=rows // 4)

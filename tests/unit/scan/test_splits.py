@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from millrace.scan.files import InputFile
-from millrace.scan.splits import FileShape, MapInput, Split, cut, share_out
+from millrace.scan.input_files import InputFile
+from millrace.scan.splits import FileShape, FileSplit, MapInput, cut, share_out
 
 
 def shape(name: str, groups: tuple[int, ...] | None, **more: object) -> FileShape:
@@ -71,4 +71,6 @@ def test_nothing_to_share_is_no_runner() -> None:
 def test_splits_of_equal_content_are_equal() -> None:
     file = shape("a", (1,)).file
 
-    assert Split(file=file, row_groups=(0,), bytes=1) == Split(file=file, row_groups=(0,), bytes=1)
+    assert FileSplit(file=file, row_groups=(0,), bytes=1) == FileSplit(
+        file=file, row_groups=(0,), bytes=1
+    )

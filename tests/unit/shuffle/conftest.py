@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.disks import mounted
 
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ from millrace.config import Config
 from millrace.faults import VARIABLE
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTask, QueryId, StageId
 from millrace.keys import CustomPartitioner, HashPartitioner, Partitioner
-from millrace.shuffle import layout, reader, runs
+from millrace.shuffle import reader, runs
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Choice, Manifest
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
-from millrace.testing.faults import armed
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
+from millrace.testing.fault_injection import armed
 
 HOUR_MS = 3_600_000
 KILLED = -9

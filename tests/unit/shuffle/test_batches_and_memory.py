@@ -15,7 +15,7 @@ from millrace.config import MIB, Config
 from millrace.ids import AttemptId
 from millrace.keys import CustomPartitioner, HashPartitioner
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 BATCH_ROWS_MIN = 4096

@@ -24,20 +24,23 @@ from tests.unit.shuffle.shuffle_kit import (
 from millrace.config import Config
 from millrace.errors import Corrupt, FormatError
 from millrace.ids import AttemptId, QueryId, StageId
-from millrace.shuffle import cleanup, layout, reader, reuse, runs
-from millrace.shuffle.cleanup import Removed
+from millrace.shuffle import cleanup, reader, reuse, runs
+from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
 
 AN_HOUR_LATER = 2 * HOUR_MS
 
 
-def clean(store: LocalStore, *, now: int | None = None) -> Removed:
+def clean(store: LocalStore, *, now: int | None = None) -> CleanupReport:
     now = now_ms() if now is None else now
     return cleanup.remove_expired(store, ttl_ms=1, now_ms=now, config=Config())
 
 
-def drop(store: LocalStore, *, now: int | None = None, older_than_ms: int = HOUR_MS) -> Removed:
+def drop(
+    store: LocalStore, *, now: int | None = None, older_than_ms: int = HOUR_MS
+) -> CleanupReport:
     now = now_ms() if now is None else now
     return cleanup.drop_runs(store, older_than_ms=older_than_ms, now_ms=now, config=Config())
 
@@ -71,7 +74,7 @@ def test_an_attempt_that_a_running_stage_of_another_run_relies_on_stays(store: L
     write(store, AttemptId.of(1, 0, 0, 2), column([20]))
     runs.rely_on(store, QueryId(2), StageId(0), [old.id])
 
-    assert clean(store) == Removed()
+    assert clean(store) == CleanupReport()
     assert attempts_of(store, 1) == [1, 2]
 
 
@@ -79,7 +82,7 @@ def test_attempts_of_a_running_stage_stay_until_it_has_chosen(store: LocalStore)
     run = begin(store, alive=True)
     first = write(store, AttemptId.of(run, 0, 0, 1), column([10]))
     write(store, AttemptId.of(run, 0, 0, 2), column([20]))
-    assert clean(store) == Removed()
+    assert clean(store) == CleanupReport()
 
     decide(store, run, [first])
     write(store, AttemptId.of(run, 0, 0, 3), column([30]))
@@ -107,7 +110,7 @@ def test_an_attempt_of_a_newer_millrace_is_not_taken_for_a_leftover(store: Local
     path = folder(store, attempt) / "index.bin"
     path.write_bytes(b"FFQI\x02\0\0\0" + path.read_bytes()[8:])
 
-    assert clean(store, now=now_ms() + AN_HOUR_LATER) == Removed()
+    assert clean(store, now=now_ms() + AN_HOUR_LATER) == CleanupReport()
     assert folder(store, attempt).exists()
     with pytest.raises(FormatError, match="has index version 2"):
         reader.read_index(store, attempt.task, attempt.attempt)
@@ -172,7 +175,7 @@ def test_old_runs_are_dropped_and_young_ones_stay(store: LocalStore) -> None:
     assert values(store, young.id) == [20]
     assert {path for path in everything(store) if path.startswith("shuffle/1/")} == set()
     assert [run.query_id for run in runs.list_runs(store)] == [2]
-    assert drop(store) == Removed()
+    assert drop(store) == CleanupReport()
 
 
 def test_dropping_keeps_what_other_runs_rely_on_until_those_go(store: LocalStore) -> None:

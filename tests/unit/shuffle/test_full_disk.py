@@ -15,8 +15,8 @@ from millrace.errors import StorageError
 from millrace.ids import LATEST, AttemptId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt, write_map_output
+from millrace.storage.local import LocalStore
 
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)

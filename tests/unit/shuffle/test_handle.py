@@ -19,10 +19,10 @@ from millrace.errors import Corrupt, DataLost, MapOutputMissing, UserError
 from millrace.ids import AttemptId, FolderId
 from millrace.keys import RoundRobinPartitioner
 from millrace.shuffle import reader
-from millrace.shuffle.handle import RunReport, Shuffle
+from millrace.shuffle.handle import Shuffle, StageReport
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Manifest
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 
@@ -151,7 +151,7 @@ def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore, f
 
 
 def test_a_report_counts_what_ran_and_says_why_once() -> None:
-    report = RunReport(
+    report = StageReport(
         map_tasks=5, reused=2, seconds=1.25, reasons={0: "new", 1: "new", 2: "x changed"}
     )
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tests.unit.shuffle.shuffle_kit import column, folder, read, to_partition, values, write
 
-from millrace.at_rest import seal
 from millrace.errors import Corrupt, FormatError, MapOutputMissing
 from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, decode_bin, decode_json, encode_bin, encode_json
-from millrace.shuffle.store import LocalStore
+from millrace.storage.documents import seal
+from millrace.storage.local import LocalStore
 
 ATTEMPT = AttemptId.of(1, 0, 0, 1)
 

@@ -14,15 +14,15 @@ from tests.unit.shuffle.shuffle_kit import HOUR_MS, in_children, now_ms
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.shuffle import cleanup, inputs, runs
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle import arrow_inputs, cleanup, runs
+from millrace.storage.local import LocalStore
 
 CONFIG = Config()
 TEXT = pa.schema([("s", pa.string())])
 
 
 def put(store: LocalStore, data: object) -> str:
-    return inputs.keep(store, inputs.stream_of(data), sync=True)
+    return arrow_inputs.keep(store, arrow_inputs.stream_of(data), sync=True)
 
 
 def put_numbers(root: str, count: int) -> None:
@@ -157,7 +157,7 @@ def test_files_used_lately_or_by_a_living_run_stay(store: LocalStore) -> None:
     run = runs.begin_run(store, plan="", about={}, now_ms=now_ms() - 2 * HOUR_MS)
     with runs.heartbeat(store, run.query_id, CONFIG):
         assert clean() == 0
-    inputs.note_use(store, [path, "/elsewhere/x.arrow"])
+    arrow_inputs.note_use(store, [path, "/elsewhere/x.arrow"])
     assert clean() == 0
     os.utime(used, (two_hours_ago, two_hours_ago))
     assert clean() == 1

@@ -27,8 +27,8 @@ from tests.unit.shuffle.shuffle_kit import (
 from millrace.config import Config
 from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import cleanup, reader, reuse
-from millrace.shuffle.store import LocalStore
-from millrace.testing.faults import POINTS
+from millrace.storage.local import LocalStore
+from millrace.testing.fault_injection import POINTS
 
 ROWS = list(range(500))
 WRITING = [point for point in POINTS if point.startswith(("shuffle.write.", "store.create."))]
@@ -90,7 +90,7 @@ def test_a_young_leftover_is_left_to_whoever_may_still_write_it(store: LocalStor
 
     swept = cleanup.remove_expired(store, ttl_ms=1, now_ms=now_ms(), config=Config())
 
-    assert swept == cleanup.Removed()
+    assert swept == cleanup.CleanupReport()
     assert folder(store, AttemptId.of(1, 0, 0, 3)).is_dir()
 
 
@@ -110,7 +110,7 @@ def test_a_killed_clean_up_is_finished_by_the_next(store: LocalStore, point: str
     assert {path for path in everything(store) if path.startswith("fingerprints")} == set()
     assert values(store, new) == [20]
     again = cleanup.remove_expired(store, ttl_ms=1, now_ms=now_ms(), config=Config())
-    assert again == cleanup.Removed()
+    assert again == cleanup.CleanupReport()
 
 
 @pytest.mark.parametrize("point", CLEANING)

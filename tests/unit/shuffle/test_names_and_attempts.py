@@ -7,10 +7,11 @@ from tests.unit.shuffle.shuffle_kit import column, write
 
 from millrace.errors import MapOutputMissing, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, MapTaskId
-from millrace.shuffle import attempts, layout
+from millrace.shuffle import attempts
 from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
-from millrace.shuffle.registry import Registry
-from millrace.shuffle.store import LocalStore
+from millrace.shuffle.known_outputs import KnownOutputs
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
 
 
 def finished(number: int, created_at_ms: int = 0) -> Finished:
@@ -95,7 +96,7 @@ def test_leftovers_wait_for_the_grace_and_for_their_run_to_end() -> None:
 
 
 def test_the_registry_answers_for_the_exact_attempt_alone(store: LocalStore) -> None:
-    registry = Registry()
+    registry = KnownOutputs()
     task = AttemptId.of(100, 2, 7, 1).task
     for number in (1, 3):
         registry.register(write(store, AttemptId(task, Attempt(number)), column([number])))
@@ -116,11 +117,11 @@ def test_the_registry_says_when_nothing_is_registered() -> None:
     task: MapTaskId = AttemptId.of(1, 0, 0, 1).task
 
     with pytest.raises(MapOutputMissing, match="attempt latest\n  registered attempts: none"):
-        Registry().find(task, LATEST)
+        KnownOutputs().find(task, LATEST)
 
 
 def test_registering_again_changes_nothing_and_forgetting_removes(store: LocalStore) -> None:
-    registry = Registry()
+    registry = KnownOutputs()
     index = write(store, AttemptId.of(1, 0, 0, 1), column([1]))
 
     registry.register(index, FolderId("f"))

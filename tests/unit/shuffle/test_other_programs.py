@@ -16,7 +16,7 @@ from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, write
 
 from millrace.ids import AttemptId
 from millrace.keys import HashPartitioner
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 TABLE = pa.table(
     {

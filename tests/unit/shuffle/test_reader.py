@@ -12,7 +12,7 @@ from millrace.errors import MapOutputMissing, UserError
 from millrace.ids import LATEST, Attempt, AttemptId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)

@@ -19,11 +19,12 @@ from tests.unit.shuffle.shuffle_kit import (
 )
 
 from millrace.errors import StorageError
+from millrace.identity.fingerprint import changes, family, fingerprint, same
 from millrace.ids import AttemptId
-from millrace.shuffle import layout, reuse
-from millrace.shuffle.fingerprint import changes, family, fingerprint, same
+from millrace.shuffle import reuse
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
 
 FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(2, 0, 0, 1)
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)

@@ -16,13 +16,13 @@ from tests.unit.shuffle.shuffle_kit import (
     write,
 )
 
-from millrace.at_rest import seal
 from millrace.config import Config
 from millrace.errors import Corrupt, FormatError, S3Unreachable, StorageError, UserError
 from millrace.ids import AttemptId, QueryId, StageId
-from millrace.shuffle import layout, manifest, runs
-from millrace.shuffle.store import LocalStore
-from millrace.transport import identity
+from millrace.shuffle import manifest, runs
+from millrace.storage import layout, workspace_token
+from millrace.storage.documents import seal
+from millrace.storage.local import LocalStore
 
 RUN, STAGE = QueryId(1), StageId(0)
 
@@ -184,7 +184,7 @@ def test_a_stage_is_decided_once(store: LocalStore) -> None:
 def test_a_manifest_that_cannot_be_read_says_why(
     store: LocalStore, change: dict[str, object], words: str
 ) -> None:
-    identity.make(store)
+    workspace_token.make(store)
     begin(store)
     decide(store, 1, [write(store, AttemptId.of(1, 0, 0, 1), column([1]))])
     path = Path(store.path(layout.manifest_path(RUN, STAGE)))

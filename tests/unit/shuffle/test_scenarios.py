@@ -21,7 +21,7 @@ from millrace.config import Config
 from millrace.errors import Corrupt, DataLost
 from millrace.ids import LATEST, AttemptId
 from millrace.shuffle import cleanup, reader
-from millrace.shuffle.store import LocalStore
+from millrace.storage.local import LocalStore
 
 FORMS = pytest.mark.parametrize("config", BOTH_FORMS.values(), ids=BOTH_FORMS)
 
@@ -62,7 +62,7 @@ def test_latest_is_the_highest_attempt_and_the_ttl_takes_the_older_one_once(
     assert [found.id.attempt for found in reader.list_attempts(store, first.task)] == [2]
     assert values(store, first) == [20]
     again = cleanup.remove_expired(store, ttl_ms=1, now_ms=2, config=Config())
-    assert again == cleanup.Removed()
+    assert again == cleanup.CleanupReport()
 
 
 def test_an_attempt_goes_at_its_time_and_not_a_millisecond_before(store: LocalStore) -> None:

@@ -33,8 +33,8 @@ from millrace.keys import (
     RoundRobinPartitioner,
 )
 from millrace.shuffle import reader
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import begin_attempt, begin_next_attempt, write_map_output
+from millrace.storage.local import LocalStore
 
 FORMS = pytest.mark.parametrize("form", BOTH_FORMS)
 ATTEMPT = AttemptId.of(1, 0, 0, 1)

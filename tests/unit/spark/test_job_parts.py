@@ -18,22 +18,22 @@ from tests.unit.pipeline.played_kit import JOB, Played
 
 from millrace.config import Config
 from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, TaskFailed, UserError
+from millrace.execute.interrupts import Interrupts
+from millrace.journal.core.values import Lease
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Lease
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.events import Event, Happened
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.model import Calling, Map, Options, Source
-from millrace.pipeline.report.counting import Counting
-from millrace.spark.ingest_task import Dealer, Print, decode_file, encode_file, print_of
-from millrace.spark.interrupts import Interrupts
-from millrace.spark.job_failure import step_failed
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import Calling, Map, SavedSource, StepOptions
+from millrace.pipeline.report.job_counts import Counting
+from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import Begun
 from millrace.spark.job_task import shippable
-from millrace.spark.job_watch import Watch
-from millrace.spark.job_workers import Post, posts_of, waves
-from millrace.spark.shipping import check_job_shippable
+from millrace.spark.job_watch import RunWatch
+from millrace.spark.job_workers import WorkerGroup, posts_of, waves
+from millrace.spark.source_intake_task import Dealer, Print, decode_file, encode_file, print_of
+from millrace.spark.step_failures import step_failed
 
 ROWS = pa.schema([("n", pa.int64())])
 CONFIG = Config(job_run_lease_ms=300)
@@ -41,9 +41,9 @@ CONFIG = Config(job_run_lease_ms=300)
 
 def hop(name: str, *, function: Any = len, given: object = None, **options: Any) -> Hop:  # noqa: ANN401
     calling = Calling(function=function, name=name, rows="row")
-    source = Source(name="source", schema=ROWS, partitions=1, given=given)
+    source = SavedSource(name="source", schema=ROWS, partitions=1, given=given)
     step = Map(
-        name=name, schema=ROWS, inputs=(source,), calling=calling, options=Options(**options)
+        name=name, schema=ROWS, inputs=(source,), calling=calling, options=StepOptions(**options)
     )
     return Hop(
         job="j",
@@ -62,9 +62,9 @@ def hop(name: str, *, function: Any = len, given: object = None, **options: Any)
 def test_all_steps_share_workers_where_none_asks_for_resources() -> None:
     steps = [hop("a"), hop("b")]
 
-    assert posts_of(steps, {"a": 3, "b": 2}, 16) == [Post(None, (), 5)]
-    assert posts_of(steps, {"a": 3, "b": 2}, 4) == [Post(None, (), 4)]
-    assert posts_of(steps, {"a": 0, "b": 0}, 4) == [Post(None, (), 1)]
+    assert posts_of(steps, {"a": 3, "b": 2}, 16) == [WorkerGroup(None, (), 5)]
+    assert posts_of(steps, {"a": 3, "b": 2}, 4) == [WorkerGroup(None, (), 4)]
+    assert posts_of(steps, {"a": 0, "b": 0}, 4) == [WorkerGroup(None, (), 1)]
 
 
 def test_a_step_with_resources_has_workers_of_its_own() -> None:
@@ -76,7 +76,7 @@ def test_a_step_with_resources_has_workers_of_its_own() -> None:
 
     posts = posts_of(steps, {"a": 3, "b": 8, "c": 1}, 16)
 
-    assert posts == [Post(("a",), (), 3), Post(("b", "c"), (("gpu", 1.0),), 3)]
+    assert posts == [WorkerGroup(("a",), (), 3), WorkerGroup(("b", "c"), (("gpu", 1.0),), 3)]
 
 
 def test_workers_are_spread_over_few_spark_jobs() -> None:
@@ -265,17 +265,17 @@ def test_a_run_whose_broker_is_gone_learns_it_when_the_lease_has_run_out() -> No
         lease.check()
 
 
-def watched(broker: MemoryBroker, config: Config) -> tuple[Played, Watch]:
+def watched(broker: MemoryBroker, config: Config) -> tuple[Played, RunWatch]:
     played = Played.started(broker)
     lease = RunLease(broker, JOB, config, threading.Event())
     counting = Counting(broker, played.outline)
     begun = Begun(
         outline=played.outline, before=counting.count(), ends={}, job_id="one", events_from=0
     )
-    return played, Watch(config, counting, played.history, lease, begun, ())
+    return played, RunWatch(config, counting, played.history, lease, begun, ())
 
 
-def look_until_it_raises(watch: Watch) -> None:
+def look_until_it_raises(watch: RunWatch) -> None:
     until = time.monotonic() + 20
     while time.monotonic() < until:
         counted, _ = watch.count()
@@ -310,7 +310,7 @@ def test_where_a_budget_is_used_up_only_what_lies_behind_it_is_waited_for() -> N
     played, watch = watched(broker, CONFIG)
     played.do("caption", "videos", 0, 3)
     assert not watch.is_done(watch.count()[0])
-    played.tell(Happened.SPENT, watch.lease.run, "caption")
+    played.tell(JobEventKind.SPENT, watch.lease.run, "caption")
     assert watch.look() is None
     assert watch.spent == {"caption"}
 
@@ -326,14 +326,14 @@ def test_where_a_budget_is_used_up_only_what_lies_behind_it_is_waited_for() -> N
 
 def test_events_of_other_runs_end_nothing() -> None:
     played, watch = watched(MemoryBroker(), CONFIG)
-    played.tell(Happened.FAILED, watch.lease.run + 7, "caption", error="not ours")
+    played.tell(JobEventKind.FAILED, watch.lease.run + 7, "caption", error="not ours")
     assert watch.look() is None
 
-    played.tell(Happened.HELD, watch.lease.run, "caption")
+    played.tell(JobEventKind.HELD, watch.lease.run, "caption")
 
     found = watch.look()
     assert found is not None
-    assert found.happened is Happened.HELD
+    assert found.happened is JobEventKind.HELD
     watch.lease.release()
 
 
@@ -363,10 +363,10 @@ def test_sigterm_ends_with_its_own_code_and_no_signal_with_none() -> None:
 
 
 def test_a_failed_step_is_put_into_words() -> None:
-    failed = Event(
+    failed = JobEvent(
         at_us=1,
         run=1,
-        happened=Happened.FAILED,
+        happened=JobEventKind.FAILED,
         step="call",
         detail={"journal": "jobs/j/a/out/0", "offset": 7, "error": "E: no", "traceback": "Trace"},
     )
@@ -375,6 +375,6 @@ def test_a_failed_step_is_put_into_words() -> None:
 
     assert text.startswith("step 'call' of job 'j' gave up\n  at: jobs/j/a/out/0, row 7\n  E: no\n")
     assert "Trace" in text
-    held = str(step_failed("j", replace(failed, happened=Happened.HELD)))
+    held = str(step_failed("j", replace(failed, happened=JobEventKind.HELD)))
     assert "calls in doubt" in held
     assert "on_doubt='retry' or 'skip'" in held

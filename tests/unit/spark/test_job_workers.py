@@ -16,10 +16,10 @@ import millrace as mr
 from millrace.errors import SparkGone, TaskFailed
 from millrace.pipeline.core.hops import Hop
 from millrace.spark.job_task import Work
-from millrace.spark.job_workers import Crew, Post, spent_on
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.spark.job_workers import WorkerGroup, WorkerPool, spent_on
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
-POST = Post(hops=None, resources=(), workers=1)
+POST = WorkerGroup(hops=None, resources=(), workers=1)
 
 
 def same(row: dict) -> dict:  # type: ignore[type-arg]
@@ -87,9 +87,9 @@ def some_work() -> Work:
     )
 
 
-def crew_on(port: int) -> Crew:
+def crew_on(port: int) -> WorkerPool:
     spark = cast("SparkSession", BrokenSpark(port))
-    return Crew(spark, some_work(), [POST], mr.Config(), deaths=lambda: 0)
+    return WorkerPool(spark, some_work(), [POST], mr.Config(), deaths=lambda: 0)
 
 
 def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from millrace.config import Config
 from millrace.errors import MapOutputMissing, SparkGone, TaskFailed
-from millrace.spark import presence
-from millrace.spark.presence import Pulse, call_spark, raise_if_gone
+from millrace.spark import spark_presence
+from millrace.spark.spark_presence import Pulse, call_spark, raise_if_gone
 
 QUICK = Config(gone_ms_max=1)
 
@@ -142,7 +142,7 @@ def test_a_spark_that_answers_is_not_gone_and_one_that_was_stopped_is() -> None:
 def test_a_call_that_never_returns_ends_when_spark_is_gone(
     dead: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "_ASK_EVERY_S", 0.0)
+    monkeypatch.setattr(spark_presence, "_ASK_EVERY_S", 0.0)
     never = threading.Event()
     with pytest.raises(SparkGone):
         call_spark(dead, Config(), never.wait)
@@ -172,7 +172,7 @@ def test_a_call_that_is_interrupted_is_cancelled_once_and_a_failing_cancel_hides
 
 # What asks Spark and waits for the answer.
 ASKS = {"newSession", "toArrow", "toPandas", "sql", "interruptAll", "interruptTag"}
-SRC = Path(presence.__file__).parent
+SRC = Path(spark_presence.__file__).parent
 
 
 def unattended(tree: ast.AST, inside: int = 0) -> list[int]:

@@ -16,14 +16,14 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 
 from millrace.config import Config
 from millrace.errors import MemberLost, OwnerUnreachable, ReadsFailed, TaskFailed, UserError
+from millrace.journal.core.values import Appended
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Appended
-from millrace.reads.reading import MakeMembers, Opening, SessionPlace
-from millrace.spark.reads_members import RegisteredMembers, SparkJob, fixed_slots
-from millrace.spark.reads_register import Register, Registered, journal_name
-from millrace.spark.reads_task import MemberWork, be_member, own_folder
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.owner import Owner
+from millrace.reads.api import MakeMembers, SessionOptions, SessionWorkspace
+from millrace.spark.member_register import Register, RegisteredMember, journal_name
+from millrace.spark.read_member_task import MemberWork, be_member, own_folder
+from millrace.spark.read_members import RegisteredMembers, SparkJob, fixed_slots
+from millrace.transport.owner.journal_owner import Owner
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 QUICK = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=300)
 PATIENT = QUICK.with_options(reads_members_wait_ms_max=60_000)
@@ -89,12 +89,12 @@ def members(owner: Owner, job: Threads, config: Config) -> MakeMembers:
     return lambda wanted: RegisteredMembers(job, where, config, wanted)
 
 
-def place(owner: Owner, job: Threads, folder: Path, config: Config = PATIENT) -> SessionPlace:
-    return SessionPlace(owner.broker, str(folder), config, members(owner, job, config))
+def place(owner: Owner, job: Threads, folder: Path, config: Config = PATIENT) -> SessionWorkspace:
+    return SessionWorkspace(owner.broker, str(folder), config, members(owner, job, config))
 
 
-def entry(member: int, attempt: int = 0, address: str = "grpc://here:1") -> Registered:
-    return Registered(member=member, attempt=attempt, address=address, host="here")
+def entry(member: int, attempt: int = 0, address: str = "grpc://here:1") -> RegisteredMember:
+    return RegisteredMember(member=member, attempt=attempt, address=address, host="here")
 
 
 # The register.
@@ -168,7 +168,7 @@ def test_a_session_says_how_many_slots_were_missing_and_which_members_did_not_co
         wanted=1, register=lambda work: Register(owner.broker, work.task.name, work.epoch, 0)
     )
     with pytest.raises(ReadsFailed, match=r"(?s)2 of 3 members .*slots missing: 2") as failed:
-        place(owner, job, tmp_path, QUICK).open(a_task(), Opening(members=3, holder="test"))
+        place(owner, job, tmp_path, QUICK).open(a_task(), SessionOptions(members=3, holder="test"))
     assert "members missing: 1, 2" in str(failed.value)
     assert "reads_members_wait_ms_max" in str(failed.value)
 
@@ -176,7 +176,7 @@ def test_a_session_says_how_many_slots_were_missing_and_which_members_did_not_co
 def test_why_tasks_cannot_run_is_told_at_once(owner: Owner, tmp_path: Path) -> None:
     job = Threads(wanted=0, failure=TaskFailed("no module named millrace"))
     with pytest.raises(TaskFailed, match="no module named millrace"):
-        place(owner, job, tmp_path).open(a_task(), Opening(members=1, holder="test"))
+        place(owner, job, tmp_path).open(a_task(), SessionOptions(members=1, holder="test"))
 
 
 class FakeSpark:
@@ -213,7 +213,9 @@ def test_a_second_copy_of_a_task_waits_and_takes_nobodys_place(
     owner: Owner, tmp_path: Path
 ) -> None:
     job = Threads()
-    with place(owner, job, tmp_path).open(a_task(), Opening(members=2, holder="test")) as session:
+    with place(owner, job, tmp_path).open(
+        a_task(), SessionOptions(members=2, holder="test")
+    ) as session:
         assert job.work is not None
         # For the copy alone the limit is short: it outlasts it, since the first lives.
         job.work = MemberWork(

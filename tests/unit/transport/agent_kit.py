@@ -9,16 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.execute.task_folders import Folders
 from millrace.ids import AttemptId, FolderId
 from millrace.keys import HashPartitioner
-from millrace.shuffle import layout
 from millrace.shuffle.index import MapTaskIndex
-from millrace.shuffle.store import LocalStore
 from millrace.shuffle.writer import Provenance, begin_attempt, write_map_output
-from millrace.spark.folders import Folders
-from millrace.transport import hosted
-from millrace.transport.client import Agents
-from millrace.transport.server import AgentServer
+from millrace.storage import layout
+from millrace.storage.local import LocalStore
+from millrace.transport.agent import host_folder
+from millrace.transport.agent.agent_server import AgentServer
+from millrace.transport.agent.remote_outputs import Agents
 
 WORKSPACE = "0123456789abcdef"
 TOKEN = "a-token-for-tests"  # noqa: S105
@@ -66,8 +66,8 @@ class Host:
 def make_host(root: Path) -> Host:
     """A host's folder as a task leaves it."""
     store = LocalStore(str(root))
-    folder = hosted.open_folder(store)
-    hosted.write_token(store, TOKEN)
+    folder = host_folder.open_folder(store)
+    host_folder.write_token(store, TOKEN)
     return Host(folder, store)
 
 

@@ -23,17 +23,17 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, all_values
 
 from millrace.config import MIB, Config
 from millrace.ids import FolderId
-from millrace.reads.live.asking import Opened, wanted
-from millrace.transport import wire
-from millrace.transport.admission.first_call import PREFACE, SETTINGS
-from millrace.transport.client import Agents
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.links import Flight
-from millrace.transport.journals.server import WORKSPACE_HEADER
-from millrace.transport.live.messages import decode_message, encode_wanted
-from millrace.transport.reads.client import MemberClient
-from millrace.transport.reads.stream_server import TASK_HEADER, Piece, StreamAddress, fetch
+from millrace.reads.live.follow_requests import FollowStarted, wanted
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.flight import wire
+from millrace.transport.flight.first_call import PREFACE, SETTINGS
+from millrace.transport.members.member_client import MemberClient
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.transport.owner.owner_links import OwnerConnections
+from millrace.transport.owner.owner_server import WORKSPACE_HEADER
+from millrace.transport.streams.follow_messages import decode_message, encode_wanted
+from millrace.transport.streams.stream_server import TASK_HEADER, StreamAddress, StreamShare, fetch
 
 KINDS = ("owner", "agent", "member", "live", "stream")
 MEMORY_RISE_BYTES_MAX = 48 * MIB
@@ -309,13 +309,13 @@ def _owner(target: Target) -> object:
 
 def _live(target: Target) -> object:
     where = JournalAddress(address=target.address, token=TOKEN, workspace_id=WORKSPACE)
-    flight = Flight(where, target.config, target.roots)
+    flight = OwnerConnections(where, target.config, target.roots)
     ticket = encode_wanted(wanted("a"))
     received = flight.receive(target.address, ticket, timeout_ms=30_000, silent_ms=30_000)
     with contextlib.closing(received) as stream:
         opened = decode_message(next(stream))
     flight.close()
-    return isinstance(opened, Opened)
+    return isinstance(opened, FollowStarted)
 
 
 def _agent(target: Target) -> object:
@@ -339,7 +339,7 @@ def _member(target: Target) -> object:
 
 def _stream(target: Target) -> object:
     where = StreamAddress(path="/none", task=TASK, token=TOKEN, planned=target.address)
-    piece = Piece(member=1, members=2, start=0, end=5)
+    piece = StreamShare(member=1, members=2, start=0, end=5)
     return [batch.to_pylist() for batch in fetch(where, piece, target.roots)]
 
 

@@ -19,14 +19,14 @@ from tests.unit.transport.owner_kit import SCHEMA, TOKEN, column, place_at
 import millrace as mr
 from millrace.config import Config
 from millrace.ids import AttemptId
-from millrace.transport.hosted import Hosting
-from millrace.transport.journals.owner import Owner
-from millrace.transport.lease import Lease
-from millrace.transport.reads.member import Seat, ServedMember
-from millrace.transport.reads.server import SessionId
-from millrace.transport.reads.stream_server import Piece, StreamServer
-from millrace.transport.server import AgentServer, now_ms
-from millrace.transport.tls import own_certificate
+from millrace.transport.agent.agent_lease import AgentLease
+from millrace.transport.agent.agent_server import AgentServer, now_ms
+from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.tls import own_certificate
+from millrace.transport.members.member_server import SessionId
+from millrace.transport.members.served_member import MemberSeat, ServedMember
+from millrace.transport.owner.journal_owner import Owner
+from millrace.transport.streams.stream_server import StreamServer, StreamShare
 
 TASK = "attacked"
 SESSION = SessionId(task=TASK, epoch=7, token=TOKEN)
@@ -37,7 +37,7 @@ class Numbers:
 
     schema = SCHEMA
 
-    def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def rows(self, piece: StreamShare) -> Iterator[pa.RecordBatch]:
         yield column(piece.member, piece.end)
 
 
@@ -53,15 +53,15 @@ def main(folder: Path, config: Config) -> None:
     agent = AgentServer(
         f"{scheme}://127.0.0.1:0",
         Hosting.one(host.store.root),
-        lease=Lease(None, now_ms()),
+        lease=AgentLease(None, now_ms()),
         config=config,
         instance="attacked",
         certificate=certificate,
     )
-    seat = Seat(
+    seat = MemberSeat(
         number=0,
         members=1,
-        task=mr.Task(TASK, [mr.Binding(name="all", prefix="t", key="x")]),
+        task=mr.CoordinatedRead(TASK, [mr.Binding(name="all", prefix="t", key="x")]),
         session=SESSION,
         config=config,
         folder=str(folder),

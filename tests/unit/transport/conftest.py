@@ -20,14 +20,14 @@ from tests.unit.transport.agent_kit import (
 )
 
 from millrace.config import Config
-from millrace.shuffle.store import LocalStore
-from millrace.spark.folders import FOLDER_VARIABLE
-from millrace.transport import endpoint, launch
-from millrace.transport.client import Agents
-from millrace.transport.hosted import Hosting
-from millrace.transport.lease import Lease
-from millrace.transport.server import AgentServer, now_ms
-from millrace.transport.tls import Certificate
+from millrace.execute.task_folders import FOLDER_VARIABLE
+from millrace.storage.local import LocalStore
+from millrace.transport.agent import agent_endpoint, agent_launch
+from millrace.transport.agent.agent_lease import AgentLease
+from millrace.transport.agent.agent_server import AgentServer, now_ms
+from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.flight.tls import Certificate
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def serve() -> Iterator[Serve]:
             server = AgentServer(
                 f"{scheme}://127.0.0.1:0",
                 Hosting.one(host.store.root),
-                lease=Lease(None, now_ms()),
+                lease=AgentLease(None, now_ms()),
                 config=limits,
                 instance="test",
                 certificate=certificate,
@@ -109,14 +109,14 @@ def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
 @pytest.fixture(autouse=True)
 def _no_folder_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    monkeypatch.delenv(launch.HOST_VARIABLE, raising=False)
+    monkeypatch.delenv(agent_launch.HOST_VARIABLE, raising=False)
 
 
 @pytest.fixture(autouse=True)
 def _end_agents(tmp_path: Path) -> Iterator[None]:
     """End what a test started, by the endpoint files it left."""
     yield
-    for path in tmp_path.rglob(endpoint.AGENT_FILE):
-        said = endpoint.read(LocalStore(str(path.parent)))
+    for path in tmp_path.rglob(agent_endpoint.AGENT_FILE):
+        said = agent_endpoint.read(LocalStore(str(path.parent)))
         if said is not None and is_running(said.pid):
             os.kill(said.pid, signal.SIGKILL)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
-from millrace.transport.journals.joined import JoinedBroker
-from millrace.transport.journals.owner import Owner, Place
+from millrace.journal.broker import Broker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
 TOKEN = "a-token-for-tests"  # noqa: S105
@@ -31,12 +31,12 @@ def place_at(
     path: Path,
     config: Config = QUICK,
     open_broker: Callable[[], Broker] | None = None,
-) -> Place:
+) -> OwnedWorkspace:
     path.mkdir(exist_ok=True)
     known = path / "workspace.json"
     if not known.exists():
         known.write_text(json.dumps({"version": 1, "id": WORKSPACE}))
-    return Place(
+    return OwnedWorkspace(
         path=str(path),
         workspace_id=WORKSPACE,
         token=TOKEN,

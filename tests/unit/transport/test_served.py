@@ -14,21 +14,21 @@ from tests.unit.transport.owner_kit import QUICK, SCHEMA, all_values, column
 import millrace as mr
 from millrace.errors import Corrupt, OwnerUnreachable, UserError
 from millrace.spark.session import is_local, is_reachable
-from millrace.transport.journals import endpoint, kinds
-from millrace.transport.journals.electing import own_or_join
-from millrace.transport.journals.joined import JoinedBroker
-from millrace.transport.journals.owner import LocalLink, Owner
+from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner.election import own_or_join
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.journal_owner import LocalLink, Owner
 from millrace.workspace import Workspace
 
 IMPATIENT = QUICK.with_options(owner_start_ms_max=50, owner_retries_max=1)
 
 
 def serve(ws: Workspace) -> Owner:
-    place = kinds.place_of(
-        ws.path, workspace_id=ws.id, token=ws.token, kind=kinds.EMBEDDED, config=QUICK
+    place = broker_kinds.place_of(
+        ws.path, workspace_id=ws.id, token=ws.token, kind=broker_kinds.EMBEDDED, config=QUICK
     )
     owner = Owner.open(place)
-    endpoint.keep_for(endpoint.store_of(ws.path), owner.said.address)
+    owner_endpoint.keep_for(owner_endpoint.store_of(ws.path), owner.said.address)
     return owner
 
 
@@ -59,9 +59,9 @@ def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
 def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
     ws = mr.open(tmp_path, create=True, config=IMPATIENT)
     serve(ws).close()
-    endpoint.keep_for(endpoint.store_of(ws.path), None)
+    owner_endpoint.keep_for(owner_endpoint.store_of(ws.path), None)
 
-    assert endpoint.kept_for(endpoint.store_of(ws.path)) is None
+    assert owner_endpoint.kept_for(owner_endpoint.store_of(ws.path)) is None
     assert ws.journals.list() == ()
     assert isinstance(ws.journals._caller.link(), LocalLink)
     ws.close()
@@ -76,11 +76,11 @@ def test_a_mark_that_cannot_be_read_still_keeps_others_away(tmp_path: Path) -> N
 
 
 def joiner(ws: Workspace) -> JoinedBroker:
-    place = kinds.place_of(
+    place = broker_kinds.place_of(
         ws.path,
         workspace_id=ws.id,
         token=ws.token,
-        kind=kinds.EMBEDDED,
+        kind=broker_kinds.EMBEDDED,
         config=IMPATIENT,
         joins_only=True,
     )

@@ -25,10 +25,10 @@ from tests.unit.transport.owner_kit import SCHEMA, TOKEN, WORKSPACE, column
 
 from millrace.config import GIB, KIB, MIB, Config
 from millrace.errors import UserError
-from millrace.journal.values import SegmentFile
-from millrace.transport.admission.first_call import PREFACE, SETTINGS
-from millrace.transport.journals.electing import join_journals
-from millrace.transport.journals.endpoint import JournalAddress
+from millrace.journal.core.values import SegmentFile
+from millrace.transport.flight.first_call import PREFACE, SETTINGS
+from millrace.transport.owner.election import join_journals
+from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SMALL = Config(
     owner_request_bytes_max=4 * MIB,

@@ -19,8 +19,8 @@ from millrace.ids import (
     ReducePartition,
     StageId,
 )
-from millrace.transport import wire
-from millrace.transport.wire import Pong, Range, Search, Ticket, WhichAttempt
+from millrace.transport.flight import wire
+from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
 
 GOOD = {
     "query_id": 100,
@@ -49,7 +49,7 @@ def test_a_ticket_reads_as_it_was_written(
         MapTaskId(QueryId(query), StageId(stage), MapTask(task)),
         attempt if isinstance(attempt, Latest) else Attempt(attempt),
     )
-    ticket = Ticket((Range(which, ReducePartition(3), start),) * 2, chunk_bytes=7)
+    ticket = Ticket((ByteRange(which, ReducePartition(3), start),) * 2, chunk_bytes=7)
 
     assert decode(wire.encode_ticket(ticket)) == ticket
     assert wire.decode_which(wire.encode_which(which)) == which
@@ -128,7 +128,7 @@ def test_a_search_reads_as_it_was_written() -> None:
 
 
 def test_a_pong_of_another_protocol_names_the_version_to_install() -> None:
-    pong = wire.encode_pong(Pong(folder=FolderId("ab" * 8), version="9.9", instance="i"))
+    pong = wire.encode_pong(AgentPong(folder=FolderId("ab" * 8), version="9.9", instance="i"))
     other = json.dumps({**json.loads(pong), "protocol": 2}).encode()
 
     with pytest.raises(UserError, match=r"agent of Millrace 9\.9"):

@@ -12,11 +12,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from millrace.config import Config
 from millrace.errors import DataLost, UserError
-from millrace.journal.book import Journal
-from millrace.journal.kafka import client
-from millrace.journal.kafka.places import Place
-from millrace.journal.kafka.readers import Spot
-from millrace.journal.names import JournalId
+from millrace.journal.core.book import Journal
+from millrace.journal.core.journal_names import JournalId
+from millrace.journal.kafka import kafka_client
+from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.topic_readers import JournalTopic
 
 TOPIC_LABEL: Final = "kafka.topic"
 """A journal with this label is a plain topic that others write: `topic` or `topic:partition`."""
@@ -26,7 +26,7 @@ _PLAIN: Final = re.compile(r"([A-Za-z0-9._-]{1,249})(?::(\d+))?")
 _FOR_GOOD: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
-def plain_spot(labels: Mapping[str, str]) -> Spot | None:
+def plain_spot(labels: Mapping[str, str]) -> JournalTopic | None:
     """The topic of others that a journal with these labels is, if it is one."""
     given = labels.get(TOPIC_LABEL)
     if given is None:
@@ -37,7 +37,7 @@ def plain_spot(labels: Mapping[str, str]) -> Spot | None:
             f"label {TOPIC_LABEL!r} is {given!r}, which names no topic\n"
             "  to fix: give topic, or topic:partition"
         )
-    return Spot(found[1], int(found[2] or 0))
+    return JournalTopic(found[1], int(found[2] or 0))
 
 
 class Topics:
@@ -47,7 +47,7 @@ class Topics:
         self._servers = servers
         self._config = config
         self._prefix = f"millrace-{name}."
-        self._admin = client.admin(servers, config)
+        self._admin = kafka_client.admin(servers, config)
 
     @property
     def state(self) -> str:
@@ -59,9 +59,9 @@ class Topics:
         slug = _ODD.sub("-", journal.name)[:_SLUG_LENGTH_MAX].strip("-")
         return f"{self._prefix}{journal.id}.{slug}"
 
-    def spot(self, journal: Journal) -> Spot:
+    def spot(self, journal: Journal) -> JournalTopic:
         """Where the rows of a journal are."""
-        return plain_spot(journal.labels) or Spot(self.of(journal))
+        return plain_spot(journal.labels) or JournalTopic(self.of(journal))
 
     def prepare(self) -> None:
         """Make the state topic if need be; journals without one are lost data."""
@@ -77,7 +77,7 @@ class Topics:
 
     def there(self) -> list[str]:
         """All topics that the cluster has."""
-        with client.reported("looking at its topics", self._servers, self._config):
+        with kafka_client.reported("looking at its topics", self._servers, self._config):
             return sorted(self._admin.list_topics(timeout=self._call_s()).topics)
 
     def refuse_lost_state(self) -> None:
@@ -108,7 +108,7 @@ class Topics:
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; none if it is not there."""
-        with client.reported(f"looking at {topic}", self._servers, self._config):
+        with kafka_client.reported(f"looking at {topic}", self._servers, self._config):
             found = self._admin.list_topics(topic, timeout=self._call_s()).topics.get(topic)
         return 0 if found is None else len(found.partitions)
 
@@ -124,7 +124,7 @@ class Topics:
             done = self._admin.delete_topics(list(topics), operation_timeout=self._call_s())
             self._settle(done, "deleting topics", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def cut(self, spot: Spot, place: Place) -> None:
+    def cut(self, spot: JournalTopic, place: Place) -> None:
         """Delete what lies before a place."""
         wanted = [TopicPartition(spot.topic, spot.partition, place)]
         done = self._admin.delete_records(wanted, request_timeout=self._call_s())
@@ -142,7 +142,7 @@ class Topics:
         self._settle(done, "making topics", KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _settle(self, futures: Mapping[Any, Future[Any]], doing: str, fine: int) -> None:
-        with client.reported(doing, self._servers, self._config):
+        with kafka_client.reported(doing, self._servers, self._config):
             for future in futures.values():
                 try:
                     future.result(self._call_s())
@@ -150,7 +150,7 @@ class Topics:
                     if error.args[0].code() != fine:
                         raise
                 except TimeoutError as error:
-                    raise client.unanswered(doing, self._servers, self._config) from error
+                    raise kafka_client.unanswered(doing, self._servers, self._config) from error
 
     def _call_s(self) -> float:
         return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000

@@ -12,18 +12,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.journal.names import under
-from millrace.pipeline.core.model import (
+from millrace.journal.core.journal_names import under
+from millrace.pipeline.core.job_model import (
     Calling,
-    Filter,
+    FilterStep,
     FunctionSink,
     JournalSink,
     KeyBy,
     Map,
-    Options,
     ParquetSink,
     Select,
-    Union,
+    StepOptions,
+    UnionStep,
 )
 
 ROOT: Final = "jobs"
@@ -40,8 +40,8 @@ class Hop:
     """Prefixes of the journals it reads, one for each step or source that feeds it."""
     schema: pa.Schema
     """Of the rows it reads."""
-    steps: tuple[Map | Filter | Select | KeyBy | Union, ...]
-    """In order; without the sink. A `Union` passes rows on."""
+    steps: tuple[Map | FilterStep | Select | KeyBy | UnionStep, ...]
+    """In order; without the sink. A `UnionStep` passes rows on."""
     sink: ParquetSink | JournalSink | FunctionSink | None
     output: pa.Schema
     """Of the rows it writes, or hands to its sink."""
@@ -69,12 +69,12 @@ class Hop:
         return last if isinstance(last, Map) and last.options.expensive else None
 
     @property
-    def options(self) -> Options:
+    def options(self) -> StepOptions:
         """How the last step is run."""
         if isinstance(self.sink, FunctionSink):
             return self.sink.options
         last = self.steps[-1] if self.steps else None
-        return last.options if isinstance(last, Map) else Options()
+        return last.options if isinstance(last, Map) else StepOptions()
 
     @property
     def callings(self) -> tuple[Calling, ...]:

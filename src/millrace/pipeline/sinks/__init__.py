@@ -16,23 +16,27 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.model import FunctionSink, JournalSink, ParquetSink
-from millrace.pipeline.sinks.contract import Prepared, Settings, SinkWriter
-from millrace.pipeline.sinks.journal import JournalWriter, make_journal
-from millrace.pipeline.sinks.parquet import ParquetWriter, check_parquet_sink, clear_parquet_sink
+from millrace.pipeline.core.job_model import FunctionSink, JournalSink, ParquetSink
+from millrace.pipeline.sinks.journal_sink import JournalSinkWriter, make_journal
+from millrace.pipeline.sinks.parquet_sink import (
+    ParquetWriter,
+    check_parquet_sink,
+    clear_parquet_sink,
+)
+from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings, SinkWriter
 
-__all__ = ["Prepared", "Settings", "SinkWriter", "check_sink", "clear_sink", "open_sink"]
+__all__ = ["Prepared", "SinkSettings", "SinkWriter", "check_sink", "clear_sink", "open_sink"]
 
 
-def open_sink(hop: Hop, broker: Broker, settings: Settings) -> SinkWriter:
+def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
     """The sink of a hop, to be written to by one worker; `check_sink` was called before."""
     match hop.sink:
         case ParquetSink():
             return ParquetWriter(hop, broker, settings)
         case JournalSink():
-            return JournalWriter(hop.sink.journal)
+            return JournalSinkWriter(hop.sink.journal)
         case FunctionSink() | None:
             raise AssertionError(f"hop {hop.name} has no sink that rows are written to")
         case _:

@@ -21,8 +21,8 @@ from typing import NewType, Self
 
 from millrace.config import Config
 from millrace.errors import MillraceError, Retriable
-from millrace.journal.names import JournalId, Offset
-from millrace.keys.ranges import KeyRange
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.keys.key_ranges import KeyRange
 
 SubscriberId = NewType("SubscriberId", int)
 ReadNumber = NewType("ReadNumber", int)
@@ -46,7 +46,7 @@ class RingKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RingLimits:
     """See `Config` for what each means."""
 
     read_rows_max: int
@@ -72,7 +72,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class RowsSize:
     """How much some rows are."""
 
     rows: int
@@ -130,7 +130,7 @@ class Subscriber:
     held_ms: int = 0
     """How long it has held others back since they were last all at the journal's end."""
     held_since_ms: int | None = None
-    failed: Gone | None = None
+    failed: FollowerGone | None = None
     """Why nothing more is read for it; what is in its channel comes first."""
 
     def is_done(self) -> bool:
@@ -148,12 +148,12 @@ class Subscriber:
 
 # What one who wants rows is to do.
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeRows:
     """Rows are in its channel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class ReadRows:
     """Read committed rows from `begin` on, none at or above `bound`, for all these members."""
 
     number: ReadNumber
@@ -163,12 +163,12 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class AwaitReader:
     """Another one reads for it just now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldBack:
     """Wait so long, or until somebody takes rows: one at this place has a full channel."""
 
     wait_ms: int
@@ -182,12 +182,12 @@ class AtEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ReplayDone:
     """A replay reached its end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class FollowerGone:
     """It was dropped, or a read for it failed; there is nothing more for it."""
 
     kind: type[MillraceError]
@@ -198,7 +198,7 @@ class Gone:
         return self.kind(self.text)
 
 
-Step = Take | Read | Await | Hold | AtEnd | Done | Gone
+Step = TakeRows | ReadRows | AwaitReader | HoldBack | AtEnd | ReplayDone | FollowerGone
 
 
 @dataclass(slots=True)
@@ -206,11 +206,11 @@ class Ring:
     """The readers of one journal."""
 
     key: RingKey
-    limits: Limits
+    limits: RingLimits
     subscribers: dict[SubscriberId, Subscriber] = field(default_factory=dict)
-    reading: dict[ReadNumber, Read] = field(default_factory=dict)
+    reading: dict[ReadNumber, ReadRows] = field(default_factory=dict)
     """Reads on their way."""
-    gone: dict[SubscriberId, Gone] = field(default_factory=dict)
+    gone: dict[SubscriberId, FollowerGone] = field(default_factory=dict)
     end: Offset | None = None
     """Where committed rows ended when last seen; None: to be found out by reading."""
     reads: int = 0
@@ -246,14 +246,14 @@ class Ring:
             return self.gone[who]
         mine = self.subscribers[who]
         if mine.rows:
-            return Take()
+            return TakeRows()
         if mine.failed is not None:
             return mine.failed
         if mine.is_done():
-            return Done()
+            return ReplayDone()
         busy = {member for read in self.reading.values() for member in read.members}
         if who in busy:
-            return Await()
+            return AwaitReader()
         if self.end is not None and mine.next >= self.end:
             return AtEnd(mine.next)
         here = [
@@ -265,7 +265,7 @@ class Ring:
         full = {each.id for each in here if each is not mine and not self._has_room(each)}
         waits = [self._hold(self.subscribers[each], now_ms) for each in full]
         if any(waits):
-            return Hold(max(waits))
+            return HoldBack(max(waits))
         return self._read([each for each in here if each.id not in full], mine.next)
 
     def on_read(
@@ -273,7 +273,7 @@ class Ring:
         number: ReadNumber,
         next_offset: Offset,
         end_offset: Offset,
-        shares: Mapping[SubscriberId, Size],
+        shares: Mapping[SubscriberId, RowsSize],
         *,
         now_ms: int,
     ) -> list[SubscriberId]:
@@ -299,13 +299,13 @@ class Ring:
     def on_failed(self, number: ReadNumber, kind: type[MillraceError], text: str) -> None:
         """A read failed: everybody it was for hears of it, after what is in its channel."""
         for each in self._present(self.reading.pop(number).members):
-            each.failed = Gone(kind, text)
+            each.failed = FollowerGone(kind, text)
 
     def on_cancelled(self, number: ReadNumber) -> None:
         """Whoever read gave up: another one will have to."""
         del self.reading[number]
 
-    def on_taken(self, who: SubscriberId, size: Size, now_ms: int) -> bool:
+    def on_taken(self, who: SubscriberId, size: RowsSize, now_ms: int) -> bool:
         """Somebody took rows out of its channel; whether others may have waited for that."""
         mine = self.subscribers[who]
         mine.rows -= size.rows
@@ -330,7 +330,7 @@ class Ring:
         ]
         for each in stalled:
             self._forget(each.id)
-            self.gone[each.id] = Gone(Retriable, self._stalled(each, now_ms))
+            self.gone[each.id] = FollowerGone(Retriable, self._stalled(each, now_ms))
         return [each.id for each in stalled]
 
     def check(self) -> None:
@@ -346,11 +346,11 @@ class Ring:
             assert (each.rows > 0) == (each.bytes > 0), f"rows without bytes: {each}"
             assert each.channel.waiting.get(each.id, 0) == each.bytes, f"miscounted: {each}"
 
-    def _read(self, members: list[Subscriber], begin: Offset) -> Read:
+    def _read(self, members: list[Subscriber], begin: Offset) -> ReadRows:
         above = [each.next for each in self.subscribers.values() if each.next > begin]
         ends = [each.end for each in members if each.end is not None]
         self.reads += 1
-        read = Read(
+        read = ReadRows(
             number=ReadNumber(self.reads),
             begin=begin,
             bound=min([*above, *ends], default=None),

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import Corrupt
-from millrace.journal.records import CLOCK, OFFSET, PRODUCER
-from millrace.reads.queue.limits import PAIRS_MAX
-from millrace.reads.queue.messages import TAG
-from millrace.reads.queue.pairs import mixed
-from millrace.reads.tables import Table
-from millrace.reads.tags import Clocks, Ints
+from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
+from millrace.reads.model.number_tables import Table
+from millrace.reads.model.tags import Clocks, Ints
+from millrace.reads.queue.producer_pairs import mixed
+from millrace.reads.queue.queue_limits import PAIRS_MAX
+from millrace.reads.queue.queue_messages import TAG
 
 Lsn = NewType("Lsn", int)
 """Log sequence number: counts the blocks of a queue from 1, in the order they were written."""
@@ -34,7 +34,7 @@ _HOME_BITS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Stamps(Table):
+class StagedStamps(Table):
     """The system columns of staged rows, without a copy."""
 
     TYPES: ClassVar[dict[str, Any]] = {"clock": np.uint64}
@@ -87,12 +87,12 @@ class Block:
     summary: Summary
 
 
-def stamps_of(batch: pa.RecordBatch) -> Stamps:
+def stamps_of(batch: pa.RecordBatch) -> StagedStamps:
     """The system columns of a batch."""
-    return Stamps(*(batch.column(n).to_numpy() for n in (TAG, PRODUCER, CLOCK, OFFSET)))
+    return StagedStamps(*(batch.column(n).to_numpy() for n in (TAG, PRODUCER, CLOCK, OFFSET)))
 
 
-def is_ordered(stamps: Stamps) -> bool:
+def is_ordered(stamps: StagedStamps) -> bool:
     """Whether rows lie by clock, then tag, then offset."""
     tag, clock, offset = stamps.tag, stamps.clock, stamps.offset
     fine = clock[1:] > clock[:-1]
@@ -103,7 +103,7 @@ def is_ordered(stamps: Stamps) -> bool:
     return bool(fine.all())
 
 
-def summarise(stamps: Stamps) -> Summary:
+def summarise(stamps: StagedStamps) -> Summary:
     """Sum up some rows."""
     assert len(stamps), "a block has rows"
     lowest, highest = stamps.clock.min(), stamps.clock.max()
@@ -118,7 +118,7 @@ def summarise(stamps: Stamps) -> Summary:
     return Summary(len(stamps), int(lowest), int(highest), found is not None, entries)
 
 
-def _pairs(stamps: Stamps) -> Entries | None:
+def _pairs(stamps: StagedStamps) -> Entries | None:
     """The pairs of these rows; None if they are many."""
     home = (mixed(stamps.tag, stamps.producer) >> np.uint64(64 - _HOME_BITS)).astype(np.uint16)
     if np.count_nonzero(np.bincount(home)) > PAIRS_MAX:
@@ -141,7 +141,7 @@ def _pairs(stamps: Stamps) -> Entries | None:
     )
 
 
-def _is_first(stamps: Stamps, order: Ints) -> Any:  # noqa: ANN401 - an array of bool
+def _is_first(stamps: StagedStamps, order: Ints) -> Any:  # noqa: ANN401 - an array of bool
     """Where, in this order, a pair is not that of the row before."""
     tag, producer = stamps.tag[order], stamps.producer[order]
     is_first = np.ones(len(order), np.bool_)
@@ -149,7 +149,7 @@ def _is_first(stamps: Stamps, order: Ints) -> Any:  # noqa: ANN401 - an array of
     return is_first
 
 
-def _sample(stamps: Stamps) -> Entries:
+def _sample(stamps: StagedStamps) -> Entries:
     """Some of the rows, evenly spread and with the last one."""
     places = np.linspace(0, len(stamps) - 1, PAIRS_MAX).astype(np.int64)
     some = stamps.take(places)

@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import StorageError
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.queue import moving, order
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.queue import block_compaction, row_order
+from millrace.reads.queue.block_directory import Candidate, Directory
 from millrace.reads.queue.blocks import (
     Block,
     Encoder,
@@ -32,14 +34,12 @@ from millrace.reads.queue.blocks import (
     stamps_of,
     summarise,
 )
-from millrace.reads.queue.directory import Candidate, Directory
-from millrace.reads.queue.disk import Disk
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
-from millrace.reads.queue.messages import Message, Replies
+from millrace.reads.queue.queue_disk import QueueDisk
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.reads.queue.queue_messages import Message, Replies
+from millrace.reads.queue.queue_state import Action, Intake, StoreBlock, StreamReply
 from millrace.reads.queue.segments import Freeing, Punch, Segments, Unlink
-from millrace.reads.queue.state import Action, Answer, Intake, Store
-from millrace.reads.queue.visibility import Consumed, View, pick
-from millrace.reads.window import Visible
+from millrace.reads.queue.visibility import Consumed, VisibilityView, pick
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Queue:
     """Takes messages of numbered streams; see the module."""
 
     def __init__(
-        self, disk: Disk, limits: QueueLimits, streams: int, bindings: Sequence[BindingOrder]
+        self, disk: QueueDisk, limits: QueueLimits, streams: int, bindings: Sequence[BindingOrder]
     ) -> None:
         self._disk = disk
         self._limits = limits
@@ -119,12 +119,12 @@ class Queue:
         come without a copy. Nothing that is released later changes what this gives.
         """
         with self._driven():
-            view = View(visible)
+            view = VisibilityView(visible)
             pieces = [self._piece(each, view) for each in self._directory.candidates(view)]
-        found = order.in_order(pieces, self._bindings, self._limits)
-        return order.together(found, self._limits.batch_rows_target)
+        found = row_order.in_order(pieces, self._bindings, self._limits)
+        return row_order.together(found, self._limits.batch_rows_target)
 
-    def release(self, shown: Shown, rolled_back: RolledBack) -> Replies:
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> Replies:
         """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
         with self._driven():
             self._punch_put_off()
@@ -195,10 +195,10 @@ class Queue:
         replies: Replies = []
         for action in actions:
             match action:
-                case Store(binding, batches):
+                case StoreBlock(binding, batches):
                     self._last_lsn = Lsn(self._last_lsn + 1)
                     self._directory.add(self._written(self._last_lsn, binding, batches))
-                case Answer(stream, reply):
+                case StreamReply(stream, reply):
                     replies.append((stream, reply))
                 case _:
                     assert_never(action)
@@ -226,11 +226,11 @@ class Queue:
         self._young.append(lsn)
         return block
 
-    def _piece(self, candidate: Candidate, view: View) -> order.Piece:
+    def _piece(self, candidate: Candidate, view: VisibilityView) -> row_order.VisibleBlock:
         """What order needs of a block; its bytes are mapped now, so they stay what they are."""
         block = candidate.block
         content = self._content(block)
-        return order.Piece(
+        return row_order.VisibleBlock(
             binding=block.binding,
             floor=candidate.floor,
             ceiling=block.summary.highest,
@@ -247,15 +247,15 @@ class Queue:
         """Count what is left of blocks, and move it on if it is little. Returns those now dead."""
         dead: list[Block] = []
         known: list[Block] = []
-        remainders: list[moving.Remainder] = []
+        remainders: list[block_compaction.Remainder] = []
         for block in suspects:
             stamps = stamps_of(decode(self._content(block)))
             live = consumed.live(stamps)
             count = int(np.count_nonzero(live))
             if not count:
                 dead.append(block)
-            elif moving.is_worth_moving(block, count):
-                remainders.append(moving.Remainder(block, count))
+            elif block_compaction.is_worth_moving(block, count):
+                remainders.append(block_compaction.Remainder(block, count))
             else:
                 known.append(replace(block, summary=summarise(stamps.take(live))))
         self._directory.refresh(known)
@@ -263,7 +263,7 @@ class Queue:
         return dead + self._move(remainders, consumed)
 
     def _move(
-        self, remainders: list[moving.Remainder], consumed: Consumed, *, must: bool = True
+        self, remainders: list[block_compaction.Remainder], consumed: Consumed, *, must: bool = True
     ) -> list[Block]:
         """Write remainders again, behind everything, or only what becomes one with others.
 
@@ -272,7 +272,7 @@ class Queue:
         moved: list[Block] = []
         written: list[Block] = []
         target = self._limits.block_bytes_target
-        for group in moving.groups(remainders, self._directory, target):
+        for group in block_compaction.groups(remainders, self._directory, target):
             if len(group) == 1 and not must:
                 continue
             decoded = [decode(self._content(block)) for block in group]
@@ -290,16 +290,18 @@ class Queue:
         if not sparse:
             return []
         blocks = [block for block in self._directory if block.segment in sparse]
-        return self._move([moving.Remainder(block, block.rows) for block in blocks], consumed)
+        return self._move(
+            [block_compaction.Remainder(block, block.rows) for block in blocks], consumed
+        )
 
     def _join_small(self, consumed: Consumed) -> list[Block]:
         """Make larger blocks of small ones that stay: of a transaction that grows row by row."""
         aging = list(dict.fromkeys(self._aging))  # one may have been written twice since
-        now, later = aging[: moving.JOINED_MAX], aging[moving.JOINED_MAX :]
+        now, later = aging[: block_compaction.JOINED_MAX], aging[block_compaction.JOINED_MAX :]
         stayed = [block for lsn in now if (block := self._directory.get(lsn)) is not None]
         self._aging, self._young = later + self._young, []
-        small = [block for block in stayed if moving.is_small(block, self._limits)]
-        remainders = [moving.Remainder(block, block.rows) for block in small]
+        small = [block for block in stayed if block_compaction.is_small(block, self._limits)]
+        remainders = [block_compaction.Remainder(block, block.rows) for block in small]
         return self._move(remainders, consumed, must=False)
 
     def _free(self, blocks: list[Block]) -> None:
@@ -327,5 +329,5 @@ class Queue:
             self._give_back(punch)
 
 
-def _load_visible(content: pa.Buffer, view: View) -> pa.RecordBatch:
+def _load_visible(content: pa.Buffer, view: VisibilityView) -> pa.RecordBatch:
     return view.shown(decode(content))

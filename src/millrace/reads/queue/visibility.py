@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.queue.blocks import Entries, Stamps, stamps_of
-from millrace.reads.queue.pairs import NOWHERE, Mask, OffsetRanges, PairIndex
-from millrace.reads.tags import Clocks
-from millrace.reads.window import Visible
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.tags import Clocks
+from millrace.reads.queue.blocks import Entries, StagedStamps, stamps_of
+from millrace.reads.queue.producer_pairs import NOWHERE, Mask, OffsetRanges, PairIndex
 
 _ONE: Final = np.uint64(1)
 
@@ -29,7 +29,7 @@ class Verdict:
     """No visible one has a clock below this."""
 
 
-class View:
+class VisibilityView:
     """The rows that become visible from one checkpoint to another."""
 
     def __init__(self, visible: Visible) -> None:
@@ -58,7 +58,7 @@ class View:
         """The visible rows of a batch; without a copy if they lie together."""
         return pick(batch, self.mask(stamps_of(batch)))
 
-    def mask(self, stamps: Stamps) -> Mask:
+    def mask(self, stamps: StagedStamps) -> Mask:
         """Which rows are visible."""
         if not len(self._windows):
             return np.zeros(len(stamps), np.bool_)
@@ -74,7 +74,7 @@ class View:
 class Consumed:
     """The rows that nobody reads again once a checkpoint is committed."""
 
-    def __init__(self, shown: Shown, rolled_back: RolledBack) -> None:
+    def __init__(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         self._shown = shown
         self._pairs = PairIndex(shown.tag, shown.producer)
         self._gone = OffsetRanges(rolled_back)
@@ -86,7 +86,7 @@ class Consumed:
         some |= entries.lowest <= self._gone.highest(entries.tag, entries.producer)
         return entries.highest <= clocks, some
 
-    def live(self, stamps: Stamps) -> Mask:
+    def live(self, stamps: StagedStamps) -> Mask:
         """Which rows are left to be read."""
         live = stamps.clock > self._clocks(self._pairs.find(stamps.tag, stamps.producer))
         if self._gone:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millrace.journal.committed import stamps_of
-from millrace.journal.records import (
+from millrace.journal.core.committed_rows import stamps_of
+from millrace.journal.core.row_format import (
     CLOCK,
     HINTS,
     KEY,
@@ -20,10 +20,10 @@ from millrace.journal.records import (
     SYSTEM_COLUMNS,
     TIMESTAMP,
 )
-from millrace.reads.governor import Places
-from millrace.reads.queue.messages import TAG
-from millrace.reads.sequence import Stamped
-from millrace.reads.tags import Ints
+from millrace.reads.model.governor import RowOrder
+from millrace.reads.model.sequence import Stamped
+from millrace.reads.model.tags import Ints
+from millrace.reads.queue.queue_messages import TAG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Chunks:
         for number in [each for each in self._chunks if each not in numbers]:
             self._bytes -= self._chunks.pop(number).rows.nbytes
 
-    def stamped(self, places: Places) -> Stamped:
+    def stamped(self, places: RowOrder) -> Stamped:
         """The system fields of rows, in this order."""
         parts = self._parts(places)
         if len(parts) == 1:
@@ -91,7 +91,7 @@ class Chunks:
             out.flags[which] = picked.flags
         return out
 
-    def hints(self, places: Places) -> tuple[Ints, Ints]:
+    def hints(self, places: RowOrder) -> tuple[Ints, Ints]:
         """The journals that these rows name: for each, which of the rows, and the journal."""
         rows, journals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for chunk, which, where in self._parts(places):
@@ -101,7 +101,7 @@ class Chunks:
             journals.append(lists.flatten().to_numpy())
         return np.concatenate(rows), np.concatenate(journals)
 
-    def routed(self, places: Places) -> list[Routed]:
+    def routed(self, places: RowOrder) -> list[Routed]:
         """Rows by binding and member, each in this order."""
         out: list[Routed] = []
         parts = self._parts(places)
@@ -110,7 +110,7 @@ class Chunks:
             out += _routed(mine)
         return out
 
-    def _parts(self, places: Places) -> list[tuple[Chunk, Ints, Ints]]:
+    def _parts(self, places: RowOrder) -> list[tuple[Chunk, Ints, Ints]]:
         """By chunk: the chunk, which of the places are in it, and where in it."""
         if not len(places):
             return []

@@ -6,7 +6,7 @@ from collections import deque
 
 import pyarrow as pa
 
-from millrace.reads.queue.messages import Flush, Rows
+from millrace.reads.queue.queue_messages import Flush, QueueRows
 
 
 class Outbox:
@@ -14,7 +14,7 @@ class Outbox:
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window = window_bytes_max
-        self._waiting: deque[Rows | Flush] = deque()
+        self._waiting: deque[QueueRows | Flush] = deque()
         self._sent: deque[tuple[int, int]] = deque()  # number and bytes of what is unanswered
         self._unanswered = 0
         self._number = 0
@@ -27,18 +27,18 @@ class Outbox:
     def rows(self, batch: pa.RecordBatch) -> None:
         """Send rows after everything before."""
         self._number += 1
-        self._waiting.append(Rows(self._number, batch))
+        self._waiting.append(QueueRows(self._number, batch))
 
     def flush(self, cycle: int) -> None:
         """Send a flush after everything before."""
         self._waiting.append(Flush(cycle))
 
-    def ready(self) -> list[Rows | Flush]:
+    def ready(self) -> list[QueueRows | Flush]:
         """What can be sent now. One message always fits into an empty window."""
-        out: list[Rows | Flush] = []
+        out: list[QueueRows | Flush] = []
         while self._waiting:
             message = self._waiting[0]
-            if isinstance(message, Rows):
+            if isinstance(message, QueueRows):
                 size = message.batch.nbytes
                 if self._unanswered and self._unanswered + size > self._window:
                     break

@@ -25,6 +25,6 @@ def register(spark: SparkSession) -> None:
         >>> spark.read.format("millrace").option("journal", "orders").load(ws.path).count()
         3
     """
-    from millrace.spark.source.source import MillraceSource  # noqa: PLC0415 - keeps imports light
+    from millrace.spark.source.data_source import MillraceSource  # noqa: PLC0415 - keeps imports light
 
     spark.dataSource.register(MillraceSource)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from millrace.wakeup import Worker, is_main, still_running
+from millrace.wakeup import WorkerThread, is_main, still_running
 
 
 class QueryEnded(SystemExit):
     """Spark has ended the query of this process."""
 
 
-class End:
+class ProcessEnd:
     """Waits for the signal, once told to, and sees the process to its end."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class End:
         """
         if self._is_watching:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        thread = Worker(let_go, "stream-end")
+        thread = WorkerThread(let_go, "stream-end")
         thread.start()
         hangs = bool(still_running([thread], limit_ms))
         if self._was_told:

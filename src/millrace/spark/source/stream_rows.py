@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch, UserError
-from millrace.journal.contract import Broker
-from millrace.journal.records import CLOCK, OFFSET, PRODUCER
-from millrace.journal.values import JournalInfo
-from millrace.reads.catalog import is_read
-from millrace.reads.columns import Columns
-from millrace.reads.queue.messages import TAG
-from millrace.reads.tags import journals_of
-from millrace.reads.task import Task
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
+from millrace.journal.core.values import JournalInfo
+from millrace.reads.model.column_checks import ColumnChecks
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.journal_catalog import is_read
+from millrace.reads.model.tags import journals_of
+from millrace.reads.queue.queue_messages import TAG
 
 JOURNAL: Final = "_mr_journal"
 SYSTEM: Final = (
@@ -27,7 +27,9 @@ SYSTEM: Final = (
 )
 
 
-def journals_for(task: Task, journals: Iterable[JournalInfo]) -> list[tuple[int, JournalInfo]]:
+def journals_for(
+    task: CoordinatedRead, journals: Iterable[JournalInfo]
+) -> list[tuple[int, JournalInfo]]:
     """The journals that a task reads, each with the number of its binding."""
     there = tuple(journals)
     return [
@@ -38,7 +40,7 @@ def journals_for(task: Task, journals: Iterable[JournalInfo]) -> list[tuple[int,
     ]
 
 
-def columns_of(task: Task, broker: Broker) -> pa.Schema:
+def columns_of(task: CoordinatedRead, broker: Broker) -> pa.Schema:
     """The columns of all bindings, as the journals there are have them, then Millrace's own."""
     found = journals_for(task, broker.watch(-1).journals)
     if not found:
@@ -48,7 +50,7 @@ def columns_of(task: Task, broker: Broker) -> pa.Schema:
             f"{prefixes}\n  to fix: create the journals first, or say .schema(...) with their "
             "columns"
         )
-    columns, fields = Columns(), dict[str, pa.Field]()
+    columns, fields = ColumnChecks(), dict[str, pa.Field]()
     for number, journal in found:
         columns.check(task.bindings[number], journal)
         for field in journal.schema:
@@ -57,7 +59,7 @@ def columns_of(task: Task, broker: Broker) -> pa.Schema:
     return pa.schema([*fields.values(), *SYSTEM])
 
 
-class Shaping:
+class ColumnShaping:
     """Brings batches into the columns of a query, and names their journals."""
 
     def __init__(self, wanted: pa.Schema, broker: Broker) -> None:

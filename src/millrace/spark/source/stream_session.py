@@ -16,22 +16,22 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.errors import UserError
-from millrace.reads.reading import Opening, ReadSession, was_closed
-from millrace.reads.task import Task
-from millrace.spark.source.stream_place import StreamPlace
-from millrace.spark.source.stream_rows import Shaping, journals_for
-from millrace.transport.reads.stream_server import (
-    Piece,
+from millrace.reads.api import ReadSession, SessionOptions, was_closed
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.spark.source.stream_rows import ColumnShaping, journals_for
+from millrace.spark.source.stream_workspace import StreamWorkspace
+from millrace.transport.flight.tls import own_certificate
+from millrace.transport.streams.stream_server import (
     StreamAddress,
     StreamServer,
+    StreamShare,
     tell,
 )
-from millrace.transport.tls import own_certificate
-from millrace.wakeup import Worker, join, within
+from millrace.wakeup import WorkerThread, join, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StreamStart:
     """Where Spark's log stands."""
 
     done: int
@@ -41,7 +41,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class BatchLimit:
     """How much a micro-batch may have; at least one checkpoint always."""
 
     rows: int | None = None
@@ -60,7 +60,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _ReadyCheckpoint:
     """A checkpoint that is ready for Spark, and how much it shows."""
 
     number: int
@@ -72,18 +72,24 @@ class StreamSession:
     """An open session of a stream, and the server that gives out its rows."""
 
     def __init__(
-        self, place: StreamPlace, task: Task, schema: pa.Schema, *, members: int, start: Start
+        self,
+        place: StreamWorkspace,
+        task: CoordinatedRead,
+        schema: pa.Schema,
+        *,
+        members: int,
+        start: StreamStart,
     ) -> None:
         self.schema = schema
         self.members = members
         self._place = place
         self._task = task
-        self._shaping = Shaping(schema, place.broker)
+        self._shaping = ColumnShaping(schema, place.broker)
         self._changed = threading.Condition()
         """Held while something below is read or changed; told when something was taken."""
         self._handed: list[int] = []
-        self._ready: list[_Taken] = []
-        self._taker: Worker | None = None
+        self._ready: list[_ReadyCheckpoint] = []
+        self._taker: WorkerThread | None = None
         self._looks_begun = self._looks_done = 0
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -117,10 +123,10 @@ class StreamSession:
     def take_ahead(self) -> None:
         """From now on, take checkpoints as they come: what piles up would be one, and too large."""
         if self._taker is None:
-            self._taker = Worker(self._take, "stream-taker")
+            self._taker = WorkerThread(self._take, "stream-taker")
             self._taker.start()
 
-    def advance(self, start: int, limit: Limit, *, upto: int | None = None) -> int:
+    def advance(self, start: int, limit: BatchLimit, *, upto: int | None = None) -> int:
         """The checkpoint up to which the next batch goes; `start` if there is nothing new.
 
         With `upto`, the last one that it may be.
@@ -168,7 +174,7 @@ class StreamSession:
             self._session.commit(number)
 
     # For Spark's tasks.
-    def rows(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def rows(self, piece: StreamShare) -> Iterator[pa.RecordBatch]:
         """See `Rows.rows`: checkpoint after checkpoint."""
         with self._changed:
             wanted = [each for each in self._handed if piece.start < each <= piece.end]
@@ -197,8 +203,8 @@ class StreamSession:
         join(taker, config.thread_stop_ms_max, "thread_stop_ms_max")
 
     # Inside.
-    def _open(self, start: Start) -> ReadSession:
-        opening = Opening(
+    def _open(self, start: StreamStart) -> ReadSession:
+        opening = SessionOptions(
             members=self.members,
             last_commit=start.done,
             read_through=start.begun,
@@ -207,7 +213,7 @@ class StreamSession:
         )
         return self._place.sessions().open(self._task, opening)
 
-    def _recover(self, start: Start) -> None:
+    def _recover(self, start: StreamStart) -> None:
         """Commit what Spark has done, and have what it began shown again."""
         self._session.commit(start.done)
         number = start.done
@@ -240,17 +246,19 @@ class StreamSession:
         found = self._session.next_checkpoint(wait_s)
         if found is None:
             return
-        taken = _Taken(found.number) if self._taker is None else self._measured(found.number)
+        taken = (
+            _ReadyCheckpoint(found.number) if self._taker is None else self._measured(found.number)
+        )
         with self._changed:
             self._handed.append(taken.number)
             self._ready.append(taken)
 
-    def _measured(self, number: int) -> _Taken:
+    def _measured(self, number: int) -> _ReadyCheckpoint:
         rows = size = 0
         for member in range(self.members):
             for batch in self._session.batches(member, number):
                 rows, size = rows + batch.num_rows, size + batch.nbytes
-        return _Taken(number, rows, size)
+        return _ReadyCheckpoint(number, rows, size)
 
     def _wait_for_one(self) -> None:
         """Have a checkpoint ready, if one comes in time."""
@@ -268,7 +276,7 @@ class StreamSession:
                     raise self._failure
                 self._changed.wait(self._place.config.thread_sleep_ms_max / 1000)
 
-    def _choose(self, start: int, limit: Limit, upto: int | None) -> int:
+    def _choose(self, start: int, limit: BatchLimit, upto: int | None) -> int:
         """Of what is ready, as many checkpoints as the limit allows."""
         rows = size = 0
         end = start

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import FormatError
-from millrace.journal.clocks import Clock, clock_at
-from millrace.journal.kafka import plain
-from millrace.journal.kafka.places import Place, Places, Point, first_guess
-from millrace.journal.kafka.plain import Taken, clocks_of, producer_of, stored_rows
-from millrace.journal.names import Offset
+from millrace.journal.core.clocks import Clock, clock_at
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.kafka import plain_messages
+from millrace.journal.kafka.offset_points import OffsetPoint, OffsetPoints, Place, first_guess
+from millrace.journal.kafka.plain_messages import PlainRows, clocks_of, producer_of, stored_rows
 
 
 @given(
@@ -29,12 +29,12 @@ def test_a_guess_never_lies_behind_the_row(gaps: list[int], limit: int, seed: in
     for gap in gaps:
         at += 1 + gap
         where.append(at)
-    places = Places()
+    places = OffsetPoints()
     chosen = random.Random(seed).sample(  # noqa: S311 - replayable
         range(len(where)), k=min(len(where), 50)
     )
     for offset in chosen:
-        places = places.with_point(Point(Offset(offset), Place(where[offset])), limit)
+        places = places.with_point(OffsetPoint(Offset(offset), Place(where[offset])), limit)
 
     assert len(places.points) <= limit
     for offset, place in enumerate(where):
@@ -43,15 +43,17 @@ def test_a_guess_never_lies_behind_the_row(gaps: list[int], limit: int, seed: in
         if above is not None:
             assert above.place - (above.offset - offset) >= place
     highest = max(chosen)
-    assert places.last() == Point(Offset(highest), Place(where[highest]))
+    assert places.last() == OffsetPoint(Offset(highest), Place(where[highest]))
 
 
 def test_points_of_truncated_rows_are_forgotten() -> None:
-    places = Places(tuple(Point(Offset(offset), Place(offset * 2)) for offset in range(5)))
+    places = OffsetPoints(
+        tuple(OffsetPoint(Offset(offset), Place(offset * 2)) for offset in range(5))
+    )
     places = places.from_offset(Offset(3))
 
     assert places.below(Offset(2)) is None
-    assert places.below(Offset(3)) == Point(Offset(3), Place(6))
+    assert places.below(Offset(3)) == OffsetPoint(Offset(3), Place(6))
     assert first_guess(places, Offset(1), Place(4)) == 4
 
 
@@ -76,8 +78,8 @@ def test_clocks_are_the_same_wherever_reading_begins(times: list[int], data: st.
     assert whole == sorted(set(whole))
 
 
-def taken(*values: bytes | None) -> Taken:
-    return Taken(
+def taken(*values: bytes | None) -> PlainRows:
+    return PlainRows(
         offsets=[10 + 2 * place for place in range(len(values))],
         values=list(values),
         keys=[None] * len(values),
@@ -106,4 +108,4 @@ def test_messages_of_another_form_are_refused_and_named(value: bytes) -> None:
 
 
 def test_no_time_stands_before_every_other() -> None:
-    assert clocks_of([-1], plain.FIRST_CLOCK)[0] > plain.FIRST_CLOCK
+    assert clocks_of([-1], plain_messages.FIRST_CLOCK)[0] > plain_messages.FIRST_CLOCK

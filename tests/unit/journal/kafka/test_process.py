@@ -15,8 +15,8 @@ import pytest
 
 from millrace.config import Config
 from millrace.errors import Retriable, UserError
-from millrace.journal.kafka import server
-from millrace.journal.kafka.process import ManagedProcess, answers, free_ports
+from millrace.testing import kafka_server
+from millrace.testing.managed_process import ManagedProcess, answers, free_ports
 
 CONFIG = Config().with_options(kafka_stop_ms_max=500, kafka_start_ms_max=30_000)
 # Stands for a broker: listens, says its own number and that of a child it started.
@@ -155,7 +155,7 @@ def test_without_maven_the_error_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(UserError, match="to fix: install Maven"):
-        server.fetch_jars(str(tmp_path), Config())
+        kafka_server.fetch_jars(str(tmp_path), Config())
 
 
 def fake_maven(folder: Path, script: str) -> str:
@@ -171,13 +171,13 @@ def test_a_repository_out_of_reach_is_said_and_leaves_nothing_behind(
     cache = tmp_path / "cache"
     monkeypatch.setenv("PATH", fake_maven(tmp_path, "echo Unknown host; exit 1"))
     with pytest.raises(Retriable, match="could not fetch Kafka's jars\n  it said: Unknown host"):
-        server.fetch_jars(str(cache), Config())
+        kafka_server.fetch_jars(str(cache), Config())
     monkeypatch.setenv("PATH", fake_maven(tmp_path, "sleep 600"))
     with pytest.raises(Retriable, match=r"within 200 ms \(kafka_fetch_ms_max\)"):
-        server.fetch_jars(str(cache), Config().with_options(kafka_fetch_ms_max=200))
+        kafka_server.fetch_jars(str(cache), Config().with_options(kafka_fetch_ms_max=200))
     monkeypatch.setenv("PATH", fake_maven(tmp_path, "exit 0"))
     with pytest.raises(Retriable, match="could not fetch"):
-        server.fetch_jars(str(cache), Config())
+        kafka_server.fetch_jars(str(cache), Config())
 
     assert [each for each in cache.rglob("*") if each.is_file()] == []
     assert not list(cache.rglob("libs"))
@@ -186,17 +186,17 @@ def test_a_repository_out_of_reach_is_said_and_leaves_nothing_behind(
 def test_jars_are_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = 'for a in "$@"; do case $a in -DoutputDirectory=*) touch "${a#*=}/k.jar";; esac; done'
     monkeypatch.setenv("PATH", fake_maven(tmp_path, script))
-    libs = server.fetch_jars(str(tmp_path / "cache"), Config())
+    libs = kafka_server.fetch_jars(str(tmp_path / "cache"), Config())
 
     assert os.listdir(libs) == ["k.jar"]
     monkeypatch.setenv("PATH", "")
-    assert server.fetch_jars(str(tmp_path / "cache"), Config()) == libs
-    assert server.kafka_version() in libs
+    assert kafka_server.fetch_jars(str(tmp_path / "cache"), Config()) == libs
+    assert kafka_server.kafka_version() in libs
 
 
 def test_the_tests_and_users_get_the_same_kafka() -> None:
     here = Path(__file__).parents[4]
 
-    assert (here / "tests" / "kafka" / "pom.xml").resolve() == Path(server.POM).resolve()
-    assert server.cache_folder({"MILLRACE_CACHE": "/c"}) == "/c"
-    assert server.cache_folder({"XDG_CACHE_HOME": "/x"}) == "/x/millrace"
+    assert (here / "tests" / "kafka" / "pom.xml").resolve() == Path(kafka_server.POM).resolve()
+    assert kafka_server.cache_folder({"MILLRACE_CACHE": "/c"}) == "/c"
+    assert kafka_server.cache_folder({"XDG_CACHE_HOME": "/x"}) == "/x/millrace"

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.errors import FormatError, UnsupportedType, UserError
-from millrace.journal.clocks import Clock
-from millrace.journal.kafka import messages, rows
-from millrace.journal.kafka.messages import Incoming
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import Flag, ProducerId, Stamp, ack_row, stamp_rows
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import Flag, ProducerId, Stamp, ack_row, stamp_rows
+from millrace.journal.kafka import kafka_messages, message_rows
+from millrace.journal.kafka.kafka_messages import Incoming
 
 NAN = float("nan")
 COLUMNS = {
@@ -61,7 +61,7 @@ COLUMNS = {
 
 
 def through(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = rows.decode(rows.encode(batch), batch.schema)
+    columns = message_rows.decode(message_rows.encode(batch), batch.schema)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -69,14 +69,14 @@ def through(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_a_column_of_this_type_comes_back_as_it_was(name: str) -> None:
     column = COLUMNS[name]
     batch = pa.record_batch({name: column, "beside": pa.array([1, 2, 3])})
-    rows.check(batch.schema)
+    message_rows.check(batch.schema)
     found = through(batch)
     found.validate(full=True)
 
     assert found.equals(batch)
     assert through(batch.slice(1)).equals(batch.slice(1))
     assert through(batch.slice(2, 1).select([0])).equals(batch.slice(2, 1).select([0]))
-    for value in rows.encode(batch):
+    for value in message_rows.encode(batch):
         assert value is not None
         json.loads(value, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
 
@@ -91,7 +91,7 @@ def test_not_a_number_stays_one() -> None:
 def test_one_binary_column_called_value_travels_as_raw_bytes() -> None:
     batch = pa.record_batch({"value": pa.array([b"{not json", None, b""])})
 
-    assert rows.encode(batch) == [b"{not json", None, b""]
+    assert message_rows.encode(batch) == [b"{not json", None, b""]
     assert through(batch).equals(batch)
 
 
@@ -107,7 +107,7 @@ def test_one_binary_column_called_value_travels_as_raw_bytes() -> None:
 )
 def test_a_type_that_would_not_come_back_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(UnsupportedType, match="column 'x' of type .* cannot travel"):
-        rows.check(pa.schema([("x", kind)]))
+        message_rows.check(pa.schema([("x", kind)]))
 
 
 def not_utf8() -> pa.Array:
@@ -119,7 +119,7 @@ def not_utf8() -> pa.Array:
 def test_a_text_that_is_not_utf8_is_refused(kind: str) -> None:
     bad = not_utf8() if kind == "plain" else pa.StructArray.from_arrays([not_utf8()], names=["t"])
     with pytest.raises(UserError, match="rows for j have a text that is not UTF-8"):
-        rows.check_rows(pa.record_batch({"x": bad}), 10**6, where="j")
+        message_rows.check_rows(pa.record_batch({"x": bad}), 10**6, where="j")
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_a_text_that_is_not_utf8_is_refused(kind: str) -> None:
 )
 def test_a_row_is_refused_when_it_would_be_too_large_and_only_then(column: pa.Array) -> None:
     batch = pa.record_batch({"x": column})
-    (value,) = rows.encode(batch)
+    (value,) = message_rows.encode(batch)
     assert value is not None
     room = len(value) + 1024
-    rows.check_rows(batch, room, where="j")
+    message_rows.check_rows(batch, room, where="j")
 
     with pytest.raises(UserError, match=rf"too large for Kafka\n  found: {len(value)} bytes"):
-        rows.check_rows(batch, room - 1, where="j")
+        message_rows.check_rows(batch, room - 1, where="j")
 
 
 @given(
@@ -152,8 +152,8 @@ def test_no_row_is_larger_than_was_reckoned(
 ) -> None:
     for column in (pa.array(texts, pa.string()), pa.array(binaries, pa.binary())):
         batch = pa.record_batch({name: column})
-        largest = max(len(value or b"") for value in rows.encode(batch))
-        assert largest <= rows._bytes_max(column, name)
+        largest = max(len(value or b"") for value in message_rows.encode(batch))
+        assert largest <= message_rows._bytes_max(column, name)
 
 
 @given(
@@ -195,7 +195,7 @@ def stored() -> pa.RecordBatch:
 
 
 def received(batch: pa.RecordBatch, before: int) -> Incoming:
-    sent = messages.outgoing(batch, before)
+    sent = kafka_messages.outgoing(batch, before)
     return Incoming(
         place=0,
         values=[each.value for each in sent],
@@ -207,20 +207,20 @@ def received(batch: pa.RecordBatch, before: int) -> Incoming:
 def test_stored_rows_come_back_with_all_system_fields() -> None:
     batch = stored()
     schema = pa.schema(list(batch.schema)[7:])
-    found = messages.incoming(received(batch, 100), schema, where="here")
+    found = kafka_messages.incoming(received(batch, 100), schema, where="here")
 
     assert found.rows.equals(batch)
     assert found.rows_before == 100
-    late = messages.incoming(received(batch.slice(3), 102), schema, where="here")
+    late = kafka_messages.incoming(received(batch.slice(3), 102), schema, where="here")
     assert late.rows_before == 102
 
 
 def test_the_header_tells_the_offset_and_foreign_messages_have_none() -> None:
-    sent = messages.outgoing(stored(), 0)
+    sent = kafka_messages.outgoing(stored(), 0)
 
-    assert [messages.offset_of(each.headers) for each in sent] == [7, 8, 9, 10]
-    assert messages.offset_of(None) is None
-    assert messages.offset_of([("trace", b"1")]) is None
+    assert [kafka_messages.offset_of(each.headers) for each in sent] == [7, 8, 9, 10]
+    assert kafka_messages.offset_of(None) is None
+    assert kafka_messages.offset_of([("trace", b"1")]) is None
     assert sent[2].value is None
 
 
@@ -232,9 +232,9 @@ def test_system_fields_of_another_version_or_length_are_refused() -> None:
     newer = [[("mr", b"\x02" + header[0][1][1:]), *header[1:]] for header in good.headers]
 
     with pytest.raises(FormatError, match="another length"):
-        messages.incoming(short, schema, where="here")
+        kafka_messages.incoming(short, schema, where="here")
     with pytest.raises(FormatError, match="format version 2\n  read here: 1"):
-        messages.incoming(
+        kafka_messages.incoming(
             Incoming(place=0, values=good.values, keys=good.keys, headers=newer),
             schema,
             where="here",

@@ -9,12 +9,12 @@ import pytest
 from tests.unit.journal.journal_kit import SCHEMA, column, stamped, written
 
 from millrace.errors import FormatError
-from millrace.journal.book import Book
-from millrace.journal.kafka import state
-from millrace.journal.kafka.places import Place, Point
+from millrace.journal.core.book import Book
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_format import Flag
+from millrace.journal.kafka import book_records
+from millrace.journal.kafka.offset_points import OffsetPoint, Place
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.names import Offset
-from millrace.journal.records import Flag
 
 
 class Recorded(MemoryBroker):
@@ -26,8 +26,8 @@ class Recorded(MemoryBroker):
 
     def _save(self, draft: Book) -> None:
         ids = [each.id for each in filter(None, draft.journals.own.values())]
-        points = {each: Point(Offset(1), Place(each * 10)) for each in ids}
-        for record in (state.format_record(), *state.changes(draft, points)):
+        points = {each: OffsetPoint(Offset(1), Place(each * 10)) for each in ids}
+        for record in (book_records.format_record(), *book_records.changes(draft, points)):
             if record.value is None:
                 self.topic.pop(record.key, None)
             else:
@@ -64,11 +64,11 @@ def test_a_book_comes_back_from_its_records() -> None:
     broker.fence("m")
     broker.truncate_before("a", 2)
     broker.delete("gone")
-    kept = state.load(broker.topic, where="here")
+    kept = book_records.load(broker.topic, where="here")
 
     assert tables(kept.book) == tables(broker._book)
     ids = {each.id for each in broker.list()}
-    assert kept.points == {each: Point(Offset(1), Place(each * 10)) for each in ids}
+    assert kept.points == {each: OffsetPoint(Offset(1), Place(each * 10)) for each in ids}
     assert kept.book.journal("b/c").schema == broker.get("b/c").schema
     broker.close()
 
@@ -84,7 +84,7 @@ def test_only_what_changed_is_written() -> None:
     broker.commit("g3", "a", 1, expected=0)
     broker.append_stamped("a", stamped((1, 105, 11, Flag.OUTSIDE)))
 
-    assert sorted(set(broker.topic) - {state.FORMAT}) == [
+    assert sorted(set(broker.topic) - {book_records.FORMAT}) == [
         b'["extent",1]',
         b'["group",1,"g3"]',
         b'["producer",105]',
@@ -96,7 +96,7 @@ def test_only_what_changed_is_written() -> None:
 
 def test_another_version_of_the_format_is_refused() -> None:
     with pytest.raises(FormatError, match="topic t has format version 2\n  read here: 1"):
-        state.load({state.FORMAT: b"2"}, where="topic t")
+        book_records.load({book_records.FORMAT: b"2"}, where="topic t")
     with pytest.raises(FormatError, match="format version None"):
-        state.load({b'["counter","version"]': b"2"}, where="topic t")
-    assert tables(state.load({}, where="topic t").book) == tables(Book())
+        book_records.load({b'["counter","version"]': b"2"}, where="topic t")
+    assert tables(book_records.load({}, where="topic t").book) == tables(Book())

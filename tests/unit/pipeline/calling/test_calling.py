@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.pipeline.work.worker_kit import NUMBERS, QUICK, hop, map_step
+from tests.unit.pipeline.worker.worker_kit import NUMBERS, QUICK, hop, map_step
 
-from millrace.pipeline.calling import hands
-from millrace.pipeline.calling.caller import Called, Caller
-from millrace.pipeline.calling.failing import Stopped
-from millrace.pipeline.calling.hands import CallTimedOut, Hands
-from millrace.pipeline.calling.kinds import call_for
-from millrace.pipeline.core.model import Map
-from millrace.pipeline.core.rows import Rows
+from millrace.pipeline.calling import call_thread
+from millrace.pipeline.calling.call_failures import Stopped
+from millrace.pipeline.calling.call_styles import call_for
+from millrace.pipeline.calling.call_thread import CallThread, CallTimedOut
+from millrace.pipeline.calling.function_caller import BatchOutcome, FunctionCaller
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.job_model import Map
 
 Row = dict[str, Any]
 
@@ -46,13 +46,13 @@ class Told:
             self.slept.append(seconds)
 
 
-def some(count: int, first_offset: int = 100) -> Rows:
+def some(count: int, first_offset: int = 100) -> HopRows:
     batch = pa.record_batch({"x": pa.array(range(count), pa.int64())})
-    return Rows(batch, np.arange(first_offset, first_offset + count))
+    return HopRows(batch, np.arange(first_offset, first_offset + count))
 
 
-def called(step: Map, rows: Rows, told: Told | None = None) -> Called:
-    caller = Caller.of(
+def called(step: Map, rows: HopRows, told: Told | None = None) -> BatchOutcome:
+    caller = FunctionCaller.of(
         hop(step), step, QUICK.with_options(job_retry_ms=100), workspace="/nowhere", job_id="one"
     )
     try:
@@ -153,7 +153,7 @@ def test_a_batch_function_may_give_nothing_at_all() -> None:
 
 
 def test_a_call_in_a_thread_gives_its_result_or_what_it_raised() -> None:
-    own = Hands()
+    own = CallThread()
 
     assert own.call(threading.get_ident, 60) != threading.get_ident()
     with pytest.raises(KeyboardInterrupt):
@@ -163,14 +163,14 @@ def test_a_call_in_a_thread_gives_its_result_or_what_it_raised() -> None:
 
 
 def test_a_call_that_takes_too_long_is_counted_until_it_returns() -> None:
-    own, ends = Hands(), threading.Event()
+    own, ends = CallThread(), threading.Event()
 
     with pytest.raises(CallTimedOut, match="within 0.01 s"):
         own.call(lambda: ends.wait(60), 0.01)
-    assert hands.stuck_calls() == 1
+    assert call_thread.stuck_calls() == 1
     assert own.call(lambda: 7, 60) == 7
     ends.set()
-    while hands.stuck_calls():
+    while call_thread.stuck_calls():
         time.sleep(0.001)
     own.close()
 

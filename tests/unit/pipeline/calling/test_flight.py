@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace.pipeline.calling import flight as flights
-from millrace.pipeline.calling.failing import Failure
-from millrace.pipeline.calling.flight import Flight, Flown, Mark, claim
+from millrace.pipeline.calling import call_file as flights
+from millrace.pipeline.calling.call_failures import Failure
+from millrace.pipeline.calling.call_file import CallFile, CallMark, LeftCalls, claim
 
 HEADER = {"hop": "f", "journal": 3, "epoch": 1, "first": 0, "run": 9, "leases": []}
 OFFSETS = np.array([4, 6, 9, 10], np.int64)
@@ -24,9 +24,9 @@ MADE = pa.record_batch({"x": pa.array([1, 2], pa.int64())})
 GIVEN_UP = Failure(place=1, error="E: no", traceback="line", attempts=2)
 
 
-def written(path: Path) -> Flight:
+def written(path: Path) -> CallFile:
     """A batch of four rows: one has results, one is given up, two calls are under way."""
-    flight = Flight.open(str(path), HEADER, slots=3, keeps=True)
+    flight = CallFile.open(str(path), HEADER, slots=3, keeps=True)
     flight.next_batch("f", OFFSETS)
     flight.begin(0, 0, 1, 1)
     flight.settled(0, 1, MADE)
@@ -39,7 +39,7 @@ def written(path: Path) -> Flight:
     return flight
 
 
-def found(path: Path) -> Flown:
+def found(path: Path) -> LeftCalls:
     flown = claim(str(path))
     assert flown is not None
     return flown
@@ -53,7 +53,7 @@ def test_a_flight_tells_what_returned_and_what_was_under_way(tmp_path: Path) -> 
 
     assert flown.header["run"] == 9
     assert (flown.step, flown.offsets.tolist()) == ("f", OFFSETS.tolist())
-    assert flown.marks == [Mark(2, 3, 5), Mark(3, 4, 1)]
+    assert flown.marks == [CallMark(2, 3, 5), CallMark(3, 4, 1)]
     assert flown.raised == [1]
     assert flown.known == {77: b"rows"}
     rows, given_up = flown.settled[0, 1], flown.settled[1, 2]
@@ -75,7 +75,7 @@ def test_the_next_batch_forgets_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_flight_that_marks_only_keeps_no_results(tmp_path: Path) -> None:
-    flight = Flight.open(str(tmp_path / "flight"), HEADER, slots=1, keeps=False)
+    flight = CallFile.open(str(tmp_path / "flight"), HEADER, slots=1, keeps=False)
     flight.next_batch("f", OFFSETS)
     flight.settled(0, 1, MADE)
     flight.begin(0, 1, 2, 1)
@@ -83,7 +83,7 @@ def test_a_flight_that_marks_only_keeps_no_results(tmp_path: Path) -> None:
 
     flown = found(tmp_path / "flight")
 
-    assert (flown.marks, flown.settled) == ([Mark(1, 2, 1)], {})
+    assert (flown.marks, flown.settled) == ([CallMark(1, 2, 1)], {})
 
 
 def hold(path: str, ready: str, over: str) -> None:
@@ -111,7 +111,9 @@ def test_nobody_takes_the_flight_of_a_process_that_lives(tmp_path: Path) -> None
     process.kill()
     process.join()
 
-    assert found(path).marks == [Mark(2, 3, 5), Mark(3, 4, 1)], "its child says nothing about it"
+    assert found(path).marks == [CallMark(2, 3, 5), CallMark(3, 4, 1)], (
+        "its child says nothing about it"
+    )
     over.touch()
 
 
@@ -134,7 +136,7 @@ def test_what_was_written_before_the_host_was_started_is_not_believed(
         patched.setattr(flights, "boot_id", lambda: "another boot")
         assert claim(str(tmp_path / "flight")) is None
         patched.setattr(flights, "boot_id", lambda: None)
-        assert Flight.open(str(tmp_path / "second"), HEADER, slots=1, keeps=True).keeps is False
+        assert CallFile.open(str(tmp_path / "second"), HEADER, slots=1, keeps=True).keeps is False
 
     assert found(tmp_path / "flight").raised == [1]
 
@@ -189,7 +191,7 @@ def test_on_a_full_disk_there_is_no_flight_and_calls_go_on(tmp_path: Path) -> No
         assert flight.keeps is False
         assert list(tmp_path.iterdir()) == [], "one that is not whole would tell what is not so"
         (tmp_path / "filler").write_bytes(bytes(4096 * 15))
-        later = [Flight.open(str(tmp_path / f"{n}"), HEADER, slots=600, keeps=True) for n in "ab"]
+        later = [CallFile.open(str(tmp_path / f"{n}"), HEADER, slots=600, keeps=True) for n in "ab"]
         for each in later:
             each.begin(599, 1, 2, 1)
             each.remove()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.pipeline.work.worker_kit import NUMBERS, hop, map_step
+from tests.unit.pipeline.worker.worker_kit import NUMBERS, hop, map_step
 
-from millrace.pipeline.core.choosing import Limits, Place, Steps, rank
 from millrace.pipeline.core.hops import Hop, Unit
-from millrace.pipeline.core.model import ParquetSink
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState, rank
 
-LIMITS = Limits(backlog_rows_max=100, sink_bytes=1000, sink_ms=500)
+LIMITS = FlowLimits(backlog_rows_max=100, sink_bytes=1000, sink_ms=500)
 
 
 def step(name: str, depth: int, *feeds: str, workers: int | None = None) -> Hop:
@@ -21,11 +21,15 @@ def sink(name: str, depth: int) -> Hop:
     return hop(sink=ParquetSink(name=name, schema=NUMBERS, path="/nowhere"), depth=depth)
 
 
-def place(name: str, rows: int, journal: str = "0", *, held: bool = False, ms: int = 0) -> Place:
-    return Place(unit=Unit(name, journal), rows=rows, held=held, waited_ms=ms)
+def place(
+    name: str, rows: int, journal: str = "0", *, held: bool = False, ms: int = 0
+) -> UnitState:
+    return UnitState(unit=Unit(name, journal), rows=rows, held=held, waited_ms=ms)
 
 
-def chosen(hops: list[Hop], *places: Place, warm: str | None = None, each: float = 0) -> list[str]:
+def chosen(
+    hops: list[Hop], *places: UnitState, warm: str | None = None, each: float = 0
+) -> list[str]:
     sizes = {one.name: each for one in hops} if each else {}
     found = rank(Steps.of(hops), places, LIMITS, warm=warm, row_bytes=sizes)
     return [f"{unit.hop}{unit.journal}" for unit in found]

@@ -17,13 +17,13 @@ from tests.unit.pipeline.sinks.sinks_kit import Place, parquet_hop
 from millrace.config import Config
 from millrace.errors import Conflict, Corrupt, DataLost, StorageError, UserError
 from millrace.faults import VARIABLE
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Truncated
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Truncated
-from millrace.pipeline.large import unneeded
-from millrace.pipeline.large import values as large
-from millrace.pipeline.large.unneeded import Removed, remove_unneeded
-from millrace.pipeline.large.values import Large
+from millrace.pipeline.large import large_cleanup
+from millrace.pipeline.large import large_values as large
+from millrace.pipeline.large.large_cleanup import LargeRemoved, remove_unneeded
+from millrace.pipeline.large.large_values import Large
 from millrace.pipeline.sinks import check_sink, open_sink
 
 SCHEMA = pa.schema([("id", pa.int64()), ("image", pa.binary()), ("text", pa.string())])
@@ -281,9 +281,9 @@ def test_values_are_removed_when_no_row_refers_to_them(tmp_path: Path, broker: B
 
     removed = remove_unneeded(broker, str(tmp_path), "job", "step")
 
-    assert removed == Removed(1, 7)
+    assert removed == LargeRemoved(1, 7)
     assert large.fetch(stored.slice(1), MARKED, str(tmp_path)).to_pylist() == [row(2), row(3)]
-    assert remove_unneeded(broker, str(tmp_path), "job", "step") == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job", "step") == LargeRemoved(0, 0)
 
 
 def test_new_values_are_left_alone_and_old_drafts_are_not(tmp_path: Path, broker: Broker) -> None:
@@ -292,7 +292,7 @@ def test_new_values_are_left_alone_and_old_drafts_are_not(tmp_path: Path, broker
     draft.write_text("half")
     make_old(draft)
 
-    assert remove_unneeded(broker, str(tmp_path), "job", "step") == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job", "step") == LargeRemoved(0, 0)
     assert len(files(tmp_path)) == 1
 
 
@@ -302,8 +302,8 @@ def test_values_of_other_steps_are_none_of_its_business(tmp_path: Path, broker: 
         make_old(path)
 
     for other in (("job", "ste"), ("jo",), ("job/step/00",)):
-        assert remove_unneeded(broker, str(tmp_path), *other) == Removed(0, 0)
-    assert remove_unneeded(broker, str(tmp_path), "job") == Removed(1, 7)
+        assert remove_unneeded(broker, str(tmp_path), *other) == LargeRemoved(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job") == LargeRemoved(1, 7)
 
 
 def test_a_value_put_away_while_it_is_removed_stays(
@@ -321,7 +321,7 @@ def test_a_value_put_away_while_it_is_removed_stays(
 
     monkeypatch.setattr(os, "rename", late)
 
-    assert remove_unneeded(broker, str(tmp_path), "job", "step") == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job", "step") == LargeRemoved(0, 0)
     assert large.fetch(stored, MARKED, str(tmp_path)).to_pylist() == [row(1)]
 
 
@@ -336,7 +336,7 @@ def test_a_value_put_away_after_it_was_moved_aside_is_written_anew(
             assert large.fetch(stored, MARKED, str(tmp_path)).to_pylist() == [row(1)]
             put(tmp_path, [row(1)])
 
-    monkeypatch.setattr(unneeded, "fault", meanwhile)
+    monkeypatch.setattr(large_cleanup, "fault", meanwhile)
 
     remove_unneeded(broker, str(tmp_path), "job", "step")
     assert large.fetch(stored, MARKED, str(tmp_path)).to_pylist() == [row(1)]
@@ -381,7 +381,7 @@ def test_a_row_that_moves_on_while_journals_are_read_keeps_its_value(
     for path in files(tmp_path):
         make_old(path)
     broker.append("b", stored)
-    real = unneeded._gather
+    real = large_cleanup._gather
     moved: list[Truncated] = []
 
     def gather(of: Broker, name: str, offset: int, below: str, found: list[pa.Array]) -> int:
@@ -390,8 +390,8 @@ def test_a_row_that_moves_on_while_journals_are_read_keeps_its_value(
             moved.append(broker.truncate_before("b", 2))
         return real(of, name, offset, below, found)
 
-    monkeypatch.setattr(unneeded, "_gather", gather)
+    monkeypatch.setattr(large_cleanup, "_gather", gather)
 
-    assert remove_unneeded(broker, str(tmp_path), "job", "step") == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), "job", "step") == LargeRemoved(0, 0)
     assert moved
     assert pc.sum(large.fetch(stored, MARKED, str(tmp_path)).column("id")).as_py() == 3

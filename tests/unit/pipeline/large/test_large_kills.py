@@ -12,9 +12,9 @@ from tests.unit.journal.kills_kit import KILLED, in_child
 from millrace.config import Config
 from millrace.faults import VARIABLE
 from millrace.journal.memory import MemoryBroker
-from millrace.pipeline.large import values as large
-from millrace.pipeline.large.unneeded import remove_unneeded
-from millrace.testing.faults import POINTS, armed
+from millrace.pipeline.large import large_values as large
+from millrace.pipeline.large.large_cleanup import remove_unneeded
+from millrace.testing.fault_injection import POINTS, armed
 
 PUTTING = ("large.put.after_fill", "large.put.before_rename", "large.put.after_rename")
 REMOVING = "large.remove.after_move"

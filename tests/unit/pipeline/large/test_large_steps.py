@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.unit.pipeline.definition.written_kit import Frame, a_job
-from tests.unit.pipeline.work.worker_kit import (
+from tests.unit.pipeline.define.written_kit import Frame, a_job
+from tests.unit.pipeline.worker.worker_kit import (
     JOB,
     NUMBERS,
     Bench,
@@ -24,12 +24,12 @@ from tests.unit.pipeline.work.worker_kit import (
 )
 
 from millrace.errors import UserError
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core import hops
-from millrace.pipeline.core.model import Filter, Map, ParquetSink, Select
-from millrace.pipeline.large.unneeded import Removed, remove_unneeded
-from millrace.pipeline.large.values import BYTES, Large, read_large, stored_schema
+from millrace.pipeline.core.job_model import FilterStep, Map, ParquetSink, Select
+from millrace.pipeline.large.large_cleanup import LargeRemoved, remove_unneeded
+from millrace.pipeline.large.large_values import BYTES, Large, read_large, stored_schema
 from millrace.pipeline.sinks import check_sink
 
 IMAGES = pa.schema([("x", pa.int64()), ("image", pa.binary())])
@@ -131,7 +131,7 @@ def test_a_function_reads_what_the_one_before_it_gave(
 
 def test_filters_and_columns_see_the_fields_of_a_reference(tmp_path: Path, broker: Broker) -> None:
     fill(broker, [10, 11], name="more")
-    kept: list[Filter | Select] = [
+    kept: list[FilterStep | Select] = [
         filter_step("image.size > 100 AND image.path LIKE 'large/%'", schema=STORED),
         select_step("x", "image.size AS n", schema=SIZES),
     ]
@@ -231,11 +231,11 @@ def test_values_go_when_their_rows_are_gone(tmp_path: Path, broker: Broker) -> N
     bench.run()
     config = bench.config.with_options(unfinished_grace_ms=1)
 
-    assert remove_unneeded(broker, str(tmp_path), JOB, "draw", config) == Removed(0, 0)
+    assert remove_unneeded(broker, str(tmp_path), JOB, "draw", config) == LargeRemoved(0, 0)
     for info in broker.list(drawn()[0]):
         broker.truncate_committed(info.name)
 
-    assert remove_unneeded(broker, str(tmp_path), JOB, "draw", config) == Removed(8, 800)
+    assert remove_unneeded(broker, str(tmp_path), JOB, "draw", config) == LargeRemoved(8, 800)
     assert STORED.field("image").type == BYTES
 
 

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from tests.unit.pipeline.played_kit import outline
 
-from millrace.pipeline.report.outline import Outline, Part
-from millrace.pipeline.report.pictures import nice_top, short
-from millrace.pipeline.report.progress import JobProgress, time_left
-from millrace.pipeline.report.report import JobReport, RunEntry, Sample, StepReport, thinned
+from millrace.pipeline.report.job_outline import Outline, OutlineNode
+from millrace.pipeline.report.job_progress import JobProgress, time_left
+from millrace.pipeline.report.job_report import JobReport, RunEntry, Sample, StepReport, thinned
+from millrace.pipeline.report.report_pictures import nice_top, short
 
 WICKED = "<script>alert('\"&')</script>"
 
@@ -135,7 +135,10 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 
 
 def test_what_users_named_is_escaped() -> None:
-    parts = (Part(name=WICKED, kind="source"), Part(name="b", kind="map", inputs=(WICKED,)))
+    parts = (
+        OutlineNode(name=WICKED, kind="source"),
+        OutlineNode(name="b", kind="map", inputs=(WICKED,)),
+    )
     wicked = report(
         job=WICKED,
         note=WICKED,
@@ -144,13 +147,13 @@ def test_what_users_named_is_escaped() -> None:
         samples=(Sample(0.0, (1,)), Sample(1.0, (5,)), Sample(2.0, (6,))),
         runs=(RunEntry(number=1, started_us=1, ended_us=2, state="failed", who=WICKED),),
     )
-    from millrace.pipeline.report.page import page
+    from millrace.pipeline.report.report_page import page
 
     assert "script" not in read(page(wicked)).tags
 
 
 def test_a_run_without_samples_has_a_page_too() -> None:
-    from millrace.pipeline.report.page import page
+    from millrace.pipeline.report.report_page import page
 
     assert "too short to draw" in page(report(samples=()))
     assert "too short to draw" in page(report(samples=(Sample(0.0, (0, 0, 0)),)))

@@ -17,13 +17,13 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import StorageError
 from millrace.faults import VARIABLE
-from millrace.journal.contract import Broker
-from millrace.journal.embedded.broker import EmbeddedBroker
-from millrace.journal.values import Lease
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.core.hops import Hop, unit_lease
-from millrace.pipeline.core.model import JournalSink, ParquetSink, Sink
+from millrace.pipeline.core.job_model import JournalSink, ParquetSink, Sink
 from millrace.pipeline.sinks import SinkWriter, open_sink
-from millrace.testing.faults import armed
+from millrace.testing.fault_injection import armed
 
 SCHEMA = pa.schema([("x", pa.int64())])
 JOB, SINK = "captions", "out"

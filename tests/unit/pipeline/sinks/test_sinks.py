@@ -38,12 +38,12 @@ from millrace.errors import (
     UserError,
 )
 from millrace.faults import VARIABLE
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Fetched
 from millrace.pipeline.core.hops import Hop, files_journal, unit_lease
-from millrace.pipeline.sinks import SinkWriter, check_sink, clear_sink, open_sink, parquet
-from millrace.pipeline.sinks.recorded import from_rows, named_group
+from millrace.pipeline.sinks import SinkWriter, check_sink, clear_sink, open_sink, parquet_sink
+from millrace.pipeline.sinks.sink_files import from_rows, named_group
 
 FILES = files_journal(JOB, SINK)
 HOUR_AGO = 3_700
@@ -151,8 +151,8 @@ def test_everything_is_synced_before_what_relies_on_it(
 
         monkeypatch.setattr(owner, name, noted)
 
-    noting(parquet, "sync_file", lambda path: f"sync {Path(path).suffix}")
-    noting(parquet, "sync_folder", lambda path: f"sync {Path(path).name}")
+    noting(parquet_sink, "sync_file", lambda path: f"sync {Path(path).suffix}")
+    noting(parquet_sink, "sync_folder", lambda path: f"sync {Path(path).name}")
     noting(os, "rename", lambda *_: "rename")
     noting(broker, "publish", lambda *_: "transaction")
     noting(broker, "commit", lambda group, *_: f"mark {group.rpartition('/')[2]}")

@@ -20,8 +20,8 @@ from tests.unit.pipeline.sinks.sinks_kit import (
 
 from millrace.config import Config
 from millrace.errors import Conflict, LeaseLost
+from millrace.journal.core.values import Lease
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Lease
 from millrace.pipeline.core.hops import unit_lease
 from millrace.pipeline.sinks import Prepared, SinkWriter, check_sink, open_sink
 

@@ -21,9 +21,9 @@ from tests.unit.pipeline.sinks.sinks_kit import (
     unfinished,
 )
 
-from millrace.journal.embedded.broker import EmbeddedBroker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.pipeline.sinks import check_sink
-from millrace.testing.faults import POINTS
+from millrace.testing.fault_injection import POINTS
 
 NOT_COMMITTED = (
     "sink.file.before_write",

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Fetched
-from millrace.reads.live.asking import Which, wanted
-from millrace.reads.live.following import Following
-from millrace.reads.live.rings import LiveReads
+from millrace.reads.live.follow_requests import FollowRange, wanted
+from millrace.reads.live.follower import Following
+from millrace.reads.live.live_reads import LiveReads
 
 SCHEMA = pa.schema([("k", pa.string()), ("x", pa.int64())])
 QUICK = Config().with_options(live_beat_ms=20, live_watch_ms=10)
@@ -36,7 +36,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 
 def follower(live: LiveReads, prefix: str, **which: Any) -> Following:  # noqa: ANN401
-    asked: Which = which  # type: ignore[assignment]
+    asked: FollowRange = which  # type: ignore[assignment]
     return Following(live, wanted(prefix, **asked))
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from millrace.journal.names import JournalId, Offset
-from millrace.keys.ranges import KeyRange
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.keys.key_ranges import KeyRange
 from millrace.reads.live.ring import (
     AtEnd,
     Channel,
-    Done,
-    Gone,
-    Limits,
-    Read,
+    FollowerGone,
+    ReadRows,
+    ReplayDone,
     Ring,
     RingKey,
-    Size,
+    RingLimits,
+    RowsSize,
     Step,
     SubscriberId,
-    Take,
+    TakeRows,
 )
 
 KEY = RingKey(journal="j", id=JournalId(1), keys=("k",))
-LIMITS = Limits(
+LIMITS = RingLimits(
     read_rows_max=4,
     read_bytes_max=40,
     channel_rows_max=8,
@@ -53,14 +53,14 @@ class Reader:
 class Story:
     """Rows, readers, reads on their way and what waits in channels."""
 
-    limits: Limits = LIMITS
+    limits: RingLimits = LIMITS
     ring: Ring = field(init=False)
     rows: list[Row] = field(default_factory=list)
     end: int = 0
     now_ms: int = 0
     readers: dict[SubscriberId, Reader] = field(default_factory=dict)
     channels: dict[SubscriberId, deque[tuple[list[Row], int]]] = field(default_factory=dict)
-    reading: dict[int, tuple[Read, int]] = field(default_factory=dict)
+    reading: dict[int, tuple[ReadRows, int]] = field(default_factory=dict)
     """Reads on their way, and where committed rows ended when they began."""
     joined: int = 0
 
@@ -94,18 +94,18 @@ class Story:
         """One step of a reader, as a shell does it; a read stays on its way."""
         step = self.ring.on_wanted(who, self.now_ms)
         match step:
-            case Take():
+            case TakeRows():
                 rows, at = self.channels[who].popleft()
                 self.ring.on_taken(who, size(rows), self.now_ms)
                 self.readers[who].got += rows
                 self.readers[who].at = at
-            case Read():
+            case ReadRows():
                 self.reading[step.number] = (step, self.end)
             case AtEnd(offset):
                 self.readers[who].at = offset
                 if self.end > offset:
                     self.ring.on_more(offset)
-            case Done():
+            case ReplayDone():
                 self.readers[who].at = self.ring.subscribers[who].next
             case _:
                 pass
@@ -141,7 +141,7 @@ class Story:
     def drive(self, who: SubscriberId) -> None:
         """The same, with a read that comes back at once."""
         step = self.want(who)
-        if isinstance(step, Read):
+        if isinstance(step, ReadRows):
             self.finish(step.number)
 
     def cancel(self, number: int) -> None:
@@ -158,11 +158,11 @@ class Story:
         while True:
             step = self.want(who)
             match step:
-                case Read():
+                case ReadRows():
                     self.finish(step.number)
                 case AtEnd(offset) if self.end > offset:
                     continue
-                case AtEnd() | Done() | Gone():
+                case AtEnd() | ReplayDone() | FollowerGone():
                     return step
                 case _:
                     self.now_ms += 1
@@ -174,5 +174,5 @@ class Story:
         ]
 
 
-def size(rows: list[Row]) -> Size:
-    return Size(len(rows), 10 * len(rows))
+def size(rows: list[Row]) -> RowsSize:
+    return RowsSize(len(rows), 10 * len(rows))

@@ -22,13 +22,13 @@ from tests.unit.reads.live.live_kit import (
 )
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange, Retriable, UnsupportedType, UserError
-from millrace.journal.records import Flag
-from millrace.journal.values import Fetched
-from millrace.keys.hash import hash32
-from millrace.keys.ranges import WHOLE, tile, unsigned
-from millrace.reads.live.asking import Ended, Opened, wanted
-from millrace.reads.live.following import messages
-from millrace.reads.live.rings import LiveClosed, LiveReads
+from millrace.journal.core.row_format import Flag
+from millrace.journal.core.values import Fetched
+from millrace.keys.key_ranges import WHOLE, tile, unsigned
+from millrace.keys.spark_hash import hash32
+from millrace.reads.live.follow_requests import FollowEnded, FollowStarted, wanted
+from millrace.reads.live.follower import messages
+from millrace.reads.live.live_reads import LiveClosed, LiveReads
 
 
 @pytest.fixture
@@ -305,9 +305,9 @@ def test_a_replay_reads_its_range_and_ends(broker: CountingBroker, live: LiveRea
     told = list(messages(live, wanted("a/1", from_offset=2, to_offset=6)))
     to_end = list(messages(live, wanted("a", to_offset="end", key={"k": "k1"})))
 
-    assert told[0] == Opened(at={"a/1": 2}, ends={"a/1": 6})
+    assert told[0] == FollowStarted(at={"a/1": 2}, ends={"a/1": 6})
     assert [numbers(each) for each in told if isinstance(each, Fetched)] == [[2, 3, 4, 5]]
-    assert told[-1] == to_end[-1] == Ended()
+    assert told[-1] == to_end[-1] == FollowEnded()
     assert [numbers(each) for each in to_end if isinstance(each, Fetched)] == [[1, 4, 7]]
     assert live.rings() == {}
 

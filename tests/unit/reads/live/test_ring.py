@@ -7,9 +7,19 @@ from dataclasses import replace
 from tests.unit.reads.live.ring_kit import KEY, LIMITS, Story
 
 from millrace.errors import OffsetOutOfRange, Retriable
-from millrace.journal.names import Offset
-from millrace.keys.ranges import WHOLE, tile
-from millrace.reads.live.ring import AtEnd, Await, Done, Gone, Hold, Read, Ring, SubscriberId, Take
+from millrace.journal.core.journal_names import Offset
+from millrace.keys.key_ranges import WHOLE, tile
+from millrace.reads.live.ring import (
+    AtEnd,
+    AwaitReader,
+    FollowerGone,
+    HoldBack,
+    ReadRows,
+    ReplayDone,
+    Ring,
+    SubscriberId,
+    TakeRows,
+)
 
 
 def test_ten_at_one_place_are_read_for_by_the_first_that_wants_rows() -> None:
@@ -18,9 +28,9 @@ def test_ten_at_one_place_are_read_for_by_the_first_that_wants_rows() -> None:
     story.append(0, 2**31, 2**32 - 1)
 
     first = story.want(readers[0])
-    assert isinstance(first, Read)
+    assert isinstance(first, ReadRows)
     assert list(first.members) == readers
-    assert [story.want(who) for who in readers] == [Await()] * 10
+    assert [story.want(who) for who in readers] == [AwaitReader()] * 10
     story.finish(first.number)
     for who in readers:
         assert story.run(who) == AtEnd(Offset(3))
@@ -38,13 +48,13 @@ def test_one_behind_replays_up_to_where_the_others_are_and_joins_them_there() ->
     story.append(4, 5)
 
     replay = story.want(behind)
-    assert isinstance(replay, Read)
+    assert isinstance(replay, ReadRows)
     assert (replay.begin, replay.bound, list(replay.members)) == (1, 3, [behind])
     story.finish(replay.number)
-    assert story.want(behind) == Take()
+    assert story.want(behind) == TakeRows()
     both = story.want(behind)
 
-    assert isinstance(both, Read)
+    assert isinstance(both, ReadRows)
     assert (both.begin, both.bound, list(both.members)) == (3, None, [ahead, behind])
     story.finish(both.number)
     story.run(ahead)
@@ -60,7 +70,7 @@ def full_and_quick() -> tuple[Story, SubscriberId, SubscriberId]:
     story.append(*range(16))
     for _ in range(2):
         read = story.want(quick)
-        assert isinstance(read, Read)
+        assert isinstance(read, ReadRows)
         story.finish(read.number)
         story.want(quick)
     assert story.ring.subscribers[slow].rows == LIMITS.channel_rows_max
@@ -70,13 +80,13 @@ def full_and_quick() -> tuple[Story, SubscriberId, SubscriberId]:
 def test_a_full_channel_holds_the_others_back_for_doubling_waits_and_no_longer() -> None:
     story, slow, quick = full_and_quick()
     waits = []
-    while isinstance(step := story.want(quick), Hold):
+    while isinstance(step := story.want(quick), HoldBack):
         waits.append(step.wait_ms)
         story.now_ms += step.wait_ms
 
     assert waits == [1, 1, 2, 4, 2]
     assert sum(waits) == LIMITS.hold_ms_max
-    assert isinstance(step, Read)
+    assert isinstance(step, ReadRows)
     assert list(step.members) == [quick]
     story.finish(step.number)
     story.run(quick)
@@ -89,12 +99,12 @@ def test_a_full_channel_holds_the_others_back_for_doubling_waits_and_no_longer()
 
 def test_room_made_in_time_keeps_all_together() -> None:
     story, slow, quick = full_and_quick()
-    assert isinstance(story.want(quick), Hold)
+    assert isinstance(story.want(quick), HoldBack)
     story.now_ms += 1
     story.want(slow)
 
     read = story.want(quick)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadRows)
     assert set(read.members) == {slow, quick}
     assert story.ring.subscribers[slow].held_ms == 1
 
@@ -107,9 +117,9 @@ def test_who_is_slow_again_and_again_uses_up_one_allowance() -> None:
     while len(story.readers[quick].got) < 216:
         step = story.want(quick)
         match step:
-            case Read():
+            case ReadRows():
                 story.finish(step.number)
-            case Hold():
+            case HoldBack():
                 story.now_ms += 3
                 held += 3
                 if story.ring.subscribers[slow].rows:
@@ -133,7 +143,7 @@ def test_one_that_takes_nothing_for_two_minutes_is_dropped_with_words() -> None:
 
     assert story.tick() == [slow]
     gone = story.want(slow)
-    assert isinstance(gone, Gone)
+    assert isinstance(gone, FollowerGone)
     assert gone.kind is Retriable
     assert str(gone.error()).startswith(
         "a live reader of journal 'j' was dropped\n"
@@ -169,19 +179,19 @@ def test_a_read_that_fails_is_heard_of_by_all_it_was_for_after_what_waits() -> N
     elsewhere = story.join(WHOLE, 4)
     story.append(*range(8))
     read = story.want(first)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadRows)
     story.finish(read.number)
     story.want(first)
     story.leave(elsewhere)
     elsewhere = story.join(WHOLE, 5)
     failing = story.want(first)
-    assert isinstance(failing, Read)
+    assert isinstance(failing, ReadRows)
     del story.reading[failing.number]
     story.ring.on_failed(failing.number, OffsetOutOfRange, "offset 4 was truncated")
 
-    gone = Gone(OffsetOutOfRange, "offset 4 was truncated")
+    gone = FollowerGone(OffsetOutOfRange, "offset 4 was truncated")
     assert story.want(first) == gone
-    assert [story.want(second), story.want(second)] == [Take(), gone]
+    assert [story.want(second), story.want(second)] == [TakeRows(), gone]
     assert isinstance(story.run(elsewhere), AtEnd)
 
 
@@ -190,7 +200,7 @@ def test_a_read_that_was_given_up_is_done_by_the_next() -> None:
     first, second = story.join(WHOLE), story.join(WHOLE)
     story.append(1)
     read = story.want(first)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadRows)
     story.cancel(read.number)
     story.leave(first)
 
@@ -203,7 +213,7 @@ def test_who_left_while_it_was_read_for_gets_nothing() -> None:
     first, second = story.join(WHOLE), story.join(WHOLE)
     story.append(1)
     read = story.want(first)
-    assert isinstance(read, Read)
+    assert isinstance(read, ReadRows)
     story.leave(first)
     story.finish(read.number)
 
@@ -232,11 +242,11 @@ def test_a_replay_ends_by_itself_where_it_was_told() -> None:
     story.append(*range(6), gap=3)
     one, beyond = story.join(WHOLE, 2, 5), story.join(WHOLE, 2, 12)
 
-    assert story.run(one) == Done()
+    assert story.run(one) == ReplayDone()
     assert [offset for offset, _ in story.readers[one].got] == [2, 3, 4]
     assert story.run(beyond) == AtEnd(Offset(9))
     story.append(*range(9))
-    assert story.run(beyond) == Done()
+    assert story.run(beyond) == ReplayDone()
     assert [offset for offset, _ in story.readers[beyond].got] == [2, 3, 4, 5, 9, 10, 11]
 
 
@@ -246,5 +256,5 @@ def test_an_empty_replay_is_done_before_anything_is_read() -> None:
     story.ring = ring
     who = story.join(WHOLE, 5, 5)
 
-    assert story.want(who) == Done()
+    assert story.want(who) == ReplayDone()
     assert ring.reads == 0

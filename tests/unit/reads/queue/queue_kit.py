@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.reads.checkpoint import RolledBack, Shown
-from millrace.reads.queue.limits import BindingOrder, QueueLimits
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible, Windows
+from millrace.reads.model.tags import binding_of, tag_of
 from millrace.reads.queue.queue import Queue
-from millrace.reads.tags import binding_of, tag_of
-from millrace.reads.window import Visible, Windows
-from millrace.testing.reads_disk import FakeQueueDisk
+from millrace.reads.queue.queue_limits import BindingOrder, QueueLimits
+from millrace.testing.fake_queue_disk import FakeQueueDisk
 
 Pair = tuple[int, int]
 Range = tuple[int, int, int, int, int]
@@ -103,8 +103,8 @@ def rolled_back(ranges: Sequence[Range] = ()) -> RolledBack:
     return RolledBack.of(sorted(ranges))
 
 
-def shown(clocks: dict[Pair, int]) -> Shown:
-    return Shown.of([(*pair, clock, -1, 1) for pair, clock in sorted(clocks.items())])
+def shown(clocks: dict[Pair, int]) -> ShownClock:
+    return ShownClock.of([(*pair, clock, -1, 1) for pair, clock in sorted(clocks.items())])
 
 
 def everything(rows: Sequence[Row]) -> Visible:

@@ -8,7 +8,7 @@ from tests.unit.reads.queue.queue_kit import TEXT, WIDE, Row, batch_of, stretch,
 
 from millrace.errors import Corrupt
 from millrace.reads.queue.blocks import Encoder, Lsn, decode, is_ordered, stamps_of, summarise
-from millrace.reads.queue.limits import PAIRS_MAX
+from millrace.reads.queue.queue_limits import PAIRS_MAX
 
 TAG, OTHER = tags(0, 2)
 

@@ -27,10 +27,10 @@ from tests.unit.reads.queue.queue_kit import (
 from millrace.config import KIB
 from millrace.errors import StorageError
 from millrace.reads.queue.blocks import SegmentNumber
-from millrace.reads.queue.files import SegmentFiles
-from millrace.reads.queue.limits import BindingOrder
-from millrace.reads.queue.messages import Flush, Flushed, Rows
 from millrace.reads.queue.queue import Queue
+from millrace.reads.queue.queue_limits import BindingOrder
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows
+from millrace.reads.queue.segment_files import SegmentFiles
 
 TAG, OTHER = tags(0, 2)
 PAYLOAD = "x" * 1000
@@ -49,7 +49,7 @@ def on_disk(folder: Path) -> int:
 def send(queue: Queue, *blocks: list[Row], first: int = 1) -> None:
     """Each list as a block of its own."""
     for number, rows in enumerate(blocks, first):
-        queue.handle(0, Rows(number, batch_of(rows, payload=PAYLOAD)))
+        queue.handle(0, QueueRows(number, batch_of(rows, payload=PAYLOAD)))
         queue.handle(0, Flush(number))
 
 
@@ -67,9 +67,9 @@ def read_with_pyarrow_alone(path: Path) -> list[tuple[int, pa.RecordBatch]]:
 def test_files_are_read_with_nothing_but_pyarrow(tmp_path: Path) -> None:
     queue, _ = queue_in(tmp_path)
     first, second = stretch(TAG, 1, [1, 2, 3]), stretch(OTHER, 2, [4, 5])
-    queue.handle(0, Rows(1, batch_of(first)))
+    queue.handle(0, QueueRows(1, batch_of(first)))
     queue.handle(0, Flush(1))
-    queue.handle(0, Rows(2, batch_of(second)))
+    queue.handle(0, QueueRows(2, batch_of(second)))
     assert queue.handle(0, Flush(2)) == [(0, Flushed(2))]
 
     (path,) = tmp_path.iterdir()
@@ -221,7 +221,7 @@ def test_punching_is_told_from_not_being_able_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where there are no holes it is said once, and segments are emptied by moving what is left."""
-    monkeypatch.setattr("millrace.reads.queue.files._fallocate", lambda *_: 95)
+    monkeypatch.setattr("millrace.reads.queue.segment_files._fallocate", lambda *_: 95)
     queue, disk = queue_in(tmp_path, segment_bytes_target=300 * KIB)
     kept: list[Row] = []
     for number in range(1, 31):

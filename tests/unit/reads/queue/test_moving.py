@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.reads.queue.queue_kit import TEXT, WIDE, batch_of, limits, stretch, tags
 
+from millrace.reads.queue.block_compaction import Remainder, groups, is_small, is_worth_moving
+from millrace.reads.queue.block_directory import Directory
 from millrace.reads.queue.blocks import Block, Lsn, SegmentNumber, stamps_of, summarise
-from millrace.reads.queue.directory import Directory
-from millrace.reads.queue.moving import Remainder, groups, is_small, is_worth_moving
 
 TAG = tags(0, 1)[0]
 

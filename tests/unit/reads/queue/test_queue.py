@@ -25,10 +25,10 @@ from tests.unit.reads.queue.queue_kit import (
 )
 
 from millrace.errors import StorageError
-from millrace.reads.queue.limits import BindingOrder
-from millrace.reads.queue.messages import Flush, Flushed, Rows, Taken
 from millrace.reads.queue.queue import Queue
-from millrace.testing.reads_disk import FakeQueueDisk
+from millrace.reads.queue.queue_limits import BindingOrder
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.testing.fake_queue_disk import FakeQueueDisk
 
 A, B = tags(0, 2)
 C = tags(1, 1)[0]
@@ -37,7 +37,7 @@ C = tags(1, 1)[0]
 def send(queue: Queue, *blocks: list[Row], stream: int = 0, first: int = 1) -> None:
     """Each list as a block of its own."""
     for number, rows in enumerate(blocks, first):
-        queue.handle(stream, Rows(number, batch_of(rows)))
+        queue.handle(stream, QueueRows(number, batch_of(rows)))
         queue.handle(stream, Flush(number))
 
 
@@ -109,8 +109,8 @@ def test_rows_of_one_clock_come_by_tag_also_from_block_to_block() -> None:
 
 def test_rows_of_different_schemas_take_turns_and_neighbours_share_a_batch() -> None:
     queue, _ = fake_queue()
-    queue.handle(0, Rows(1, batch_of(stretch(A, 1, [1, 2, 7, 8]), TEXT)))
-    queue.handle(0, Rows(2, batch_of(stretch(C, 1, [3, 4, 9]), WIDE)))
+    queue.handle(0, QueueRows(1, batch_of(stretch(A, 1, [1, 2, 7, 8]), TEXT)))
+    queue.handle(0, QueueRows(2, batch_of(stretch(C, 1, [3, 4, 9]), WIDE)))
     queue.handle(0, Flush(1))
     batches = queue.read(window((A, 1, 0, 99), (C, 1, 0, 99)))
     assert [batch.schema for batch in batches] == [TEXT, WIDE, TEXT, WIDE]
@@ -166,15 +166,15 @@ def test_rows_wait_at_the_limit_and_are_stored_when_there_is_room() -> None:
     queue, _ = fake_queue(2, disk_bytes_max=3000)
     send(queue, stretch(A, 1, range(1, 100)))
     assert queue.is_full()
-    assert queue.handle(0, Rows(2, batch_of(stretch(A, 1, [200], 200)))) == []
-    assert queue.handle(1, Rows(1, batch_of(stretch(B, 1, [1])))) == []
+    assert queue.handle(0, QueueRows(2, batch_of(stretch(A, 1, [200], 200)))) == []
+    assert queue.handle(1, QueueRows(1, batch_of(stretch(B, 1, [1])))) == []
     assert queue.handle(1, Flush(1)) == []
     assert queue.handle(0, Flush(2)) == []
     assert queue.stats().held_messages == 4
 
     replies = queue.release(shown({(A, 1): 99}), rolled_back())
 
-    assert replies == [(0, Taken(2)), (1, Taken(1)), (1, Flushed(1)), (0, Flushed(2))]
+    assert replies == [(0, RowsAccepted(2)), (1, RowsAccepted(1)), (1, Flushed(1)), (0, Flushed(2))]
     assert not queue.is_full()
     assert rows_of(queue.read(window((A, 1, 99, 200), (B, 1, 0, 1)))) == [
         Row(B, 0, 1, 1),
@@ -185,20 +185,22 @@ def test_rows_wait_at_the_limit_and_are_stored_when_there_is_room() -> None:
 def test_recovery_stages_whatever_comes() -> None:
     queue, _ = fake_queue(disk_bytes_max=2000)
     send(queue, stretch(A, 1, range(1, 100)))
-    assert queue.handle(0, Rows(2, batch_of(stretch(A, 1, [200], 200)))) == []
-    assert queue.set_limit_off(True) == [(0, Taken(2))]
-    assert queue.handle(0, Rows(3, batch_of(stretch(A, 1, [201], 201)))) == [(0, Taken(3))]
+    assert queue.handle(0, QueueRows(2, batch_of(stretch(A, 1, [200], 200)))) == []
+    assert queue.set_limit_off(True) == [(0, RowsAccepted(2))]
+    assert queue.handle(0, QueueRows(3, batch_of(stretch(A, 1, [201], 201)))) == [
+        (0, RowsAccepted(3))
+    ]
     assert not queue.is_full()
     assert queue.set_limit_off(False) == []
     assert queue.is_full()
-    assert queue.handle(0, Rows(4, batch_of(stretch(A, 1, [202], 202)))) == []
-    assert queue.on_end(0) == [(0, Taken(4))]
+    assert queue.handle(0, QueueRows(4, batch_of(stretch(A, 1, [202], 202)))) == []
+    assert queue.on_end(0) == [(0, RowsAccepted(4))]
 
 
 def test_the_first_failure_of_the_disk_is_the_queues_end() -> None:
     queue, _ = fake_queue(disk=FakeQueueDisk(fails_at_append=2))
     send(queue, stretch(A, 1, [1]))
-    queue.handle(0, Rows(2, batch_of(stretch(A, 1, [2], 1))))
+    queue.handle(0, QueueRows(2, batch_of(stretch(A, 1, [2], 1))))
     for _ in range(2):
         with pytest.raises(StorageError, match="it was to fail here"):
             queue.handle(0, Flush(2))
@@ -231,8 +233,8 @@ def test_small_blocks_that_stay_become_fewer() -> None:
     rows = []
     for number in range(1, 301):
         rows += stretch(A, 9, [number], number)
-        queue.handle(0, Rows(2 * number - 1, batch_of(rows[-1:])))
-        queue.handle(0, Rows(2 * number, batch_of(stretch(C, 1, [number], number))))
+        queue.handle(0, QueueRows(2 * number - 1, batch_of(rows[-1:])))
+        queue.handle(0, QueueRows(2 * number, batch_of(stretch(C, 1, [number], number))))
         queue.handle(0, Flush(number))
         queue.release(shown({(C, 1): number}), rolled_back())
     assert queue.stats().blocks <= 15
@@ -288,7 +290,7 @@ def test_streams_may_be_driven_from_several_threads_while_others_read() -> None:
         try:
             for number in range(1, 101):
                 rows = stretch(many[stream], 1, range(10 * number, 10 * number + 10), 10 * number)
-                queue.handle(stream, Rows(number, batch_of(rows)))
+                queue.handle(stream, QueueRows(number, batch_of(rows)))
                 queue.handle(stream, Flush(number))
                 assert (
                     rows_of(queue.read(window((many[stream], 1, 10 * number - 1, 10**6)))) == rows

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.reads.queue.queue_kit import TEXT, WIDE, batch_of, limits, rows_of, stretch, tags
 
-from millrace.reads.queue.messages import Flush, Flushed, Rows, Taken
-from millrace.reads.queue.state import Action, Answer, Intake, Store
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.reads.queue.queue_state import Action, Intake, StoreBlock, StreamReply
 
 A = tags(0, 1)[0]
 B = tags(1, 1)[0]
 
 
-def rows(number: int, tag: int = A, count: int = 1, first: int = 0) -> Rows:
-    return Rows(number, batch_of(stretch(tag, 1, range(1, count + 1), first)))
+def rows(number: int, tag: int = A, count: int = 1, first: int = 0) -> QueueRows:
+    return QueueRows(number, batch_of(stretch(tag, 1, range(1, count + 1), first)))
 
 
 def brief(actions: list[Action]) -> list[tuple[str, int, int]]:
@@ -21,11 +21,11 @@ def brief(actions: list[Action]) -> list[tuple[str, int, int]]:
     found = []
     for action in actions:
         match action:
-            case Store(binding, batches):
+            case StoreBlock(binding, batches):
                 found.append(("store", binding, sum(batch.num_rows for batch in batches)))
-            case Answer(stream, Taken(number)):
+            case StreamReply(stream, RowsAccepted(number)):
                 found.append(("taken", stream, number))
-            case Answer(stream, Flushed(cycle)):
+            case StreamReply(stream, Flushed(cycle)):
                 found.append(("flushed", stream, cycle))
             case _:
                 raise AssertionError(action)
@@ -65,14 +65,14 @@ def test_rows_of_several_streams_share_a_block_in_the_order_they_came() -> None:
     intake.on_message(1, rows(1, A + 1, 1, first=3), is_full=False)
     intake.on_message(0, rows(2, A, 1, first=6), is_full=False)
     store = intake.on_message(1, Flush(1), is_full=False)[0]
-    assert isinstance(store, Store)
+    assert isinstance(store, StoreBlock)
     assert [row.offset for row in rows_of(store.batches)] == [5, 3, 6]
 
 
 def test_another_schema_of_the_same_binding_begins_another_block() -> None:
     intake = Intake(limits(), 1)
-    intake.on_message(0, Rows(1, batch_of(stretch(A, 1, [1]), TEXT)), is_full=False)
-    actions = intake.on_message(0, Rows(2, batch_of(stretch(A, 1, [2]), WIDE)), is_full=False)
+    intake.on_message(0, QueueRows(1, batch_of(stretch(A, 1, [1]), TEXT)), is_full=False)
+    actions = intake.on_message(0, QueueRows(2, batch_of(stretch(A, 1, [2]), WIDE)), is_full=False)
     assert brief(actions) == [("store", 0, 1), ("taken", 0, 2)]
 
 
@@ -160,6 +160,6 @@ def test_messages_that_are_lost_or_come_twice_are_noticed() -> None:
 
 def test_a_message_without_rows_is_taken() -> None:
     intake = Intake(limits(), 1)
-    empty = Rows(1, batch_of([]))
+    empty = QueueRows(1, batch_of([]))
     assert brief(intake.on_message(0, empty, is_full=False)) == [("taken", 0, 1)]
     assert brief(intake.on_message(0, Flush(1), is_full=False)) == [("flushed", 0, 1)]

@@ -11,14 +11,14 @@ from tests.unit.reads.kit import SCHEMA, P, Q, a_task
 
 from millrace.errors import DataLost
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.checkpoint import Checkpoint, CheckpointNumber
-from millrace.reads.messages import Continue, Reported, ToSlice
-from millrace.reads.progress import Points, Progress, Reads
-from millrace.reads.session.actor import SessionActor
-from millrace.reads.session.state import SessionState
-from millrace.reads.session.store import CheckpointStore, group_name
-from millrace.reads.tags import tag_of
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.model.session_messages import Continue, Reported, ToSlice
+from millrace.reads.model.slice_progress import Points, Reads, SliceProgress
+from millrace.reads.model.tags import tag_of
+from millrace.reads.session.checkpoint_store import CheckpointStore, group_name
+from millrace.reads.session.session_actor import SessionActor
+from millrace.reads.session.session_state import SessionState
 
 
 class ToldMembers:
@@ -48,7 +48,7 @@ def broker() -> Iterator[MemoryBroker]:
     broker.close()
 
 
-def begun(broker: MemoryBroker, task: Task) -> tuple[SessionActor, ToldMembers]:
+def begun(broker: MemoryBroker, task: CoordinatedRead) -> tuple[SessionActor, ToldMembers]:
     broker.fence("lease")
     store = CheckpointStore(broker, task.name, broker.acquire("lease", "test"))
     members = ToldMembers()
@@ -60,7 +60,7 @@ def begun(broker: MemoryBroker, task: Task) -> tuple[SessionActor, ToldMembers]:
 
 def told(actor: SessionActor, tag: int, clock: int, *, upto: int, producer: int = P) -> None:
     points = Points.of([(tag, producer, clock, 0)])
-    actor.on_message(0, Reported(Progress(points=points, reads=Reads.of([(tag, upto)]))), 0)
+    actor.on_message(0, Reported(SliceProgress(points=points, reads=Reads.of([(tag, upto)]))), 0)
 
 
 def taken(actor: SessionActor) -> Checkpoint:
@@ -77,7 +77,7 @@ def test_a_journal_is_needed_from_where_its_slowest_binding_reads_it(broker: Mem
     journal = broker.create("t/a", SCHEMA).id
     broker.append("t/a", rows(5))
     early, late = Binding(name="early", prefix="t"), Binding(name="late", prefix="t", priority=-1)
-    task = Task("twice", [early, late])
+    task = CoordinatedRead("twice", [early, late])
     actor, _ = begun(broker, task)
     told(actor, tag_of(0, journal), 10, upto=5)
     actor.commit(taken(actor).number)

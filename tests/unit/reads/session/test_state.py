@@ -9,23 +9,23 @@ import pytest
 from tests.unit.reads.kit import SCHEMA, P, Q
 
 from millrace.errors import DataLost, HintsUnresolved, SchemaMismatch
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.values import JournalInfo
-from millrace.reads.checkpoint import (
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.values import JournalInfo
+from millrace.reads.model.checkpoint import (
     BEGINNING,
     Checkpoint,
     CheckpointNumber,
     ReadOffsets,
     RolledBack,
-    Shown,
+    ShownClock,
     merge,
 )
-from millrace.reads.messages import Continue, Know, StartReads, StopReads
-from millrace.reads.progress import Hints, Opens, Points, Progress, Reads
-from millrace.reads.session.state import Resumed, Send, SessionState
-from millrace.reads.tables import NONE
-from millrace.reads.tags import Tag
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.session_messages import CatalogUpdate, Continue, StartReads, StopReads
+from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress
+from millrace.reads.model.tags import Tag
+from millrace.reads.session.session_state import Resumed, Send, SessionState
 
 A, B, C = 1, 2, 3
 """Journals, and their tags under the first binding."""
@@ -40,7 +40,7 @@ def info(number: int, *, schema: pa.Schema = SCHEMA) -> JournalInfo:
 
 def state(resumed: Resumed = FRESH, *, members: int = 1, **binding: Any) -> SessionState:  # noqa: ANN401
     given = {"name": "all", "prefix": "t", "key": "key", **binding}
-    return SessionState(Task("tested", [Binding(**given)]), members, resumed)
+    return SessionState(CoordinatedRead("tested", [Binding(**given)]), members, resumed)
 
 
 def looked(session: SessionState, *journals: int, **starts: int) -> list[tuple[Any, ...]]:
@@ -55,7 +55,7 @@ def told(sends: list[Send]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for send in sends:
         match send.message:
-            case Know(catalog):
+            case CatalogUpdate(catalog):
                 found.append((send.slice, "know", catalog.tags().tolist()))
             case StartReads(starts=starts, names=names, shown=shown):
                 rows = [(tag, at, until) for tag, at, until in starts.rows()]
@@ -82,7 +82,7 @@ def reports(
     now_ms: int = 0,
 ) -> None:
     """A slice reports a commit."""
-    progress = Progress(
+    progress = SliceProgress(
         points=Points.of([(tag, producer, clock, begin)]),
         hints=Hints.of([(tag, producer, clock, each) for each in hints]),
         opens=Opens.of([(tag, producer, NONE)]),
@@ -103,7 +103,7 @@ def checkpoint(number: int, tag: int, clock: int, read: int, *, begin: int = NON
     return Checkpoint(
         number=CheckpointNumber(number),
         reads=ReadOffsets.of([(tag, read, number)]),
-        shown=Shown.of([(tag, P, clock, begin, number)]),
+        shown=ShownClock.of([(tag, P, clock, begin, number)]),
     )
 
 
@@ -167,7 +167,7 @@ def test_other_columns_under_the_same_binding_are_refused() -> None:
 def test_a_report_that_names_a_journal_made_later_is_not_taken_yet() -> None:
     session = state()
     looked(session, A)
-    later = Progress(hints=Hints.of([(A, P, 20, B)]))
+    later = SliceProgress(hints=Hints.of([(A, P, 20, B)]))
 
     assert session.misses_journals(later)
     looked(session, A, B)
@@ -297,13 +297,13 @@ def test_a_rolled_back_range_is_told_once_and_dropped_when_more_is_shown() -> No
     session = state()
     looked(session, A)
     gone = RolledBack.of([(A, P, 1, 3, 18)])
-    session.on_reported(Progress(rolled_back=gone, reads=Reads.of([(A, 4)])), 0)
+    session.on_reported(SliceProgress(rolled_back=gone, reads=Reads.of([(A, 4)])), 0)
 
     first = session.next_checkpoint()
 
     assert first is not None
     assert (shows(first), first.rolled_back.rows()) == ((1, []), [(A, P, 1, 3, 18)])
-    session.on_reported(Progress(rolled_back=gone, reads=Reads.of([(A, 4)])), 0)
+    session.on_reported(SliceProgress(rolled_back=gone, reads=Reads.of([(A, 4)])), 0)
     assert session.next_checkpoint() is None
     reports(session, A, 30, read=5, begin=4)
     session.next_checkpoint()

@@ -8,19 +8,19 @@ import pytest
 
 from millrace.errors import LeaseLost, UserError
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.checkpoint import (
+from millrace.reads.model.checkpoint import (
     Checkpoint,
     CheckpointNumber,
     ReadOffsets,
-    Shown,
+    ShownClock,
     merge,
     without_silent,
 )
-from millrace.reads.session import store as stores
-from millrace.reads.session.history import History
-from millrace.reads.session.store import CheckpointStore, read_checkpoints
-from millrace.reads.tables import NONE
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.session import checkpoint_store as stores
+from millrace.reads.session.checkpoint_store import CheckpointStore, read_checkpoints
+from millrace.reads.session.checkpoint_times import CheckpointTimes
 
 
 def a_store(broker: MemoryBroker, **how: object) -> CheckpointStore:
@@ -32,7 +32,7 @@ def delta(number: int, tag: int, clock: int, offset: int) -> Checkpoint:
     return Checkpoint(
         number=CheckpointNumber(number),
         reads=ReadOffsets.of([(tag, offset, number)]),
-        shown=Shown.of([(tag, 7, clock, NONE, number)]),
+        shown=ShownClock.of([(tag, 7, clock, NONE, number)]),
     )
 
 
@@ -96,14 +96,14 @@ def test_bindings_may_be_added_and_not_moved() -> None:
     one, two = Binding(name="one", prefix="a"), Binding(name="two", prefix="b")
     first = a_store(broker)
     first.load()
-    first.keep_task(Task("tested", [one]))
+    first.keep_task(CoordinatedRead("tested", [one]))
     second = a_store(broker)
     second.load()
-    second.keep_task(Task("tested", [one, two]))
+    second.keep_task(CoordinatedRead("tested", [one, two]))
     third = a_store(broker)
     third.load()
     with pytest.raises(UserError, match=r"before: one, two\n  now: two, one"):
-        third.keep_task(Task("tested", [two, one]))
+        third.keep_task(CoordinatedRead("tested", [two, one]))
 
 
 def test_a_producer_that_was_silent_for_long_is_left_out() -> None:
@@ -111,7 +111,7 @@ def test_a_producer_that_was_silent_for_long_is_left_out() -> None:
     now = 0
     store = a_store(broker, silent_ms=1000, now_ms=lambda: now)
     store.load()
-    shown = Shown.of([(1, 7, 10, NONE, 1), (2, 7, 10, NONE, 1), (2, 8, 10, 5, 1)])
+    shown = ShownClock.of([(1, 7, 10, NONE, 1), (2, 7, 10, NONE, 1), (2, 8, 10, 5, 1)])
     store.prepare(Checkpoint(number=CheckpointNumber(1), shown=shown))
     assert len(store.commit(CheckpointNumber(1), {}).shown) == 3
     now = 5000
@@ -122,16 +122,16 @@ def test_a_producer_that_was_silent_for_long_is_left_out() -> None:
 
 
 def test_nothing_that_changed_since_is_left_out() -> None:
-    whole = Checkpoint(shown=Shown.of([(1, 7, 10, NONE, 4), (1, 8, 10, NONE, 5)]))
+    whole = Checkpoint(shown=ShownClock.of([(1, 7, 10, NONE, 4), (1, 8, 10, NONE, 5)]))
     assert without_silent(whole, 4).shown.rows() == [(1, 8, 10, NONE, 5)]
     assert without_silent(whole, 0).shown.rows() == whole.shown.rows()
 
 
 def test_history_knows_roughly_what_was_last_by_a_moment() -> None:
-    history = History()
+    history = CheckpointTimes()
     for number in range(1, 1001):
         history.note(CheckpointNumber(number), number * 10)
-    again = History.from_bytes(history.to_bytes())
+    again = CheckpointTimes.from_bytes(history.to_bytes())
     assert again.last == 1000
     assert again.number_at(5) == 0
     for moment in range(10, 10_000, 370):

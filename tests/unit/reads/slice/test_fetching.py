@@ -7,27 +7,27 @@ import pytest
 from tests.unit.reads.kit import SCHEMA
 
 from millrace.errors import OffsetOutOfRange
+from millrace.journal.core.journal_names import Offset
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.names import Offset
-from millrace.reads.slice import fetching
-from millrace.reads.slice.state import Fetch
-from millrace.reads.tags import tag_of
+from millrace.reads.model.tags import tag_of
+from millrace.reads.slice import journal_fetching
+from millrace.reads.slice.slice_state import Fetch
 
 
 @pytest.mark.parametrize("one_by_one_max", [0, 8])
 def test_a_later_journal_of_the_same_name_is_not_read_in_place_of_one_that_is_gone(
     one_by_one_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_ONE_BY_ONE_MAX", one_by_one_max)
+    monkeypatch.setattr(journal_fetching, "_ONE_BY_ONE_MAX", one_by_one_max)
     broker = MemoryBroker()
     tag = tag_of(0, broker.create("t/a", SCHEMA).id)
     broker.delete("t/a")
     broker.create("t/a", SCHEMA)
     wanted = Fetch(offsets={tag: ("t/a", Offset(5))}, bytes_each=1_000)
-    assert fetching.fetch(broker, wanted)[tag].num_rows == 0
+    assert journal_fetching.fetch(broker, wanted)[tag].num_rows == 0
     rows = pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 9, schema=SCHEMA)
     broker.append("t/a", rows)
-    assert fetching.fetch(broker, wanted)[tag].num_rows == 0
+    assert journal_fetching.fetch(broker, wanted)[tag].num_rows == 0
     broker.close()
 
 
@@ -35,7 +35,7 @@ def test_a_later_journal_of_the_same_name_is_not_read_in_place_of_one_that_is_go
 def test_a_journal_that_was_truncated_too_far_is_an_error(
     one_by_one_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_ONE_BY_ONE_MAX", one_by_one_max)
+    monkeypatch.setattr(journal_fetching, "_ONE_BY_ONE_MAX", one_by_one_max)
     broker = MemoryBroker()
     tag = tag_of(0, broker.create("t/a", SCHEMA).id)
     rows = pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 9, schema=SCHEMA)
@@ -43,5 +43,5 @@ def test_a_journal_that_was_truncated_too_far_is_an_error(
     broker.truncate_before("t/a", 5)
     wanted = Fetch(offsets={tag: ("t/a", Offset(2))}, bytes_each=1_000)
     with pytest.raises(OffsetOutOfRange, match="truncated above where the task reads it"):
-        fetching.fetch(broker, wanted)
+        journal_fetching.fetch(broker, wanted)
     broker.close()

@@ -9,30 +9,30 @@ import numpy as np
 import pyarrow as pa
 from tests.unit.reads.kit import SCHEMA, P, Q, a_task, ack, alone, row
 
-from millrace.journal.clocks import clock_at
+from millrace.journal.core.clocks import clock_at
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import stored_schema
+from millrace.journal.core.values import Fetched, JournalInfo
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.names import JournalId, Offset
-from millrace.journal.records import stored_schema
-from millrace.journal.values import Fetched, JournalInfo
-from millrace.reads.catalog import catalog_of
-from millrace.reads.checkpoint import Shown
-from millrace.reads.messages import (
+from millrace.reads.model.checkpoint import ShownClock
+from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.model.journal_catalog import catalog_of
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.routing import Routing
+from millrace.reads.model.session_messages import (
     Abandon,
+    CatalogUpdate,
     Continue,
-    Know,
     Pressure,
     Reported,
     StartReads,
     Starts,
     StopReads,
 )
-from millrace.reads.queue.messages import Flush, Flushed, Rows, Taken
-from millrace.reads.routing import Routing
-from millrace.reads.slice.fetching import fetch
-from millrace.reads.slice.state import Action, SliceLimits, SliceState, ToQueue
-from millrace.reads.tables import NONE
-from millrace.reads.tags import Tag, journal_of, tag_of
-from millrace.reads.task import Binding, Task
+from millrace.reads.model.tags import Tag, journal_of, tag_of
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.reads.slice.journal_fetching import fetch
+from millrace.reads.slice.slice_state import Action, SliceLimits, SliceState, ToQueue
 
 FAR = 2**63
 """A clock at which everything is due."""
@@ -52,7 +52,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
         message_bytes_target=1,
     )
     state = SliceState(task, 1, Routing(task, 1), limits)
-    state.on_message(Know(catalog_of(task, [info], info.id)))
+    state.on_message(CatalogUpdate(catalog_of(task, [info], info.id)))
     state.on_message(StartReads(starts=Starts.of([(int(info.id), 0, NONE)]), names=("t/a",)))
     for _ in range(3):
         wanted = state.next_fetch(FAR)
@@ -62,7 +62,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     assert len(state.step(FAR)) == 2, "one message, for that is the window; and word of it"
     assert state.next_due() is None
     assert state.next_fetch(FAR) is None
-    assert state.on_reply(0, Taken(1)) == []
+    assert state.on_reply(0, RowsAccepted(1)) == []
     assert len(state.step(FAR)) == 1
     assert np.array_equal(state._outboxes[0]._sent, [(2, state._outboxes[0]._unanswered)])
     broker.close()
@@ -90,7 +90,7 @@ class Slice:
         limits: SliceLimits = BIG,
     ) -> None:
         given = bindings or ({},)
-        self.task = Task(
+        self.task = CoordinatedRead(
             "tested",
             [
                 Binding(**{"name": f"b{n}", "prefix": "t", "key": "key", **each})
@@ -100,14 +100,16 @@ class Slice:
         self.journals = journals
         self.state = SliceState(self.task, queues, Routing(self.task, queues), limits)
         infos = [info(number) for number in range(1, journals + 1)]
-        self.state.on_message(Know(catalog_of(self.task, infos, journals)))
+        self.state.on_message(CatalogUpdate(catalog_of(self.task, infos, journals)))
 
     def start(
-        self, *tags: int, offset: int = 0, until: int = NONE, shown: Shown | None = None
+        self, *tags: int, offset: int = 0, until: int = NONE, shown: ShownClock | None = None
     ) -> None:
         names = tuple(f"t/{journal_of(tag)}" for tag in tags)
         starts = Starts.of([(tag, offset, until) for tag in tags])
-        self.state.on_message(StartReads(starts=starts, names=names, shown=shown or Shown.empty()))
+        self.state.on_message(
+            StartReads(starts=starts, names=names, shown=shown or ShownClock.empty())
+        )
 
     def fetched(
         self, tag: int, *rows: tuple[object, ...], first: int = 0, end: int | None = None
@@ -136,7 +138,7 @@ class Slice:
     def step(self, now: int = FAR) -> list[tuple[Any, ...]]:
         return told(self.state.step(now))
 
-    def replies(self, queue: int, reply: Taken | Flushed) -> list[tuple[Any, ...]]:
+    def replies(self, queue: int, reply: RowsAccepted | Flushed) -> list[tuple[Any, ...]]:
         return told(self.state.on_reply(queue, reply))
 
 
@@ -151,7 +153,7 @@ def told(actions: list[Action]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for action in actions:
         match action:
-            case ToQueue(queue, Rows(number, batch)):
+            case ToQueue(queue, QueueRows(number, batch)):
                 found.append(("rows", queue, number, batch["what"].to_pylist()))
             case ToQueue(queue, Flush(cycle)):
                 found.append(("flush", queue, cycle))
@@ -181,7 +183,7 @@ def test_a_commit_is_reported_when_every_queue_has_what_came_before_it() -> None
     assert [each for each in sent if each[0] == "rows"] == [("rows", sent[0][1], 1, ["x"])]
     assert sorted(each for each in sent if each[0] == "flush") == [("flush", 0, 1), ("flush", 1, 1)]
     assert len(sent) == 3
-    assert some.replies(sent[0][1], Taken(1)) == []
+    assert some.replies(sent[0][1], RowsAccepted(1)) == []
     assert some.replies(1, Flushed(1)) == []
     assert some.step() == []
     assert some.replies(0, Flushed(1)) == [
@@ -261,7 +263,7 @@ def test_an_abandoned_transaction_is_rolled_back_up_to_where_its_journal_was_rea
 
 def test_what_is_shown_already_is_neither_sent_nor_committed_again() -> None:
     some = Slice()
-    some.start(A, shown=Shown.of([(A, P, 10, NONE, 1)]))
+    some.start(A, shown=ShownClock.of([(A, P, 10, NONE, 1)]))
     some.fetched(A, alone(P, 10, "again"), alone(P, 11, "new"), alone(Q, 3, "of another"))
 
     assert some.step() == [("rows", 0, 1, ["new", "of another"]), ("flush", 0, 1)]
@@ -358,7 +360,7 @@ def test_a_full_window_pushes_back_until_the_queue_has_taken_what_it_got() -> No
 
     assert some.step() == [("rows", 0, 1, ["one"]), ("pressure", True)]
     assert (some.wants(), some.step()) == ({}, [])
-    assert some.replies(0, Taken(1)) == []
+    assert some.replies(0, RowsAccepted(1)) == []
     assert some.step() == [("rows", 0, 2, ["two"]), ("flush", 0, 1), ("pressure", False)]
     assert some.wants() == {A: 2}
 

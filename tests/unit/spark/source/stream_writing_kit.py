@@ -17,10 +17,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import millrace as mr
 from millrace.faults import VARIABLE
-from millrace.journal.values import Publish, Published
-from millrace.spark.source.options import Options, parse
-from millrace.spark.source.stream_writing import JournalStreamWriter, make_writer
-from millrace.transport.journals.joined import JoinedBroker
+from millrace.journal.core.values import Publish, Published
+from millrace.spark.source.source_options import SourceOptions, parse
+from millrace.spark.source.stream_writer import JournalStreamWriter, make_writer
+from millrace.transport.owner.joined_broker import JoinedBroker
 
 QUERY: Final = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 JOURNALS: Final = ("out/0", "out/1")
@@ -41,7 +41,7 @@ def start(function: Callable[..., None], *args: object) -> Any:  # noqa: ANN401 
     return child
 
 
-def options(folder: Path, **more: str) -> Options:
+def options(folder: Path, **more: str) -> SourceOptions:
     """Of a stream that is written by key."""
     given = {"path": str(folder / "mill"), "journals": "out/{n}", "keyBy": "key", "partitions": "2"}
     return parse({**given, **more}, "stream write")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.errors import UserError
-from millrace.spark.source.options import KNOWN, Use, parse
+from millrace.spark.source.source_options import KNOWN, Use, parse
 
 
 def test_options_get_their_types_whatever_their_case() -> None:

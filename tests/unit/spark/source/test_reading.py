@@ -10,9 +10,9 @@ import pytest
 
 from millrace.errors import DataLost, OffsetOutOfRange, UserError
 from millrace.pipeline.core import hops
-from millrace.spark.source.entry import Entry
-from millrace.spark.source.options import Options
-from millrace.spark.source.reading import JournalPlan, plan_of
+from millrace.spark.source.batch_reader import JournalPlan, plan_of
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
@@ -20,7 +20,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     folder = str(tmp_path / "mill")
-    with Entry.of(Options(path=folder), make=True).journals() as broker:
+    with WorkspaceEntry.of(SourceOptions(path=folder), make=True).journals() as broker:
         for name in ("a", "b", hops.output_journal("j", "s", 0)):
             broker.create(name, SCHEMA)
         for begin in range(0, 30, 10):
@@ -42,20 +42,20 @@ def ids(plan: object) -> list[list[int]]:
 
 @pytest.mark.parametrize("rows", [1, 4, 11, 12, 1000])
 def test_ranges_have_every_row_once_wherever_they_are_cut(path: str, rows: int) -> None:
-    found = ids(plan_of(Options(path=path, journal="a", partition_rows=rows)))
+    found = ids(plan_of(SourceOptions(path=path, journal="a", partition_rows=rows)))
     assert [n for part in found for n in part] == list(range(30))
 
 
 def test_rows_that_come_after_the_plan_are_not_read(path: str) -> None:
-    plan = plan_of(Options(path=path, journal="a"))
-    with Entry.of(Options(path=path)).journals() as broker:
+    plan = plan_of(SourceOptions(path=path, journal="a"))
+    with WorkspaceEntry.of(SourceOptions(path=path)).journals() as broker:
         broker.append("a", pa.table({"id": [99]}))
     assert ids(plan) == [list(range(30))]
 
 
 def test_a_journal_made_anew_is_not_taken_for_the_planned_one(path: str) -> None:
-    plan = plan_of(Options(path=path, journal="a"))
-    with Entry.of(Options(path=path)).journals() as broker:
+    plan = plan_of(SourceOptions(path=path, journal="a"))
+    with WorkspaceEntry.of(SourceOptions(path=path)).journals() as broker:
         broker.delete("a")
         broker.create("a", SCHEMA)
         broker.append("a", pa.table({"id": range(50)}))
@@ -65,12 +65,12 @@ def test_a_journal_made_anew_is_not_taken_for_the_planned_one(path: str) -> None
 
 def test_a_step_whose_rows_are_partly_gone_is_not_read_as_if_it_were_whole(path: str) -> None:
     name = hops.output_journal("j", "s", 0)
-    assert ids(plan_of(Options(path=path, job="j", step="s"))) == [[1, 2, 3]]
-    with Entry.of(Options(path=path)).journals() as broker:
+    assert ids(plan_of(SourceOptions(path=path, job="j", step="s"))) == [[1, 2, 3]]
+    with WorkspaceEntry.of(SourceOptions(path=path)).journals() as broker:
         broker.truncate_before(name, 1)
     with pytest.raises(DataLost, match="begins at offset 1"):
-        plan_of(Options(path=path, job="j", step="s"))
+        plan_of(SourceOptions(path=path, job="j", step="s"))
     with pytest.raises(OffsetOutOfRange, match="found: 1 to 3"):
-        plan_of(Options(path=path, journal=name, start_offset=0))
+        plan_of(SourceOptions(path=path, journal=name, start_offset=0))
     with pytest.raises(UserError, match="found: rows of s"):
-        plan_of(Options(path=path, job="j", step="t"))
+        plan_of(SourceOptions(path=path, job="j", step="t"))

@@ -19,19 +19,20 @@ import millrace as mr
 from millrace.config import Config
 from millrace.errors import DataLost, UserError
 from millrace.ids import StageId
-from millrace.shuffle import cleanup, layout, runs
+from millrace.shuffle import cleanup, runs
 from millrace.shuffle.handle import Shuffle
-from millrace.spark.source.entry import Entry
-from millrace.spark.source.options import Options
-from millrace.spark.source.shuffle_writing import ShuffleWriter, Written, make_writer
+from millrace.spark.source.shuffle_writer import ShuffleWriter, WrittenOutput, make_writer
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.storage import layout
 
 LONG = LongType()
 COLUMNS = StructType().add("id", LONG).add("k", LONG)
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(path=str(tmp_path / "mill"), shuffle="n", key_by=("k",), partitions=2)
+def options(tmp_path: Path) -> SourceOptions:
+    return SourceOptions(path=str(tmp_path / "mill"), shuffle="n", key_by=("k",), partitions=2)
 
 
 @pytest.fixture
@@ -43,26 +44,26 @@ def as_task(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return task
 
 
-def written(writer: ShuffleWriter, task: SimpleNamespace, number: int, *ids: int) -> Written:
+def written(writer: ShuffleWriter, task: SimpleNamespace, number: int, *ids: int) -> WrittenOutput:
     """As the next try of a task would, in another process."""
     task.number = number
     there = pickle.loads(pickle.dumps(writer))
     rows = pa.record_batch({"id": pa.array(ids, pa.int64()), "k": pa.array(ids, pa.int64())})
     message = there.write(iter([rows]))
     task.attempt += 1
-    assert isinstance(message, Written)
+    assert isinstance(message, WrittenOutput)
     return pickle.loads(pickle.dumps(message))  # type: ignore[no-any-return]
 
 
-def ids_in(options: Options, name: str = "n") -> list[int]:
-    store = Entry.of(options).store
+def ids_in(options: SourceOptions, name: str = "n") -> list[int]:
+    store = WorkspaceEntry.of(options).store
     found = runs.read_manifest(store, runs.resolve(store, name), StageId(0))
     shuffle = Shuffle(manifest=found, stores={None: store})
     return sorted(i for n in range(shuffle.partitions) for i in shuffle.read(n)["id"].to_pylist())
 
 
 def test_the_attempt_that_its_message_names_counts_whatever_else_lies_there(
-    options: Options, as_task: SimpleNamespace
+    options: SourceOptions, as_task: SimpleNamespace
 ) -> None:
     writer = make_writer(options, COLUMNS, overwrite=False)
     second = written(writer, as_task, 1, 3, 4)
@@ -70,15 +71,15 @@ def test_the_attempt_that_its_message_names_counts_whatever_else_lies_there(
     written(writer, as_task, 0, 1, 2)  # A second copy, which ended later.
     writer.commit([second, first])
     assert ids_in(options) == [1, 2, 3, 4]
-    store = Entry.of(options).store
+    store = WorkspaceEntry.of(options).store
     assert not store.exists(layout.alive_path(runs.resolve(store, "n")))
 
 
 def test_a_run_lives_while_tasks_write_and_without_a_manifest_is_dropped_when_silent(
-    options: Options, as_task: SimpleNamespace
+    options: SourceOptions, as_task: SimpleNamespace
 ) -> None:
     writer = make_writer(options, COLUMNS, overwrite=False)
-    store = Entry.of(options).store
+    store = WorkspaceEntry.of(options).store
     (run,) = runs.list_runs(store)
     alive = store.path(layout.alive_path(run.query_id))
     os.utime(alive, (1, 1))
@@ -93,9 +94,9 @@ def test_a_run_lives_while_tasks_write_and_without_a_manifest_is_dropped_when_si
 
 
 def test_a_write_whose_run_or_rows_were_removed_fails_whole(
-    options: Options, as_task: SimpleNamespace
+    options: SourceOptions, as_task: SimpleNamespace
 ) -> None:
-    store = Entry.of(options, make=True).store
+    store = WorkspaceEntry.of(options, make=True).store
     dropped = make_writer(options, COLUMNS, overwrite=False)
     message = written(dropped, as_task, 0, 1)
     store.remove_file(layout.query_path(runs.list_runs(store)[-1].query_id))
@@ -116,7 +117,7 @@ def test_a_write_whose_run_or_rows_were_removed_fails_whole(
 
 
 def test_of_two_that_write_under_one_name_one_is_refused_also_at_the_last_moment(
-    options: Options, as_task: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    options: SourceOptions, as_task: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = make_writer(options, COLUMNS, overwrite=False)
     quick = make_writer(options, COLUMNS, overwrite=False)
@@ -139,21 +140,21 @@ def test_of_two_that_write_under_one_name_one_is_refused_also_at_the_last_moment
         unseen.commit([messages[2]])
     monkeypatch.undo()
     assert ids_in(options) == [1]
-    assert runs.find_named(Entry.of(options).store, "n") == [2]
+    assert runs.find_named(WorkspaceEntry.of(options).store, "n") == [2]
 
 
 def test_the_newest_counts_that_was_written_over_the_others(
-    options: Options, as_task: SimpleNamespace
+    options: SourceOptions, as_task: SimpleNamespace
 ) -> None:
     for n in range(2):
         writer = make_writer(options, COLUMNS, overwrite=n > 0)
         writer.commit([written(writer, as_task, 0, n)])
     assert ids_in(options) == [1]
-    assert len(runs.find_named(Entry.of(options).store, "n")) == 2
+    assert len(runs.find_named(WorkspaceEntry.of(options).store, "n")) == 2
 
 
 def test_abort_removes_attempts_unless_the_manifest_is_there(
-    options: Options, as_task: SimpleNamespace
+    options: SourceOptions, as_task: SimpleNamespace
 ) -> None:
     failed = make_writer(options, COLUMNS, overwrite=False)
     failed.abort([written(failed, as_task, 0, 1), None])
@@ -168,7 +169,7 @@ def test_abort_removes_attempts_unless_the_manifest_is_there(
 
 
 def test_columns_that_no_shuffle_can_hold_are_refused_before_a_run_is_begun(
-    options: Options,
+    options: SourceOptions,
 ) -> None:
     for columns, keys, message in (
         (StructType().add("id", LONG).add("k", ArrayType(LONG)), ("k",), "k"),
@@ -177,11 +178,11 @@ def test_columns_that_no_shuffle_can_hold_are_refused_before_a_run_is_begun(
     ):
         with pytest.raises(UserError, match=message):
             make_writer(replace(options, key_by=keys), columns, overwrite=False)
-    assert runs.list_runs(Entry.of(options).store) == []
+    assert runs.list_runs(WorkspaceEntry.of(options).store) == []
 
 
 def test_a_host_that_does_not_see_the_workspace_serves_what_its_tasks_wrote(
-    options: Options,
+    options: SourceOptions,
     as_task: SimpleNamespace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from millrace.spark.source.stream_session import Limit, StreamSession
-from millrace.spark.source.streaming import _Available
+from millrace.spark.source.stream_reader import _Available
+from millrace.spark.source.stream_session import BatchLimit, StreamSession
 
 QUIET_S = 0.2
 
@@ -31,12 +31,12 @@ class Session:
     def settled(self) -> int:
         return max(self._look(self.looks).values(), default=0)
 
-    def advance(self, start: int, _limit: Limit, *, upto: int | None = None) -> int:
+    def advance(self, start: int, _limit: BatchLimit, *, upto: int | None = None) -> int:
         return start if upto is None else upto
 
 
 def available(session: Session) -> int:
-    return _Available().advance(session, 0, Limit())  # type: ignore[arg-type]
+    return _Available().advance(session, 0, BatchLimit())  # type: ignore[arg-type]
 
 
 def test_a_journal_that_moves_slowly_is_read_to_its_end() -> None:

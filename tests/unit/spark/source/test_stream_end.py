@@ -20,14 +20,14 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 import millrace as mr
 from millrace.errors import ReadsFailed, UserError
-from millrace.spark.source.options import parse
-from millrace.spark.source.stream_place import open_place
+from millrace.spark.source.source_options import parse
+from millrace.spark.source.stream_reader import TaskStreamReader, task_schema
 from millrace.spark.source.stream_rows import columns_of
-from millrace.spark.source.stream_session import Limit, Start, StreamSession
-from millrace.spark.source.streaming import TaskStreamReader, task_schema
+from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
+from millrace.spark.source.stream_workspace import open_place
 
 SCHEMA = pa.schema([("key", pa.int64())])
-TASK = mr.Task("ends", [mr.Binding(name="all", prefix="t", key="key")])
+TASK = mr.CoordinatedRead("ends", [mr.Binding(name="all", prefix="t", key="key")])
 LONG_S = 300
 
 
@@ -114,12 +114,12 @@ def test_with_a_limit_what_is_ready_is_told_at_once(ws: mr.Workspace) -> None:
     place = open_place(parse({"path": ws.path, "task": json.dumps(TASK.to_dict())}, "stream"))
     patient = replace(place, config=place.config.with_options(stream_wait_ms=1000 * LONG_S))
     columns = columns_of(TASK, place.broker)
-    session = StreamSession(patient, TASK, columns, members=1, start=Start(done=0, begun=0))
+    session = StreamSession(patient, TASK, columns, members=1, start=StreamStart(done=0, begun=0))
     try:
         session.take_ahead()
         ws.journals.append("t/a", pa.table({"key": [1]}, schema=SCHEMA))
         # To wait for one more look would be to wait for as long as the test may take.
-        assert session.advance(0, Limit(rows=100)) > 0
+        assert session.advance(0, BatchLimit(rows=100)) > 0
     finally:
         session.close()
         place.close()

@@ -22,7 +22,7 @@ from tests.unit.spark.source.stream_writing_kit import (
 
 import millrace as mr
 from millrace.errors import UserError
-from millrace.spark.source.stream_writing import make_writer
+from millrace.spark.source.stream_writer import make_writer
 
 WRITING = (
     "source.write.after_store",

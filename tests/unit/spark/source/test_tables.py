@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql.types import LongType, StructType
 
-from millrace.spark.source.options import parse
-from millrace.spark.source.tables import is_table, recall, remember
+from millrace.spark.source.catalog_tables import is_table, recall, remember
+from millrace.spark.source.source_options import parse
 
 COLUMNS = StructType().add("id", LongType(), metadata={"comment": "which"}).add("k", LongType())
 MADE = {"location": "file:/m", "journal": "a", "option.journal": "a", "provider": "millrace"}

@@ -12,51 +12,53 @@ import pyarrow as pa
 import pytest
 
 from millrace.errors import JournalUnknown, OwnerUnreachable, SchemaMismatch, UserError
-from millrace.journal.contract import Broker
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Published, SegmentFile
 from millrace.journal.memory import MemoryBroker
-from millrace.journal.values import Published, SegmentFile
-from millrace.spark.source import writing
-from millrace.spark.source.entry import Entry
-from millrace.spark.source.options import Options
-from millrace.spark.source.writing import Holder, JournalWriter, Target, Written
+from millrace.spark.source import journal_writer
+from millrace.spark.source.journal_writer import JournalBatchWriter, JournalFiles, RowBuffer, Target
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TARGET = Target(("n",), (), SCHEMA)
 
 
 @pytest.fixture
-def entry(tmp_path: Path) -> Entry:
-    return Entry.of(Options(path=str(tmp_path / "mill")), make=True)
+def entry(tmp_path: Path) -> WorkspaceEntry:
+    return WorkspaceEntry.of(SourceOptions(path=str(tmp_path / "mill")), make=True)
 
 
-def written(entry: Entry, partition: int, *ids: int) -> Written:
+def written(entry: WorkspaceEntry, partition: int, *ids: int) -> JournalFiles:
     """As a task would."""
     with entry.journals() as broker:
-        holder = Holder(broker, TARGET, 1)
+        holder = RowBuffer(broker, TARGET, 1)
         holder.add(pa.record_batch({"id": pa.array(ids, pa.int64())}))
         holder.store()
-        return Written(partition, tuple(holder.made))
+        return JournalFiles(partition, tuple(holder.made))
 
 
-def ids_in(entry: Entry) -> list[int]:
+def ids_in(entry: WorkspaceEntry) -> list[int]:
     with entry.journals() as broker:
         found: list[int] = broker.read("n", 0).rows()["id"].to_pylist()
         return found
 
 
-def exists(message: Written) -> list[bool]:
+def exists(message: JournalFiles) -> list[bool]:
     return [os.path.exists(file.path) for _, file in message.files]
 
 
-def test_committed_files_are_rows_in_the_order_of_tasks_and_others_are_not(entry: Entry) -> None:
+def test_committed_files_are_rows_in_the_order_of_tasks_and_others_are_not(
+    entry: WorkspaceEntry,
+) -> None:
     second, first = written(entry, 1, 3, 4), written(entry, 0, 1, 2)
     written(entry, 0, 1, 2)  # A second copy of the task, whose message never came.
-    JournalWriter(entry, TARGET).commit([second, first])
+    JournalBatchWriter(entry, TARGET).commit([second, first])
     assert ids_in(entry) == [1, 2, 3, 4]
 
 
-def test_abort_removes_files_unless_a_commit_may_have_been_tried(entry: Entry) -> None:
-    writer = JournalWriter(entry, TARGET)
+def test_abort_removes_files_unless_a_commit_may_have_been_tried(entry: WorkspaceEntry) -> None:
+    writer = JournalBatchWriter(entry, TARGET)
     failed = written(entry, 0, 1)
     writer.abort([failed, None])
     assert exists(failed) == [False]
@@ -87,12 +89,12 @@ def commit_with_lost_answer(broker: Broker) -> None:
     file = broker.store_file(SCHEMA, [pa.record_batch({"id": [1, 2]})])
     given: Any = AnswerLost(broker)
     try:
-        writing._adopt(given, {"n": [file]})
+        journal_writer._adopt(given, {"n": [file]})
     finally:
         assert (given.asked, broker.read("n", 0).num_rows) == (2, 2)
 
 
-def test_a_commit_whose_answer_was_lost_is_asked_again_and_done_once(entry: Entry) -> None:
+def test_a_commit_whose_answer_was_lost_is_asked_again_and_done_once(entry: WorkspaceEntry) -> None:
     with entry.journals() as broker:
         commit_with_lost_answer(broker)
 
@@ -102,28 +104,28 @@ def test_a_commit_that_may_have_been_done_says_so_where_files_are_copied() -> No
         commit_with_lost_answer(MemoryBroker())
 
 
-def test_nothing_is_made_before_the_commit(entry: Entry) -> None:
+def test_nothing_is_made_before_the_commit(entry: WorkspaceEntry) -> None:
     written(entry, 0, 1)
     with entry.journals() as broker, pytest.raises(JournalUnknown):
         broker.get("n")
 
 
-def test_nulls_where_the_journal_has_none_are_refused(entry: Entry) -> None:
+def test_nulls_where_the_journal_has_none_are_refused(entry: WorkspaceEntry) -> None:
     strict = Target(("n",), (), pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     with entry.journals() as broker:
-        holder = Holder(broker, strict, 1)
+        holder = RowBuffer(broker, strict, 1)
         with pytest.raises(SchemaMismatch, match="'id' has 1 nulls"):
             holder.add(pa.record_batch({"id": pa.array([1, None])}))
 
 
 def test_a_workspace_is_made_for_writers_only(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no workspace at"):
-        Entry.of(Options(path=str(tmp_path / "typo")))
+        WorkspaceEntry.of(SourceOptions(path=str(tmp_path / "typo")))
     assert not (tmp_path / "typo").exists()
 
 
 def test_journals_in_memory_and_those_of_other_hosts_are_never_owned(tmp_path: Path) -> None:
-    memory = Entry.of(Options(path=str(tmp_path / "m"), broker="memory"), make=True)
+    memory = WorkspaceEntry.of(SourceOptions(path=str(tmp_path / "m"), broker="memory"), make=True)
     elsewhere = replace(memory, path=str(tmp_path / "none"), kind="embedded")
     for entry in (memory, elsewhere):
         with pytest.raises(OwnerUnreachable, match="millrace serve"), entry.journals():

@@ -1,0 +1,241 @@
+"""`millrace job ...`: runs jobs, and looks at those of a workspace. Only `run` starts Spark."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.workspace_argument import WorkspacePath, opened_with_journals
+from millrace.errors import UserError
+from millrace.journal.broker import Broker
+from millrace.names import existing
+from millrace.pipeline.core import hops
+from millrace.pipeline.define.job import Job
+from millrace.pipeline.large.large_cleanup import remove_unneeded
+from millrace.pipeline.report.job_report import when
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.job_status import job_status, list_jobs, reset_step
+from millrace.pipeline.run.retention import free_all
+from millrace.text import counted, human_bytes
+from millrace.workspace import open as open_workspace
+
+BUILD = "build"
+_PLAIN_WIDTH = 200
+_SHOWN_MAX = 80
+
+workspace_option = click.option(
+    "--workspace",
+    "-w",
+    required=True,
+    type=WorkspacePath(),
+    help="The folder that `millrace.open(...)` was given.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+@click.group()
+def job() -> None:
+    """Jobs of a workspace: steps joined by journals, each call made once.
+
+    All but `run` can be asked while the job runs elsewhere: they join the owner of the workspace's
+    journals, or open them for a moment.
+    """
+
+
+@job.command()
+@workspace_option
+@json_option
+def ls(workspace: str, *, as_json: bool) -> None:
+    """List the jobs that were run, by name."""
+    with opened_with_journals(workspace) as ws:
+        found = list_jobs(ws.journals)
+    if as_json:
+        click.echo(json.dumps([json.loads(status.to_json()) for status in found]))
+        return
+    table = Table(
+        "job", "state", "run by", "runs", "last run began", "backlog", "calls", "in doubt"
+    )
+    for status in found:
+        steps = status.steps
+        table.add_row(
+            status.job,
+            status.state,
+            status.holder or "",
+            str(len(status.runs)),
+            when(status.runs[-1].started_us) if status.runs else "",
+            f"{sum(step.backlog for step in steps):,}",
+            f"{sum(step.calls or 0 for step in steps):,}",
+            f"{sum(step.in_doubt for step in steps):,}",
+        )
+    _print(table)
+
+
+@job.command()
+@click.argument("name")
+@workspace_option
+@json_option
+def status(name: str, workspace: str, *, as_json: bool) -> None:
+    """Show how far job NAME is: rows, backlog, calls, and who runs it."""
+    with opened_with_journals(workspace) as ws:
+        found = job_status(ws.journals, name)
+    click.echo(found.to_json() if as_json else str(found))
+
+
+@job.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@workspace_option
+@click.option(
+    "--until",
+    type=click.Choice(["caught_up", "forever"]),
+    default="caught_up",
+    show_default=True,
+    help="End when all is done, or go on waiting for more rows.",
+)
+@click.option(
+    "--on-change",
+    type=click.Choice(["fail", "restart", "continue"]),
+    default="fail",
+    show_default=True,
+    help="What to do if a source or step is not what it was.",
+)
+@json_option
+def run(file: str, workspace: str, until: str, on_change: str, *, as_json: bool) -> None:
+    """Run the job that the Python file FILE describes, on Spark.
+
+    FILE has a function `build(ws)` that gets the open workspace and returns a job:
+
+    \b
+        def build(ws):
+            job = ws.job("captions")
+            videos = job.source("videos", ws.spark.table("videos"))
+            videos.map("caption", caption, expensive=True).sink_parquet("captions/")
+            return job
+
+    A job that ran before goes on where it stopped. Ctrl-C lets workers finish what they are at.
+    """  # noqa: D301 - click keeps the lines behind \b as they are
+    build = runpy.run_path(file, run_name="millrace_job").get(BUILD)
+    if not callable(build):
+        raise UserError(
+            f"{file} has no function {BUILD}(ws)\n"
+            "  to fix: let it have one that gets the workspace and returns a job"
+        )
+    with open_workspace(workspace) as ws:
+        made: object = build(ws)
+        if not isinstance(made, Job):
+            raise UserError(
+                f"{BUILD}(ws) of {file} returned a {type(made).__name__}\n"
+                "  to fix: return the job that ws.job(name) gave"
+            )
+        report = made.run(until=until, on_change=on_change)  # type: ignore[arg-type]
+    click.echo(report.to_json() if as_json else str(report))
+    sys.exit(0 if report.state == "finished" else 1)
+
+
+@job.command()
+@click.argument("name")
+@click.argument("step")
+@workspace_option
+@click.option("--again", is_flag=True, help="Let rows be appended to a journal of yours once more.")
+def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
+    """Set STEP of job NAME, and all that depends on it, back to the beginning.
+
+    Its rows, records of calls, dead letters and files are removed: the next run does it again, and
+    pays again. A source is taken in anew.
+    """
+    with opened_with_journals(workspace) as ws:
+        gone = reset_step(ws.journals, name, step, again=again)
+    click.echo(f"set back: {', '.join(gone)}")
+
+
+@job.command("dead-letters")
+@click.argument("name")
+@click.argument("step")
+@workspace_option
+@click.option("--limit", default=20, show_default=True, help="How many to print; 0 for all.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="A table, or a JSON object a line with traceback and row.",
+)
+def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) -> None:
+    """Print the rows that STEP of job NAME refused, and why."""
+    with opened_with_journals(workspace) as ws:
+        _check_step(RunHistory.open(ws.journals, name), step)
+        rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
+    if form == "json":
+        for row in rows:
+            click.echo(json.dumps(row))
+        return
+    table = Table("when", "run", "row", "error", "value")
+    for row in rows:
+        where = f"{row['journal'].rpartition('/')[2]}:{row['offset']}"
+        first = str(row["error"]).splitlines() or [""]
+        value = str(row["row_json"])
+        # As they are: what users wrote may look like rich's markup.
+        error, shown = Text(first[0]), Text(value[:_SHOWN_MAX])
+        table.add_row(when(row["at_us"]), str(row["run"]), where, error, shown)
+    _print(table)
+
+
+@job.command()
+@click.argument("name")
+@workspace_option
+def gc(name: str, workspace: str) -> None:
+    """Remove rows of job NAME that every step has read, and large values nobody refers to.
+
+    What is done stays done. A step whose input is gone can no longer be reset by itself.
+    """
+    with opened_with_journals(workspace) as ws:
+        freed = free_all(ws.journals, name)
+        outline = RunHistory.open(ws.journals, name).outline()
+        steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+        removed = [remove_unneeded(ws.journals, ws.path, name, s, ws.config) for s in steps]
+    files, size = sum(one.files for one in removed), sum(one.bytes for one in removed)
+    click.echo(
+        f"removed {counted(freed.rows, 'row')} from {counted(freed.journals, 'journal')}, "
+        f"{counted(files, 'large value')} of {human_bytes(size)}"
+    )
+
+
+def _check_step(history: RunHistory, step: str) -> None:
+    outline = history.outline()
+    names = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+    if step not in names:
+        raise UserError(
+            f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"
+            "  to fix: give one of these"
+        )
+
+
+def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[str, Any]]:
+    journal = hops.dead_letters(name, step)
+    if not broker.list(journal):
+        return
+    offset = int(broker.start_offset(journal))
+    while limit > 0:
+        found = broker.read(journal, offset)
+        for row in found.rows().drop_columns(["row_arrow"]).slice(0, limit).to_pylist():
+            yield row
+            limit -= 1
+        if found.next_offset == offset:
+            return
+        offset = found.next_offset
+
+
+def _print(table: Table) -> None:
+    """Print whole, also into a pipe, where rich would fold at 80 columns."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    console.print(table)

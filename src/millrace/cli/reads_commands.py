@@ -1,0 +1,294 @@
+"""`millrace reads ...`: runs coordinated reads, and looks at their checkpoints. Starts no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import click
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.journal_commands import json_option
+from millrace.cli.row_values import cell, plain
+from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
+from millrace.errors import UserError
+from millrace.journal.broker import Broker
+from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.tags import binding_of, journal_of
+from millrace.reads.read_files import read_task as task_in_file
+from millrace.reads.session.checkpoint_store import (
+    check_read,
+    group_name,
+    read_checkpoints,
+    read_task,
+)
+from millrace.reads.session.session_folder import read_status
+from millrace.text import counted
+from millrace.workspace import Workspace
+
+_JOURNALS_MAX = 20
+_SILENT_MS = 10_000
+
+
+@click.group()
+def reads() -> None:
+    """Coordinated reads: many journals, one consistent checkpoint over all of them.
+
+    A task says what is read. It is a small TOML or JSON file:
+
+    \b
+    name = "totals"
+    [[bindings]]
+    name = "orders"
+    prefix = "acme/orders"        # this journal, or all below it
+    key = ["cust_id"]             # what members share rows by
+    priority = 1                  # optional: higher comes first
+    read_delay_ms = 1000          # optional: rows wait this long
+    """  # noqa: D301 - click wants a backspace there
+
+
+@reads.command()
+@workspace_argument
+@click.argument("task_file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--members", default=1, show_default=True, help="How many share the keys.")
+@click.option(
+    "--until",
+    type=click.Choice(["caught_up", "forever"]),
+    default="caught_up",
+    show_default=True,
+    help="End when nothing came for --patience seconds, or go on until Ctrl-C.",
+)
+@click.option("--patience", default=2.0, show_default=True, help="Seconds.")
+@click.option(
+    "--take-over", is_flag=True, help="End a session of this task that is open elsewhere."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["counts", "json"]),
+    default="counts",
+    show_default=True,
+    help="A line for each checkpoint, or every row as a JSON object.",
+)
+@click.option("--keep", is_flag=True, help="Commit nothing: the same rows come again next time.")
+def run(
+    workspace: str,
+    task_file: str,
+    *,
+    members: int,
+    until: str,
+    patience: float,
+    take_over: bool,
+    form: str,
+    keep: bool,
+) -> None:
+    """Read the task of TASK_FILE: print what each checkpoint shows, then commit it.
+
+    A checkpoint that was printed and not committed, because this was killed, comes again exactly.
+    """
+    task = task_in_file(task_file)
+    with (
+        opened_with_journals(workspace) as ws,
+        suppress(KeyboardInterrupt),
+        ws.reads(task, members=members, take_over=take_over) as session,
+    ):
+        while True:
+            checkpoint = session.next_checkpoint(patience)
+            if checkpoint is None:
+                if until == "caught_up":
+                    return
+                continue
+            counts = [
+                sum(_show(batch, member, form) for batch in session.batches(member, checkpoint))
+                for member in range(members)
+            ]
+            if form == "counts":
+                by_member = ", ".join(f"{count:,}" for count in counts)
+                click.echo(
+                    f"checkpoint {checkpoint.number}: {counted(sum(counts), 'row')} ({by_member})"
+                )
+            if not keep:
+                session.commit(checkpoint)
+
+
+@reads.command()
+@workspace_argument
+@click.argument("task")
+@json_option
+def status(workspace: str, task: str, *, as_json: bool) -> None:
+    """How far TASK has read: its checkpoints, what it waits for, lag of journals, disk of members.
+
+    What a session that runs now waits for, and its disk, it writes down itself about once a second.
+    """
+    with opened_with_journals(workspace) as ws:
+        about = _status(ws, task)
+    if as_json:
+        click.echo(json.dumps(about))
+        return
+    click.echo(f"task {task}: committed checkpoint {about['committed']}")
+    if about["prepared"]:
+        click.echo(f"  handed out and not committed: {', '.join(map(str, about['prepared']))}")
+    _print_live(about["session"])
+    table = Table("journal", "binding", "read to", "ends at", "rows behind", "open from")
+    for each in about["journals"][:_JOURNALS_MAX]:
+        names = ("journal", "binding", "offset", "end", "behind", "open")
+        table.add_row(*(Text(cell(each[name])) for name in names))
+    _print(table)
+    if len(about["journals"]) > _JOURNALS_MAX:
+        click.echo(f"and {len(about['journals']) - _JOURNALS_MAX} more; --json has them all")
+
+
+@reads.group()
+def checkpoint() -> None:
+    """Checkpoints of a task, as they are stored."""
+
+
+@checkpoint.command()
+@workspace_argument
+@click.argument("task")
+@click.argument("number", type=int, required=False)
+@json_option
+def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> None:
+    """Print checkpoint NUMBER of TASK, whole: by default what is committed.
+
+    For each journal how far it was read, for each producer up to which clock its rows are shown,
+    and where its first row that is not shown begins.
+    """
+    with opened_with_journals(workspace) as ws:
+        check_read(ws.journals, task)
+        found = _checkpoint(ws.journals, task, number)
+        names = _Names(ws.journals, task)
+        rows = list(_rows_of(found, names))
+    if as_json:
+        click.echo(json.dumps({"task": task, "number": found.number, "journals": rows}))
+        return
+    click.echo(f"checkpoint {found.number} of task {task}")
+    table = Table("journal", "binding", "read to", "producer", "shown to clock", "open from")
+    for row in rows:
+        for each in row["producers"] or [{"producer": "", "clock": "", "open": None}]:
+            cells = (row["journal"], row["binding"], row["offset"])
+            rest = (each["producer"], each["clock"], each["open"])
+            table.add_row(*(Text(cell(value)) for value in (*cells, *rest)))
+    _print(table)
+
+
+class _Names:
+    """What tags are called."""
+
+    def __init__(self, broker: Broker, task: str) -> None:
+        self._journals = {each.id: each.name for each in broker.list()}
+        kept = read_task(broker, task)
+        self._bindings = [each.name for each in kept.bindings] if kept else []
+
+    def journal(self, tag: int) -> str | None:
+        """The journal of a tag; None if it is gone."""
+        return self._journals.get(journal_of(tag))
+
+    def binding(self, tag: int) -> str:
+        """The binding of a tag."""
+        number = binding_of(tag)
+        return self._bindings[number] if number < len(self._bindings) else f"binding {number}"
+
+
+def _status(ws: Workspace, task: str) -> dict[str, Any]:
+    broker = ws.journals
+    check_read(broker, task)
+    found = read_checkpoints(broker, task)
+    names = _Names(broker, task)
+    whole = merge(found.committed, *found.prepared)
+    offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
+    resumes = resume_offsets(whole)
+    there = {tag: name for tag in offsets if (name := names.journal(tag)) is not None}
+    group = group_name(task)
+    ends = {each.journal: each for each in broker.positions([(group, n) for n in there.values()])}
+    journals = [
+        {
+            "journal": name,
+            "binding": names.binding(tag),
+            "offset": offsets[tag],
+            "end": ends[name].end,
+            "behind": max(0, ends[name].end - offsets[tag]),
+            "open": resumes[tag] if resumes[tag] < offsets[tag] else None,
+        }
+        for tag, name in there.items()
+    ]
+    live = read_status(os.path.join(ws.path, "reads"), task)
+    return {
+        "task": task,
+        "committed": found.committed.number,
+        "prepared": [each.number for each in found.prepared],
+        "journals": sorted(journals, key=lambda each: -int(str(each["behind"]))),
+        "session": live,
+    }
+
+
+def _print_live(live: Mapping[str, Any] | None) -> None:
+    if live is None:
+        click.echo("  no session is open here")
+        return
+    disk = ", ".join(f"{size:,}" for size in live["disk_bytes"])
+    if live["age_ms"] > _SILENT_MS:
+        click.echo(
+            f"  a session was last heard of {live['age_ms'] / 1000:.0f} s ago: it may be dead"
+        )
+    click.echo(f"  bytes on disk by member: {disk}")
+    for each in live["waiting"]:
+        click.echo(
+            f"  producer {each['producer']} committed clock {each['clock']} in {each['source']}, "
+            f"waits for {each['target']} since {each['age_ms'] / 1000:.1f} s"
+        )
+    for each in live["long_open"]:
+        click.echo(
+            f"  producer {each['producer']} has a transaction open in {each['journal']} from "
+            f"offset {each['begin']} since {each['age_ms'] / 1000:.0f} s"
+        )
+
+
+def _checkpoint(broker: Broker, task: str, number: int | None) -> Checkpoint:
+    found = read_checkpoints(broker, task)
+    if number is None or number == found.committed.number:
+        return found.committed
+    if number not in [each.number for each in found.prepared]:
+        there = ", ".join(str(each.number) for each in found.prepared) or "none"
+        raise UserError(
+            f"task {task} has no checkpoint {number}\n  found: committed {found.committed.number}, "
+            f"handed out and not committed {there}\n  to fix: give one of these"
+        )
+    return merge(found.committed, *(each for each in found.prepared if each.number <= number))
+
+
+def _rows_of(whole: Checkpoint, names: _Names) -> Iterator[dict[str, Any]]:
+    producers: dict[int, list[dict[str, Any]]] = {}
+    for tag, producer, clock, begin, _ in whole.shown.rows():
+        opened = None if begin == NONE else begin
+        about = {"producer": f"{producer:012x}", "clock": clock, "open": opened}
+        producers.setdefault(tag, []).append(about)
+    for tag, offset, _ in whole.reads.rows():
+        yield {
+            "journal": names.journal(tag) or f"journal {journal_of(tag)}, which is gone",
+            "binding": names.binding(tag),
+            "offset": offset,
+            "producers": producers.get(tag, []),
+        }
+
+
+def _show(batch: pa.RecordBatch, member: int, form: str) -> int:
+    if form == "json":
+        for row in batch.to_pylist():
+            click.echo(json.dumps({"member": member, **row}, default=plain))
+    return int(batch.num_rows)
+
+
+def _print(table: Table) -> None:
+    """Print whole, also into a pipe, where rich would fold at 80 columns."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)

@@ -1,0 +1,110 @@
+"""`millrace serve`: an owner of journals that does nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from millrace.cli.workspace_argument import workspace_argument
+from millrace.errors import AlreadyOwned, UserError
+from millrace.storage.object_address import is_url
+from millrace.storage.workspace_home import WorkspaceHome
+from millrace.transport.agent.agent_process import leave, stop_on_signals
+from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
+from millrace.workspace import open as open_workspace
+
+_TICK_S = 0.2
+
+
+@click.command()
+@workspace_argument
+@click.option(
+    "--host",
+    help="Address to listen on: one of this host that the others reach, or 0.0.0.0. "
+    "Default: this host only.",
+)
+@click.option(
+    "--port",
+    default=0,
+    show_default="any free one",
+    help="Port to listen on; clients that do not see the folder find a fixed one again.",
+)
+@click.option(
+    "--broker",
+    default=broker_kinds.EMBEDDED,
+    show_default=True,
+    help="What serves the journals: embedded, embedded:///folder for a local disk elsewhere, "
+    "memory, or kafka://host:port.",
+)
+def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
+    """Serve the journals of WORKSPACE to everyone who opens it, until ended.
+
+    Without this the first process that uses the journals of a workspace owns them, and serves
+    others for as long as it runs. Run this to have an owner that stays: beside several
+    applications, or where Spark Connect is used, whose executors cannot reach its clients.
+
+    \b
+        host$    millrace serve /data/mill --host 10.0.0.5
+        driver$  python job.py      # millrace.open("/data/mill"): joins
+
+    The journals must lie on a local disk of this host; for a workspace on a network disk give a
+    folder with --broker. Others find the owner by the file
+    owner.json in the workspace, and show the workspace's token: its file `token`, which only its
+    user can read, or MILLRACE_TOKEN. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY make it answer over
+    TLS.
+
+    Nothing is lost when it is killed: start it again, and clients go on. Ctrl-C or SIGTERM ends
+    it. With --host or --port the journals are left to it also while it does not run (the file
+    served.json says so): others wait for it and never take its place, at an address that nobody
+    knows. Run it once without, or remove that file, to end that.
+    """  # noqa: D301 - the backslash is click's
+    if is_url(workspace):
+        raise UserError(
+            f"{workspace} has no journals: they need a workspace on a local or shared disk\n"
+            "  found: a part of a bucket\n  to fix: give a folder"
+        )
+    store = owner_endpoint.store_of(workspace)
+    home = WorkspaceHome(store)
+    if not home.is_there():
+        home.make()
+        click.echo(f"made a new workspace at {store.root}")
+    ws = open_workspace(workspace, broker=broker, create=False)
+    place = broker_kinds.place_of(
+        ws.path,
+        workspace_id=ws.id,
+        token=ws.token,
+        kind=broker,
+        config=ws.config,
+        host=host,
+        port=port,
+    )
+    stop = stop_on_signals()
+    owner = _own(place)
+    said = owner.said
+    stays = host is not None or port != 0
+    owner_endpoint.keep_for(owner_endpoint.store_of(place.path), said.address if stays else None)
+    click.echo(
+        f"serving the journals of {place.path} at {said.address} (process {said.pid}, epoch "
+        f"{said.epoch}); Ctrl-C ends it"
+    )
+    sys.stdout.flush()
+    while stop.sleep(_TICK_S):
+        if owner.ended.is_set():
+            click.echo("error: the broker stopped writing; start again to recover", err=True)
+            sys.exit(1)
+    owner.close()
+    leave()
+
+
+def _own(place: OwnedWorkspace) -> Owner:
+    try:
+        return Owner.open(place)
+    except AlreadyOwned as error:
+        found = owner_endpoint.read(owner_endpoint.store_of(place.path))
+        raise UserError(
+            f"the journals of {place.path} have an owner already\n"
+            f"  found: {found or 'its lock; it is beginning, or ending'}\n"
+            "  to fix: use that one, or end it first"
+        ) from error

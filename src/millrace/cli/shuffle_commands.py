@@ -1,0 +1,285 @@
+"""`millrace shuffle ...`: looks at the shuffles of a workspace. Starts no Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from millrace.cli.workspace_argument import opened, workspace_argument
+from millrace.errors import Corrupt
+from millrace.ids import StageId
+from millrace.shuffle import runs
+from millrace.shuffle.cleanup import CleanupReport
+from millrace.shuffle.handle import Shuffle
+from millrace.text import counted, human_bytes, parse_duration_ms
+from millrace.workspace import Workspace
+
+_BAR_WIDTH = 30
+_HEAVY = 2.0
+
+run_argument = click.argument("run", callback=lambda _context, _parameter, text: _run(text))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+@click.group()
+def shuffle() -> None:
+    """Shuffles of a workspace: rows at rest by key."""
+
+
+@shuffle.command()
+@workspace_argument
+@json_option
+def ls(workspace: str, *, as_json: bool) -> None:
+    """List the runs of WORKSPACE, oldest first."""
+    with opened(workspace) as ws:
+        scanned = list(runs.scan(ws.store))
+        rows = [
+            _damaged_row(query_id) if isinstance(run, Corrupt) else _run_row(ws, run)
+            for query_id, run in scanned
+        ]
+    damaged = [run for _, run in scanned if isinstance(run, Corrupt)]
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        _print_runs(rows)
+    for error in damaged:
+        click.echo(f"error: {error}", err=True)
+    if damaged:
+        sys.exit(1)
+
+
+def _print_runs(rows: Sequence[dict[str, Any]]) -> None:
+    table = Table(
+        "run", "name", "when", "state", "partitions", "map tasks", "reused", "rows", "size"
+    )
+    for row in rows:
+        table.add_row(
+            str(row["run"]),
+            escape(row["name"] or ""),
+            "" if row["created_at_ms"] is None else _when(row["created_at_ms"]),
+            row["state"],
+            _count(row["partitions"]),
+            _count(row["map_tasks"]),
+            _count(row["reused"]),
+            _count(row["rows"]),
+            "" if row["bytes"] is None else human_bytes(row["bytes"]),
+        )
+    _print(table)
+
+
+@shuffle.command()
+@workspace_argument
+@run_argument
+@click.option("--stage", default=0, show_default=True, help="Stage of the run.")
+@json_option
+def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
+    """Show one RUN: its plan, and how rows lie over partitions. Skewed ones stand out."""
+    with opened(workspace) as ws:
+        found = ws.open_shuffle(run, stage)
+        about = runs.read_run(ws.store, found.query_id)
+    sizes = found.sizes
+    mean = found.rows / found.partitions
+    if as_json:
+        click.echo(json.dumps(_show_document(found, about)))
+        return
+    console = Console()
+    console.print(f"run {found.query_id}, {_when(about.created_at_ms)}", highlight=False)
+    console.print(about.plan, highlight=False, markup=False)
+    console.print(
+        f"{counted(found.rows, 'row')}, {human_bytes(found.bytes)}, "
+        f"{counted(len(found.manifest.chosen), 'map output')}, "
+        f"{len(found.manifest.reused)} reused",
+        highlight=False,
+    )
+    console.print(", ".join(f"{f.name} {f.type}" for f in found.schema), highlight=False)
+    table = Table("partition", "rows", "size", "of the mean", "")
+    top = max((size.rows for size in sizes), default=0)
+    for size in sizes:
+        share = size.rows / mean if mean else 0.0
+        bar = "█" * round(_BAR_WIDTH * size.rows / top) if top else ""
+        style = "bold red" if share >= _HEAVY else None
+        table.add_row(
+            str(size.partition),
+            f"{size.rows:,}",
+            human_bytes(size.bytes),
+            f"{share:.2f}x",
+            bar,
+            style=style,
+        )
+    _print(table)
+
+
+@shuffle.command()
+@workspace_argument
+@run_argument
+@click.option("--stage", default=0, show_default=True, help="Stage of the run.")
+@json_option
+def verify(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
+    """Read every byte of RUN and compare it with its checksum. Exits with 1 on a problem."""
+    with opened(workspace) as ws:
+        result = ws.open_shuffle(run, stage).verify()
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "ok": result.ok,
+                    "map_outputs": result.map_outputs,
+                    "bytes": result.bytes,
+                    "problems": result.problems,
+                }
+            )
+        )
+    else:
+        for problem in result.problems:
+            click.echo(problem, err=True)
+        state = "all right" if result.ok else counted(len(result.problems), "problem")
+        outputs = counted(result.map_outputs, "map output")
+        click.echo(f"{outputs}, {human_bytes(result.bytes)}: {state}")
+    sys.exit(0 if result.ok else 1)
+
+
+@shuffle.command()
+@workspace_argument
+@run_argument
+@click.argument("partition", type=int)
+@click.option("--stage", default=0, show_default=True, help="Stage of the run.")
+@click.option("--columns", help="Columns to read, separated by commas. Default: all.")
+@click.option("--limit", default=20, show_default=True, help="How many rows to print; 0 for all.")
+@json_option
+def read(
+    workspace: str,
+    run: int | str,
+    partition: int,
+    stage: int,
+    columns: str | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Print rows of one PARTITION of RUN; with --json one JSON object a line."""
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    with opened(workspace) as ws:
+        stream = ws.open_shuffle(run, stage).batches(partition, chosen)
+        table = Table(*stream.schema.names)
+        left = limit or sys.maxsize
+        for batch in stream:
+            rows = batch.slice(0, min(left, batch.num_rows)).to_pylist()
+            left -= len(rows)
+            for row in rows:
+                if as_json:
+                    click.echo(json.dumps(row, default=str))
+                else:
+                    table.add_row(*("" if v is None else str(v) for v in row.values()))
+            if not left:
+                break
+    if not as_json:
+        _print(table)
+
+
+@shuffle.command()
+@workspace_argument
+@click.option(
+    "--ttl", default="1d", show_default=True, help="Remove unneeded attempts older than this."
+)
+@click.option("--drop-runs", help="Also remove whole runs older than this, for example 30d.")
+@json_option
+def gc(workspace: str, ttl: str, drop_runs: str | None, *, as_json: bool) -> None:
+    """Remove what nobody needs. Safe beside running jobs; done twice it removes nothing more.
+
+    Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
+    every attempt that a run relies on, stays whatever its age.
+    """
+    ttl_ms = parse_duration_ms(ttl)
+    with opened(workspace) as ws:
+        found = [ws.cleanup(ttl_ms=ttl_ms)]
+        if drop_runs is not None:
+            found.append(ws.drop_runs(older_than_ms=parse_duration_ms(drop_runs)))
+    _print_removed(found, as_json=as_json)
+
+
+def _run(text: str) -> int | str:
+    """A run's number, or the name of a shuffle."""
+    return int(text) if text.isdecimal() else text
+
+
+def _print_removed(found: Sequence[CleanupReport], *, as_json: bool) -> None:
+    attempts = sum(len(removed.expired) for removed in found)
+    left = sum(len(removed.abandoned) for removed in found)
+    dropped = sum(len(removed.runs) for removed in found)
+    size = sum(removed.bytes for removed in found)
+    if as_json:
+        click.echo(
+            json.dumps({"attempts": attempts, "leftovers": left, "runs": dropped, "bytes": size})
+        )
+        return
+    click.echo(
+        f"removed {counted(attempts, 'attempt')}, {counted(left, 'leftover')} of dead tasks, "
+        f"{counted(dropped, 'run')}: {human_bytes(size)}"
+    )
+
+
+def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
+    last = StageId(run.about.get("stages", 1) - 1)
+    found = runs.find_manifest(ws.store, run.query_id, last)
+    now_ms = time.time_ns() // 1_000_000
+    alive = runs.is_alive(ws.store, run.query_id, now_ms=now_ms, config=ws.config)
+    state = "finished" if found is not None else "running" if alive else "died"
+    return {
+        "run": run.query_id,
+        "name": run.about.get(runs.NAME),
+        "created_at_ms": run.created_at_ms,
+        "state": state,
+        "partitions": None if found is None else found.partitions,
+        "map_tasks": run.about.get("map_tasks") if found is None else len(found.chosen),
+        "reused": None if found is None else len(found.reused),
+        "rows": None if found is None else sum(found.partition_rows),
+        "bytes": None if found is None else sum(found.partition_bytes),
+    }
+
+
+def _damaged_row(query_id: int) -> dict[str, Any]:
+    names = ("name", "created_at_ms", "partitions", "map_tasks", "reused", "rows", "bytes")
+    return {"run": query_id, "state": "damaged"} | dict.fromkeys(names)
+
+
+def _show_document(found: Shuffle, about: runs.Run) -> dict[str, Any]:
+    return {
+        "run": found.query_id,
+        "created_at_ms": about.created_at_ms,
+        "plan": about.plan,
+        "about": about.about,
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "map_outputs": len(found.manifest.chosen),
+        "reused": len(found.manifest.reused),
+        "schema": {f.name: str(f.type) for f in found.schema},
+        "partitions": [
+            {"partition": size.partition, "rows": size.rows, "bytes": size.bytes}
+            for size in found.sizes
+        ],
+    }
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _print(table: Table) -> None:
+    """Print whole, also into a pipe, where rich would fold at 80 columns."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)

@@ -1,0 +1,104 @@
+"""As-of joins as DuckDB writes them.
+
+DuckDB's own as-of join leaves open which of several equal rows it takes. So rows of the right side
+are numbered in the order they come in, and only the last one of equal keys and values is joined;
+its other columns are fetched by its number afterwards.
+"""
+
+from __future__ import annotations
+
+from millrace.engine.line_sql import (
+    distance,
+    equal_keys,
+    free_names,
+    moved,
+    result_columns,
+    value,
+)
+from millrace.plan.nodes.asof_join import AsOfJoin
+from millrace.sql.functions.dates import Span
+from millrace.sql.line_offsets import Offset
+from millrace.sql.terms import quoted
+
+
+def asof_query(node: AsOfJoin, left: str, right: str) -> str:
+    """The query of an as-of join over the names of its children's rows."""
+    return _AsofWriter(node).query(left, right)
+
+
+class _AsofWriter:
+    """Writes the steps of an as-of join, under names that no column has."""
+
+    def __init__(self, node: AsOfJoin) -> None:
+        self._node = node
+        names = ("row", "at", "before", "before_at", "after", "after_at")
+        self._row, self._at, *ends = free_names(node, *names)
+        self._before, self._before_at, self._after, self._after_at = ends
+        self._mine = value(f"l.{quoted(node.left_on)}", node.line)
+
+    def query(self, left: str, right: str) -> str:
+        """All right rows with their numbers, the last ones of each value, the nearest of those."""
+        node = self._node
+        other = value(quoted(node.right_on), node.line)
+        keys = ", ".join(map(quoted, node.right_keys))
+        keys = f"{keys}, " if keys else ""
+        numbered = f"SELECT *, row_number() OVER () AS {self._row} FROM {right}"
+        last = (
+            f"SELECT {keys}{other} AS {self._at}, max({self._row}) AS {self._row} FROM numbered "
+            f"WHERE {other} IS NOT NULL GROUP BY {keys}{other}"
+        )
+        twice = "MATERIALIZED " if node.direction == "nearest" else ""
+        kind = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
+        return (
+            f"WITH numbered AS MATERIALIZED ({numbered}), last AS {twice}({last}) "
+            f"SELECT {result_columns(node, 'l', 'r')} FROM ({self._found(left)}) l "
+            f"{kind} numbered r ON l.{self._row} = r.{self._row}"
+        )
+
+    def _found(self, left: str) -> str:
+        """The left rows, each with the number of its right row."""
+        before, after = self._before, self._after
+        match self._node.direction:
+            case "backward":
+                rows, row = self._joined(left, ">=", before, self._before_at), before
+            case "forward":
+                rows, row = self._joined(left, "<=", after, self._after_at), after
+            case "nearest":
+                rows = self._joined(left, ">=", before, self._before_at)
+                rows = self._joined(f"({rows})", "<=", after, self._after_at)
+                row = self._nearer()
+        return f"SELECT *, {row} AS {self._row} FROM ({rows}) l"
+
+    def _joined(self, left: str, compared: str, row: str, at: str) -> str:
+        """Rows with the number and the value of the nearest right row that is near enough."""
+        on = [*equal_keys(self._node, "l", "r"), f"{self._mine} {compared} r.{self._at}"]
+        return (
+            f"SELECT l.*, {self._near_enough(compared)} AS {row}, r.{self._at} AS {at} "
+            f"FROM {left} l ASOF LEFT JOIN last r ON {' AND '.join(on)}"
+        )
+
+    def _near_enough(self, compared: str) -> str:
+        line, tolerance = self._node.line, self._node.tolerance
+        if tolerance is None:
+            return f"r.{self._row}"
+        back = compared == ">="
+        end = moved(self._mine, line, _back(tolerance) if back else tolerance, low=back)
+        near = f"r.{self._at} {'>=' if back else '<='} {end}"
+        return f"CASE WHEN {near} THEN r.{self._row} END"
+
+    def _nearer(self) -> str:
+        """The row before where it is equal, alone, or as near; else the row after."""
+        before, after, mine = self._before_at, self._after_at, self._mine
+        back = distance(mine, before, self._node.line)
+        ahead = distance(after, mine, self._node.line)
+        return (
+            f"CASE WHEN {self._before} IS NULL THEN {self._after} "
+            f"WHEN {self._after} IS NULL OR {before} = {mine} OR {back} <= {ahead} "
+            f"THEN {self._before} ELSE {self._after} END"
+        )
+
+
+def _back(offset: Offset) -> Offset:
+    if isinstance(offset, Span):
+        return Span(months=-offset.months, days=-offset.days, micros=-offset.micros)
+    return -offset

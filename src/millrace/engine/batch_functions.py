@@ -1,0 +1,116 @@
+"""Calls a user's function with batches of rows, and holds it to what it is said to return.
+
+Invariant: the function gets no batch without rows and none of more rows than promised. Whatever it
+raises comes out with its name and its traceback, and no row that has other columns passes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.errors import FunctionFailed, SchemaMismatch
+from millrace.identity.schemas import conform, plain_schema
+from millrace.plan.nodes.map_batches import Function
+
+_TRACE_LINES_MAX: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFunction:
+    """A function, and what it takes and gives."""
+
+    function: Function
+    name: str
+    schema: pa.Schema
+    rows_max: int
+
+    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What the function makes of all batches, in order."""
+        for batch in batches:
+            for begin in range(0, batch.num_rows, self.rows_max):
+                for made in self._answers(batch.slice(begin, self.rows_max)):
+                    if made.num_rows:
+                        yield conform(made, self.schema, where=f"what {self.name} returned")
+
+    def _answers(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What it returns for a batch. Only the function's own code runs within the `try`s."""
+        try:
+            answer = self.function(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is told
+            raise self._failed(error) from None
+        if isinstance(answer, pa.RecordBatch | pa.Table):
+            yield from self._batches(answer)
+            return
+        if not isinstance(answer, Iterator | list | tuple):
+            raise self._not_rows(answer)
+        several = iter(answer)
+        while True:
+            try:
+                one = next(several)
+            except StopIteration:
+                return
+            except Exception as error:  # noqa: BLE001 - as above
+                raise self._failed(error) from None
+            yield from self._batches(one)
+
+    def _batches(self, found: Any) -> Sequence[pa.RecordBatch]:  # noqa: ANN401 - the user's
+        if not isinstance(found, pa.RecordBatch | pa.Table):
+            raise self._not_rows(found)
+        self._check(found.schema)
+        return [found] if isinstance(found, pa.RecordBatch) else found.to_batches()
+
+    def _check(self, schema: pa.Schema) -> None:
+        different = first_difference(plain_schema(schema), self.schema)
+        if different is not None:
+            raise SchemaMismatch(
+                f"map_batches({self.name}) returned other columns than its schema says\n"
+                f"  {different}\n"
+                "  to fix: return the columns of schema=, in its order, or change schema="
+            )
+
+    def _not_rows(self, found: object) -> SchemaMismatch:
+        return SchemaMismatch(
+            f"map_batches({self.name}) returned no rows\n"
+            f"  expected: a RecordBatch, a Table, or an iterator of them, "
+            f"found: {type(found).__name__}\n"
+            "  to fix: return pyarrow rows; for none at all, a batch without rows"
+        )
+
+    def _failed(self, error: Exception) -> FunctionFailed:
+        return FunctionFailed(
+            f"map_batches({self.name}) raised\n  found: {type(error).__name__}, see below\n"
+            f"  to fix: mend the function at the line named last\n{_trace(error)}"
+        )
+
+
+def first_difference(found: pa.Schema, expected: pa.Schema) -> str | None:
+    """The first column that is not as expected, in words; None if all are."""
+    for number, field in enumerate(expected):
+        if field.name not in found.names:
+            return f"column {field.name!r}: expected {field.type}, found no such column"
+        if number < len(found) and found.field(number).name == field.name:
+            have = found.field(number).type
+            if have != field.type:
+                return f"column {field.name!r}: expected {field.type}, found {have}"
+    for number, field in enumerate(found):
+        if field.name not in expected.names or found.names.count(field.name) > 1:
+            return f"column {field.name!r}: expected no such column, found {field.type}"
+        if expected.field(number).name != field.name:
+            wanted = expected.field(number).name
+            return f"column {number + 1}: expected {wanted!r}, found {field.name!r}"
+    return None
+
+
+def _trace(error: Exception) -> str:
+    """The traceback from the user's code on, without empty lines, at most its last lines."""
+    own = error.__traceback__
+    if own is not None and own.tb_next is not None:
+        own = own.tb_next  # The first frame is the one that called the function.
+    text = "".join(traceback.format_exception(type(error), error, own))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(f"  {line}" for line in lines[-_TRACE_LINES_MAX:])

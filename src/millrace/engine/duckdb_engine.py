@@ -1,0 +1,151 @@
+"""Runs a query over Arrow streams in DuckDB, with a memory limit and a folder to spill to.
+
+Invariant: rows come out as Arrow batches of just the schema that was promised; the engine uses one
+thread, as a task has one slot, and gives its results in the same order each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from millrace.engine.duckdb_instances import InstanceKey, borrowed
+from millrace.engine.query_failures import query_failed
+from millrace.engine.task_inputs import Input
+from millrace.errors import MillraceError
+from millrace.scan.engine_parquet import NativeRows
+from millrace.sql.terms import quoted
+
+BATCH_ROWS: Final = 131_072
+
+
+def engine_version() -> str:
+    """The version of the engine, which is part of what a result is made from."""
+    return str(duckdb.__version__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How queries are run."""
+
+    memory_bytes_max: int
+    spill_folder: str
+    time_zone: str
+
+    def run(
+        self, sql: str, inputs: Mapping[str, Input], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a query over the named inputs. An input's own error comes out as it is."""
+        files = {name: native for name, one in inputs.items() if (native := one.native())}
+        streams = {name: one.stream() for name, one in inputs.items() if name not in files}
+        for rows in files.values():
+            rows.check_unchanged()
+        try:
+            yield from self._run(sql, streams, files, schema)
+        except (duckdb.Error, OSError) as error:
+            raise query_failed(error, sql, [one.find for one in inputs.values()]) from error
+        for rows in files.values():
+            rows.check_unchanged()
+
+    def keep_open(self, sql: str, schema: pa.Schema) -> KeptOpen:
+        """The query over `input_0`, for one batch after the other on one connection."""
+        return KeptOpen(self._wanted(as_written=False), self.time_zone, sql, schema)
+
+    def _run(
+        self,
+        sql: str,
+        streams: Mapping[str, pa.RecordBatchReader],
+        files: Mapping[str, NativeRows],
+        schema: pa.Schema,
+    ) -> Iterator[pa.RecordBatch]:
+        caught: list[MillraceError] = []
+        try:
+            with borrowed(self._wanted(as_written=bool(streams))) as connection:
+                connection.execute("SET TimeZone = ?", [self.time_zone])
+                for name, rows in files.items():
+                    connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
+                for name, stream in streams.items():
+                    watched = _watched(stream, caught)
+                    connection.register(
+                        name, pa.RecordBatchReader.from_batches(stream.schema, watched)
+                    )
+                found = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                for batch in found:
+                    yield batch.cast(schema)
+        except (duckdb.Error, OSError) as error:
+            if caught:
+                raise caught[0] from error
+            raise
+
+    def _wanted(self, *, as_written: bool) -> InstanceKey:
+        return InstanceKey(
+            memory_bytes_max=self.memory_bytes_max,
+            spill_folder=self.spill_folder,
+            as_written=as_written,
+        )
+
+
+class KeptOpen:
+    """A query on a connection of its own; for one thread at a time."""
+
+    def __init__(self, wanted: InstanceKey, time_zone: str, sql: str, schema: pa.Schema) -> None:
+        self._borrowed = ExitStack()
+        self._connection = self._borrowed.enter_context(borrowed(wanted))
+        self._connection.execute("SET TimeZone = ?", [time_zone])
+        self._sql = sql
+        self._schema = schema
+
+    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the query over these."""
+        self._connection.register("input_0", pa.Table.from_batches([batch]))
+        try:
+            found = self._connection.sql(self._sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise query_failed(error, self._sql) from error
+        finally:
+            self._connection.unregister("input_0")
+        if not found.schema.equals(self._schema):
+            found = found.cast(self._schema)
+        pieces = found.to_batches()
+        if len(pieces) > 1:
+            pieces = found.combine_chunks().to_batches()
+        return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
+
+    def close(self) -> None:
+        """Give back its memory and its folder."""
+        self._borrowed.close()
+
+
+def _native(rows: NativeRows) -> str:
+    """The query that reads files. Row numbers choose row groups; others are not read."""
+    listed = ", ".join(quoted(name) for name in rows.columns)
+    if all(piece.rows is None for piece in rows.pieces):
+        paths = ", ".join(_text(piece.file.path) for piece in rows.pieces)
+        return f"SELECT {listed} FROM read_parquet([{paths}], hive_partitioning = false)"
+    selects = []
+    for piece in rows.pieces:
+        where = "" if piece.rows is None else "WHERE file_row_number BETWEEN {} AND {}"
+        path = _text(piece.file.path)
+        selects.append(
+            f"SELECT {listed} FROM read_parquet({path}, hive_partitioning = false) "
+            + where.format(*(piece.rows or ()))
+        )
+    return " UNION ALL ".join(selects)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _watched(stream: pa.RecordBatchReader, caught: list[MillraceError]) -> Iterator[pa.RecordBatch]:
+    """Rows of an input; an error on the way is kept, as DuckDB passes on only its text."""
+    try:
+        yield from stream
+    except MillraceError as error:
+        caught.append(error)
+        raise

@@ -1,0 +1,43 @@
+"""Interval joins as DuckDB writes them.
+
+Joined by keys alone, all pairs of a key's rows would be looked at, which never ends for keys with
+many rows. So the line is cut into buckets as wide as the interval, and rows meet by key and bucket:
+of a left row that of its low end; the right rows are put into their own and into the one before.
+"""
+
+from __future__ import annotations
+
+from millrace.engine.line_sql import (
+    Buckets,
+    equal_keys,
+    free_names,
+    moved,
+    result_columns,
+    value,
+)
+from millrace.plan.nodes.interval_join import IntervalJoin
+from millrace.sql.terms import quoted
+
+
+def interval_query(node: IntervalJoin, left: str, right: str) -> str:
+    """The query of an interval join over the names of its children's rows."""
+    at, low, high, bucket, copy = free_names(node, "at", "low", "high", "bucket", "copy")
+    line = node.line
+    mine, other = value(quoted(node.left_on), line), value(quoted(node.right_on), line)
+    lower = moved(mine, line, node.lower, low=True)
+    upper = moved(mine, line, node.upper, low=False)
+    ours = f"SELECT *, {lower} AS {low}, {upper} AS {high} FROM {left}"
+    theirs = f"SELECT *, {other} AS {at} FROM {right}"
+    on = [*equal_keys(node, "l", "r"), f"r.{at} >= l.{low}", f"r.{at} <= l.{high}"]
+    buckets = Buckets.of(node.lower, node.upper, line)
+    if buckets is not None:
+        on.append(f"l.{bucket} = r.{bucket}")
+        ours = f"SELECT *, {buckets.of_value(low)} AS {bucket} FROM ({ours})"
+        theirs = f"SELECT *, {buckets.of_value(at)} AS {bucket} FROM ({theirs})"
+    if buckets is not None and buckets.copies > 1:
+        copies = f"(VALUES (0), (1)) AS copies({copy})"
+        moved_back = f"* REPLACE ({bucket} - {copy} AS {bucket})"
+        theirs = f"SELECT {moved_back} FROM ({theirs}) CROSS JOIN {copies}"
+    kind = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
+    listed = result_columns(node, "l", "r")
+    return f"SELECT {listed} FROM ({ours}) l {kind} ({theirs}) r ON {' AND '.join(on)}"

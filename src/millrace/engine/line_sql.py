@@ -1,0 +1,134 @@
+"""Values on a line of numbers or times as DuckDB writes them: compared, moved, put into buckets.
+
+Invariant: a value is written in a form in which moving it fails only where Spark fails too, and
+buckets follow one another as the values do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from millrace.plan.nodes.line_join import LineJoin
+from millrace.sql.functions.dates import Span, shifted
+from millrace.sql.line_offsets import LONG_MAX, LONG_MIN, Offset, width
+from millrace.sql.name_checks import free_name
+from millrace.sql.terms import Term, as_type, quoted
+from millrace.sql.types import DATE, DOUBLE, LONG, SqlType, decimal
+
+_WIDTH_MAX: Final = 1 << 62
+_FLOAT_WIDTH_MAX: Final = 1e290
+"""Values that wide apart are not worth buckets, and would leave the numbers there are."""
+_FLOAT_BUCKETS_MAX: Final = 1 << 46
+"""Within so many buckets rounding moves a value by far less than a quarter of one."""
+_ROUNDING: Final = 1.25
+
+
+def value(sql: str, line: SqlType) -> str:
+    """A column's value in the form it is compared in."""
+    if line.is_integer:
+        return as_type(sql, LONG)
+    return as_type(sql, DOUBLE if line.is_floating else line)
+
+
+def moved(sql: str, line: SqlType, by: Offset, *, low: bool) -> str:
+    """A value plus an offset, as the low or the high end of what is looked for.
+
+    Where a whole number would leave its type, the end of the type stands for it, or nothing if all
+    that is looked for lies beyond.
+    """
+    if isinstance(by, Span):
+        term = Term(sql=sql, type=line)
+        for part in (Span(months=by.months), Span(days=by.days), Span(micros=by.micros)):
+            term = term if part == Span() else shifted(term, part, 1)
+        return term.sql
+    if isinstance(by, Decimal):
+        kind = decimal(max(len(by.as_tuple().digits), line.scale, 1), line.scale)
+        return f"({sql} + {_literal(f'{by:f}', kind)})"
+    if isinstance(by, float):
+        return f"({sql} + {_literal(repr(by), DOUBLE)})"
+    nothing = "CAST(NULL AS BIGINT)"
+    if by >= 0:
+        beyond, end = f"> {_long(LONG_MAX - by)}", nothing if low else _long(LONG_MAX)
+    else:
+        beyond, end = f"< {_long(LONG_MIN - by)}", _long(LONG_MIN) if low else nothing
+    return f"CASE WHEN {sql} {beyond} THEN {end} ELSE {sql} + {_long(by)} END"
+
+
+def distance(high: str, low: str, line: SqlType) -> str:
+    """How far two values in compared form lie apart."""
+    if line.is_integer:
+        kind = "HUGEINT" if line == LONG else "BIGINT"
+        return f"(CAST({high} AS {kind}) - CAST({low} AS {kind}))"
+    if line.is_numeric or line == DATE:
+        return f"({high} - {low})"
+    return f"(CAST(epoch_us({high}) AS HUGEINT) - CAST(epoch_us({low}) AS HUGEINT))"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Parts of a line, each as wide as the interval between two offsets at least.
+
+    What lies in such an interval is in the bucket of its low end or in the next one. `copies` says
+    of how many buckets' rows are to be looked at: one if the interval is a single value.
+    """
+
+    line: SqlType
+    between: float
+
+    @classmethod
+    def of(cls, lower: Offset, upper: Offset, line: SqlType) -> Buckets | None:
+        """Buckets for an interval; None if it is too wide for them."""
+        between = width(lower, upper, line)
+        most = _WIDTH_MAX if isinstance(between, int) else _FLOAT_WIDTH_MAX
+        return cls(line, between) if between <= most else None
+
+    @property
+    def copies(self) -> int:
+        """How many buckets a row of the right side is put into, its own and those before."""
+        return 1 if self.between == 0 else 2
+
+    def of_value(self, sql: str) -> str:
+        """The bucket of a value in compared form."""
+        if self.line.is_numeric and not self.line.is_integer:
+            place = as_type(sql, DOUBLE)
+            if self.between == 0:
+                return place
+            one = _literal(repr(self.between * _ROUNDING), DOUBLE)
+            most = _FLOAT_BUCKETS_MAX
+            return f"greatest(least(floor({place} / {one}), {most}), -{most})"
+        if self.line == DATE:
+            sql = f"({sql} - DATE '1970-01-01')"
+        elif not self.line.is_integer:
+            sql = f"epoch_us({sql})"
+        return f"(({sql}) // {_long(int(self.between) + 1)})"
+
+
+def result_columns(node: LineJoin, left: str, right: str) -> str:
+    """The columns of the result, from rows under these two names."""
+    return ", ".join(
+        f"{left if column.side == 'left' else right}.{quoted(column.source)}"
+        f" AS {quoted(column.name)}"
+        for column in node.columns
+    )
+
+
+def equal_keys(node: LineJoin, left: str, right: str) -> list[str]:
+    """That the keys of rows under these two names are equal."""
+    pairs = zip(node.left_keys, node.right_keys, strict=True)
+    return [f"{left}.{quoted(one)} = {right}.{quoted(two)}" for one, two in pairs]
+
+
+def free_names(node: LineJoin, *wanted: str) -> list[str]:
+    """Names that no column of either side has, quoted."""
+    taken = {name.lower() for child in node.children for name in child.schema.names}
+    return [quoted(free_name(f"__{name}", taken, "_")) for name in wanted]
+
+
+def _long(number: int) -> str:
+    return _literal(str(number), LONG)
+
+
+def _literal(number: str, kind: SqlType) -> str:
+    return as_type(f"'{number}'", kind)

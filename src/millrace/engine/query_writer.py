@@ -1,0 +1,183 @@
+"""Writes what a stage does as one query over its inputs.
+
+Inputs are named `input_0`, `input_1`, ... in the order of the stage's leaves. Every operator has a
+function here, or in a module beside this one, that says how it is written over the names of its
+children's rows. Invariant: the query gives the columns of the stage's root, by name and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from itertools import count
+
+import pyarrow as pa
+from pyarrow.types import is_floating
+
+from millrace.engine.asof_sql import asof_query
+from millrace.engine.interval_sql import interval_query
+from millrace.engine.window_sql import distinct_query, window_query
+from millrace.plan.nodes.aggregate import (
+    Aggregate,
+    FinalAggregate,
+    PartialAggregate,
+    numbered_calls,
+)
+from millrace.plan.nodes.asof_join import AsOfJoin
+from millrace.plan.nodes.distinct import DistinctOn
+from millrace.plan.nodes.interval_join import IntervalJoin
+from millrace.plan.nodes.join import Join, JoinColumn
+from millrace.plan.nodes.node import Filter, Limit, Node, Project, Union
+from millrace.plan.nodes.sort import Sort
+from millrace.plan.nodes.window import Window
+from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
+from millrace.sql.terms import quoted
+
+
+def query(root: Node) -> str:
+    """The query of a tree whose leaves are inputs."""
+    steps: list[str] = []
+    last = _write(root, steps, count())
+    return f"WITH {', '.join(steps)} SELECT * FROM {last}"
+
+
+def _write(node: Node, steps: list[str], inputs: Iterator[int]) -> str:
+    """Add the steps of a node; returns the name of its rows."""
+    if node.children:
+        body = body_of(node, *(_write(child, steps, inputs) for child in node.children))
+    else:
+        body = f"SELECT {columns(node.schema.names)} FROM input_{next(inputs)}"
+    name = f"step_{len(steps)}"
+    steps.append(f"{name} AS ({body})")
+    return name
+
+
+@singledispatch
+def body_of(node: Node, *rows: str) -> str:
+    """The query of one operator over the names of its children's rows."""
+    raise AssertionError(f"{type(node).__name__} over {rows} is not part of a stage")
+
+
+body_of.register(Window, window_query)
+body_of.register(DistinctOn, distinct_query)
+body_of.register(AsOfJoin, asof_query)
+body_of.register(IntervalJoin, interval_query)
+
+
+def columns(names: Sequence[str]) -> str:
+    """Columns, listed."""
+    return ", ".join(quoted(name) for name in names)
+
+
+@body_of.register
+def _project(node: Project, rows: str) -> str:
+    listed = ", ".join(f"{e.sql} AS {quoted(name)}" for name, e in node.columns)
+    return f"SELECT {listed} FROM {rows}"
+
+
+@body_of.register
+def _filter(node: Filter, rows: str) -> str:
+    return f"SELECT * FROM {rows} WHERE {node.condition.sql}"
+
+
+@body_of.register
+def _limit(node: Limit, rows: str) -> str:
+    return f"SELECT * FROM {rows} LIMIT {node.rows}"
+
+
+@body_of.register
+def _sort(node: Sort, rows: str) -> str:
+    first = "" if node.rows is None else f" LIMIT {node.rows}"
+    return f"SELECT * FROM {rows} ORDER BY {', '.join(key.sql() for key in node.order)}{first}"
+
+
+@body_of.register
+def _union(node: Union, *rows: str) -> str:
+    return " UNION ALL ".join(f"SELECT {columns(node.columns)} FROM {one}" for one in rows)
+
+
+@body_of.register
+def _aggregate(node: Aggregate, rows: str) -> str:
+    calls = numbered_calls(node.aggregates)
+    values = [f"{call.whole()} AS {quoted(name)}" for name, call in calls]
+    return _finished(_grouped(node, rows, node.keys, values), node.keys, node.aggregates)
+
+
+@body_of.register
+def _partial(node: PartialAggregate, rows: str) -> str:
+    parts = [
+        f"{part.sql} AS {quoted(part.name)}"
+        for prefix, call in numbered_calls(node.aggregates)
+        for part in call.partials(prefix)
+    ]
+    return _grouped(node, rows, node.keys, parts)
+
+
+@body_of.register
+def _final(node: FinalAggregate, rows: str) -> str:
+    keys, aggregates = node.whole.keys, node.whole.aggregates
+    calls = numbered_calls(aggregates)
+    values = [f"{call.merge(name)} AS {quoted(name)}" for name, call in calls]
+    return _finished(_grouped(node, rows, keys, values), keys, aggregates)
+
+
+def _grouped(node: Node, rows: str, keys: Sequence[str], values: Sequence[str]) -> str:
+    listed = ", ".join([*(_key(key, node.schema.field(key).type) for key in keys), *values])
+    group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
+    return f"SELECT {listed} FROM {rows}{group}"
+
+
+def _key(name: str, kind: pa.DataType) -> str:
+    """A key as its group shows it: of 0.0 and -0.0, which are equal, it is 0.0 as in Spark."""
+    key = quoted(name)
+    return f"CASE WHEN {key} = 0 THEN 0 ELSE {key} END AS {key}" if is_floating(kind) else key
+
+
+def _finished(
+    grouped: str, keys: Sequence[str], aggregates: tuple[AggregateExpression, ...]
+) -> str:
+    names = [quoted(name) for name, _ in numbered_calls(aggregates)]
+    listed = [quoted(key) for key in keys]
+    at = 0
+    for aggregate in aggregates:
+        values = names[at : at + len(aggregate.calls)]
+        listed.append(f"{aggregate.finish(values)} AS {quoted(aggregate.name)}")
+        at += len(aggregate.calls)
+    return f"SELECT {', '.join(listed)} FROM ({grouped})"
+
+
+_JOINS = {
+    "inner": "INNER JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "SEMI JOIN",
+    "anti": "ANTI JOIN",
+}
+
+
+@body_of.register
+def _join(node: Join, left: str, right: str) -> str:
+    new = dict(node.right_names)
+    names = {name: new.get(name, name) for name in node.right.schema.names}
+    renamed = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in names.items())
+    pairs = {one: names[two] for one, two in zip(node.left_keys, node.right_keys, strict=True)}
+    on = [f"l.{quoted(one)} = r.{quoted(two)}" for one, two in pairs.items()]
+    on += [f"({node.condition.sql})"] if node.condition is not None else []
+    listed = ", ".join(_join_column(column, pairs, names, node.how) for column in node.columns)
+    both = f"{left} l {_JOINS.get(node.how, 'INNER JOIN')} (SELECT {renamed} FROM {right}) r"
+    return f"SELECT {listed} FROM {both} ON {' AND '.join(on) or 'true'}"
+
+
+def _join_column(column: JoinColumn, pairs: dict[str, str], names: dict[str, str], how: str) -> str:
+    source = quoted(column.source)
+    match column.side:
+        case "right":
+            value = f"r.{quoted(names[column.source])}"
+        case "key" if how == "right":
+            value = f"r.{quoted(pairs[column.source])}"
+        case "key" if how == "full":
+            value = f"coalesce(l.{source}, r.{quoted(pairs[column.source])})"
+        case "left" | "key":
+            value = f"l.{source}"
+    return f"{value} AS {quoted(column.name)}"

@@ -1,0 +1,210 @@
+"""What a task of a stage does between reading and writing. Values, so that Spark can ship them.
+
+A stage's tree is one query, except where it calls a function: there the query below hands its rows
+to the function, and what that returns is an input of the query above. Invariant: rows flow through
+all of them batch by batch, and together they hold no more memory than one query may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.engine.batch_functions import BatchFunction
+from millrace.engine.duckdb_engine import Engine
+from millrace.engine.query_writer import query
+from millrace.engine.task_inputs import Input
+from millrace.plan.nodes.map_batches import Made, MapBatches, identity_of
+from millrace.plan.nodes.node import Leaf, Node, with_new_children
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """Rows as they come."""
+
+    @property
+    def leaves(self) -> int:
+        """How many inputs it reads."""
+        return 1
+
+    @property
+    def engines(self) -> int:
+        """How many queries run side by side in it."""
+        return 0
+
+    @property
+    def unrecognised(self) -> str | None:
+        """Why its rows cannot be recognised; None if they can."""
+        return None
+
+    def rows(
+        self, inputs: Sequence[Input], config: Config, spill_folder: str
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the one input."""
+        del config, spill_folder
+        yield from inputs[0].stream()
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the rows."""
+        return {"work": "pass on"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedWork:
+    """A function over the rows of other work. Without `identity`, `reason` says why it has none."""
+
+    call: BatchFunction
+    below: PassOn | QueryWork | MappedWork
+    identity: str | None
+    reason: str | None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of its rows."""
+        return self.call.schema
+
+    @property
+    def leaves(self) -> int:
+        """How many inputs it reads."""
+        return self.below.leaves
+
+    @property
+    def engines(self) -> int:
+        """How many queries run side by side in it."""
+        return self.below.engines
+
+    @property
+    def unrecognised(self) -> str | None:
+        """Why its rows cannot be recognised; None if they can."""
+        return self.reason or self.below.unrecognised
+
+    def rows(
+        self, inputs: Sequence[Input], config: Config, spill_folder: str
+    ) -> Iterator[pa.RecordBatch]:
+        """What the function makes of the rows."""
+        return self.call.over(self.below.rows(inputs, config, spill_folder))
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the rows."""
+        return {
+            "work": "map batches",
+            "function": self.identity,
+            "schema": _columns(self.schema),
+            "rows_max": self.call.rows_max,
+            "over": self.below.describe(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryWork:
+    """A query over the inputs; with `below`, over what functions make of them."""
+
+    sql: str
+    schema: pa.Schema
+    time_zone: str
+    below: tuple[PassOn | MappedWork, ...]
+
+    @property
+    def leaves(self) -> int:
+        """How many inputs it reads."""
+        return sum(one.leaves for one in self.below)
+
+    @property
+    def engines(self) -> int:
+        """How many queries run side by side in it."""
+        return 1 + sum(one.engines for one in self.below)
+
+    @property
+    def unrecognised(self) -> str | None:
+        """Why its rows cannot be recognised; None if they can."""
+        return next((one.unrecognised for one in self.below if one.unrecognised), None)
+
+    def rows(
+        self, inputs: Sequence[Input], config: Config, spill_folder: str
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the query."""
+        each = max(1, config.query_memory_bytes_max // self.engines)
+        engine = Engine(memory_bytes_max=each, spill_folder=spill_folder, time_zone=self.time_zone)
+        rest = iter(inputs)
+        named = {}
+        for number, one in enumerate(self.below):
+            share = config.with_options(query_memory_bytes_max=each * max(1, one.engines))
+            read = list(islice(rest, one.leaves))
+            named[f"input_{number}"] = _input(one, read, share, spill_folder)
+        return engine.run(self.sql, named, self.schema)
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the rows."""
+        made = [one.describe() for one in self.below if isinstance(one, MappedWork)]
+        return {
+            "work": "query",
+            "sql": self.sql,
+            "schema": _columns(self.schema),
+            "zone": self.time_zone,
+            **({"over": [one.describe() for one in self.below]} if made else {}),
+        }
+
+
+Work = PassOn | QueryWork | MappedWork
+
+
+def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
+    """What a task does for a stage's tree. Rows that are only passed on meet no engine."""
+    if isinstance(root, Leaf):
+        return PassOn()
+    if isinstance(root, MapBatches):
+        return _mapped(root, time_zone, config)
+    below: list[PassOn | MappedWork] = []
+    sql = query(_cut_at_functions(root, below, time_zone, config))
+    return QueryWork(sql=sql, schema=root.schema, time_zone=time_zone, below=tuple(below))
+
+
+def _mapped(node: MapBatches, time_zone: str, config: Config) -> MappedWork:
+    call = BatchFunction(
+        function=node.function,
+        name=node.name,
+        schema=node.schema,
+        rows_max=config.map_batch_rows_max,
+    )
+    identity, reason = identity_of(node)
+    return MappedWork(
+        call=call,
+        below=work_of(node.child, time_zone=time_zone, config=config),
+        identity=identity,
+        reason=reason,
+    )
+
+
+def _cut_at_functions(
+    node: Node, below: list[PassOn | MappedWork], time_zone: str, config: Config
+) -> Node:
+    """The tree with its functions as leaves; what lies below each leaf is added to `below`."""
+    if isinstance(node, MapBatches):
+        below.append(_mapped(node, time_zone, config))
+        return Made(node.schema)
+    if isinstance(node, Leaf):
+        below.append(PassOn())
+        return node
+    children = [_cut_at_functions(child, below, time_zone, config) for child in node.children]
+    return with_new_children(node, children)
+
+
+def _input(
+    work: PassOn | MappedWork, inputs: Sequence[Input], config: Config, spill_folder: str
+) -> Input:
+    if isinstance(work, PassOn):
+        return inputs[0]
+    return Input(
+        lambda: pa.RecordBatchReader.from_batches(
+            work.schema, work.rows(inputs, config, spill_folder)
+        )
+    )
+
+
+def _columns(schema: pa.Schema) -> list[list[str]]:
+    return [[field.name, str(field.type)] for field in schema]

@@ -1,0 +1,104 @@
+"""Windows, and the first row for each value of some columns, as DuckDB writes them.
+
+DuckDB does not say in which order it leaves rows that are equal in a window's order. Where that
+would show, the number of the row in the input is the last thing to order by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.plan.nodes.distinct import DistinctOn
+from millrace.plan.nodes.window import FIRST, HERE, LAST, Frame, Window, WindowFunction
+from millrace.sql.name_checks import free_name
+from millrace.sql.terms import quoted
+
+
+def window_query(node: Window, rows: str) -> str:
+    """The query of a window over the name of its child's rows."""
+    writer = _WindowWriter(node)
+    pieces = node.pieces
+    taken = [*node.child.schema.names, writer.row]
+    prefix = free_name("__piece", [name[: len("__piece")] for name in taken], "_")
+    names = {piece: quoted(f"{prefix}{number}") for number, piece in enumerate(pieces)}
+    inner = ", ".join(f"{writer.over(piece)} AS {name}" for piece, name in names.items())
+    new = {column.name: column.sql(names) for column in node.columns}
+    outer = ", ".join(
+        f"{new.get(name, quoted(name))} AS {quoted(name)}" for name in node.schema.names
+    )
+    numbered = f"SELECT *, row_number() OVER () AS {quoted(writer.row)} FROM {rows}"
+    return f"SELECT {outer} FROM (SELECT *, {inner} FROM ({numbered}))"
+
+
+def distinct_query(node: DistinctOn, rows: str) -> str:
+    """The query of the first rows over the name of the child's rows."""
+    names = node.child.schema.names
+    row, place = free_name("__row", names, "_"), free_name("__place", names, "_")
+    numbered = f"SELECT *, row_number() OVER () AS {quoted(row)} FROM {rows}"
+    keys = ", ".join(map(quoted, node.keys))
+    over = f"PARTITION BY {keys} ORDER BY {quoted(row)}"
+    placed = f"SELECT *, row_number() OVER ({over}) AS {quoted(place)} FROM ({numbered})"
+    listed = ", ".join(map(quoted, names))
+    return f"SELECT {listed} FROM ({placed}) WHERE {quoted(place)} = 1"
+
+
+class _WindowWriter:
+    """Writes window functions over the keys, the order and the frame of a node."""
+
+    def __init__(self, node: Window) -> None:
+        self._node = node
+        self.row = free_name("__row", node.child.schema.names, "_")
+        self._order = [key.sql() for key in node.order]
+        self._in_turn = [*self._order, quoted(self.row)]
+
+    def over(self, piece: WindowFunction) -> str:
+        """A function with its window."""
+        match piece.looks:
+            case "rows":
+                return f"{_called(piece)} OVER ({self._window(self._in_turn)})"
+            case "ranks":
+                return f"{_called(piece)} OVER ({self._window(self._order)})"
+            case "frame":
+                return self._framed(piece, self._node.frame)
+            case "values":
+                return self._valued(piece, self._node.frame)
+
+    def _framed(self, piece: WindowFunction, frame: Frame | None) -> str:
+        order = self._in_turn if frame is not None and frame.unit == "ROWS" else self._order
+        return f"{_called(piece)} OVER ({self._window(order, frame)})"
+
+    def _valued(self, piece: WindowFunction, frame: Frame | None) -> str:
+        if frame is not None and frame.unit == "ROWS":
+            return self._framed(piece, frame)
+        if not self._order:
+            whole = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+            return f"{_called(piece)} OVER ({self._window(self._in_turn)} {whole})"
+        near = _as_rows(piece, frame)
+        if near:
+            return f"{_called(piece)} OVER ({self._window(self._in_turn)} {near})"
+        turn = ", ".join(self._in_turn)
+        return f"{_called(piece, f' ORDER BY {turn}')} OVER ({self._window(self._order, frame)})"
+
+    def _window(self, order: Sequence[str], frame: Frame | None = None) -> str:
+        keys = ", ".join(quoted(key) for key in self._node.keys)
+        parts = [f"PARTITION BY {keys}"] if keys else []
+        parts += [f"ORDER BY {', '.join(order)}"] if order else []
+        parts += [frame.sql()] if frame is not None else []
+        return " ".join(parts)
+
+
+def _as_rows(piece: WindowFunction, frame: Frame | None) -> str:
+    """A frame of rows that gives the same value and costs a quarter; empty if there is none."""
+    end = HERE if frame is None else frame.end
+    if piece.ignore_nulls:
+        return ""
+    if piece.function == "first_value" and (frame is None or frame.start == FIRST):
+        return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if end.place >= 0 else ""
+    if piece.function == "last_value" and end == LAST and frame is not None:
+        return "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING" if frame.start.place <= 0 else ""
+    return ""
+
+
+def _called(piece: WindowFunction, order: str = "") -> str:
+    nulls = " IGNORE NULLS" if piece.ignore_nulls else ""
+    return f"{piece.function}({', '.join(piece.arguments)}{order}{nulls})"

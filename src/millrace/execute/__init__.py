@@ -1,0 +1,1 @@
+"""Runs the stages of a query: who reads what, what is lost, what is published. No pyspark here."""

@@ -1,0 +1,169 @@
+"""Map outputs of earlier stages that are gone or wrong: who finds them, and what is done then.
+
+The task that cannot read an output says so in its result, and does not fail: all others go on, and
+one round tells of everything that is lost. Then the query is begun again. What is finished is
+reused, so only what was lost is run, and whatever consumed it if it comes out different.
+
+Invariant: a map task is run again once for that, and some times more if it was its host that went
+away: hosts do, and the next one may. If its output is lost again after that, the query fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from millrace import errors
+from millrace.errors import AgentUnreachable, DataLost, FormatError, MillraceError
+from millrace.ids import AttemptId, FolderId, MapTask
+from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.manifest import Manifest, parse_attempt
+
+LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A map output that could not be read, and the error that said so."""
+
+    attempt: AttemptId
+    folder: FolderId | None
+    kind: str
+    text: str
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether it was not reached, and may lie there as it was."""
+        return self.kind == AgentUnreachable.__name__
+
+    @property
+    def first_line(self) -> str:
+        """What happened, in a line."""
+        return self.text.splitlines()[0] if self.text else self.kind
+
+
+class OutputsLost(Exception):
+    """Stops a round of a query: these outputs have to be made again."""
+
+    def __init__(self, lost: Sequence[Lost]) -> None:
+        super().__init__(f"{len(lost)} map outputs are lost, the first: {lost[0].text}")
+        self.lost = tuple(lost)
+
+
+def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
+    """Every map output of which these partitions cannot be read."""
+    found: list[Lost] = []
+    silent: dict[FolderId | None, str] = {}
+    for choice in shuffle.manifest.chosen:
+        kind, text = AgentUnreachable.__name__, silent.get(choice.folder)
+        if text is None:
+            try:
+                shuffle.check(choice, partitions)
+                continue
+            except LOSSES as error:
+                kind, text = type(error).__name__, str(error)
+                if isinstance(error, AgentUnreachable):
+                    silent[choice.folder] = text
+        found.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
+    return found
+
+
+def encode_lost(lost: Iterable[Lost]) -> str:
+    """As text, for the way from a task to the driver."""
+    return json.dumps([[str(one.attempt), one.folder, one.kind, one.text] for one in lost])
+
+
+def decode_lost(text: str) -> list[Lost]:
+    """Undo `encode_lost`."""
+    return [
+        Lost(
+            attempt=parse_attempt(attempt),
+            folder=None if folder is None else FolderId(folder),
+            kind=kind,
+            text=said,
+        )
+        for attempt, folder, kind, said in json.loads(text)
+    ]
+
+
+class Repairs:
+    """Which map tasks were run again because their output was lost."""
+
+    def __init__(self, rounds_max: int, hosts_max: int = 1) -> None:
+        self._rounds_left = rounds_max
+        self._rounds_max = rounds_max
+        self._hosts_max = hosts_max
+        self._made_again: dict[tuple[int, MapTask], list[Lost]] = {}
+
+    def of_stage(self, number: int) -> dict[MapTask, str]:
+        """Map tasks of a stage whose finished output is in doubt, and why."""
+        return {
+            task: f"map output {losses[-1].attempt} was lost: {losses[-1].first_line}"
+            for (stage, task), losses in self._made_again.items()
+            if stage == number
+        }
+
+    def on_lost(self, lost: Sequence[Lost], manifests: Mapping[int, Manifest]) -> None:
+        """Note what has to be run again; raise if it was already, or too often."""
+        if not self._rounds_left:
+            raise _error(lost[0], f"the query was begun again {self._rounds_max} times already")
+        self._rounds_left -= 1
+        by_attempt = {one.attempt: one for one in lost}
+        for number, manifest in manifests.items():
+            for choice in manifest.chosen:
+                one = by_attempt.get(choice.attempt)
+                if one is None:
+                    continue
+                before = self._made_again.setdefault((number, choice.map_task), [])
+                if len(before) >= (self._hosts_max if one.is_of_host else 1):
+                    raise _error(
+                        one,
+                        f"map task {choice.map_task} of stage {number} was repaired already, "
+                        f"after: {before[-1].first_line}",
+                    )
+                before.append(one)
+
+
+def _error(lost: Lost, tried: str) -> MillraceError:
+    """The error that a loss ends in: of the kind that the reader saw, and with its words."""
+    kind = getattr(errors, lost.kind, DataLost)
+    text = "\n".join(line for line in lost.text.splitlines() if "to fix:" not in line)
+    assert issubclass(kind, MillraceError)
+    return kind(
+        f"{text}\n  map output: {lost.attempt}\n  tried: {tried}\n"
+        "  to fix: see who removes or changes files of the workspace, or whether its disk fails, "
+        "then run again"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRound:
+    """What one round did of a stage: tasks it ran and why, tasks it found finished."""
+
+    ran: Mapping[MapTask, str]
+    reused: frozenset[MapTask]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+def report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
+    """What all rounds of a query did of a stage, together."""
+    reasons: dict[int, str] = {}
+    again: dict[int, str] = {}
+    finished: set[MapTask] = set()
+    for done in rounds:
+        for task, reason in done.ran.items():
+            if task in finished:
+                again[task] = reason
+            reasons.setdefault(task, reason)
+        finished |= done.reused | done.ran.keys()
+    return StageReport(
+        map_tasks=map_tasks,
+        reused=map_tasks - len(reasons),
+        seconds=sum(done.seconds for done in rounds),
+        reasons=reasons,
+        again=again,
+        notes=rounds[-1].notes if rounds else (),
+    )

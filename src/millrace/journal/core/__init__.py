@@ -1,0 +1,1 @@
+"""What a journal is and what each request to it does, as values and decisions. Pure."""

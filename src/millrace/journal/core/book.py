@@ -1,0 +1,278 @@
+"""Everything a broker knows besides the rows themselves, and changes to it that may be dropped.
+
+A `Book` is a set of tables. `draft()` lays a book on top of it: reads fall through, writes stay
+above, until `absorb` takes them over. So a request is decided on a draft, saved, and only then
+taken over; one that is refused, or could not be saved, leaves no trace. Pure.
+
+Invariant: the book below a draft is never changed by what is decided on the draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+import pyarrow as pa
+
+from millrace.errors import JournalUnknown
+from millrace.journal.core.clocks import BEFORE_ALL, Clock
+from millrace.journal.core.committed_rows import RolledBackRange, stable_end
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import ProducerId, Stamp
+from millrace.journal.core.sequencing import Sequence
+from millrace.journal.core.values import FileRange, JournalInfo, Published
+from millrace.names import existing, shown
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+VERSION: Final = "version"
+NEXT_JOURNAL: Final = "next_journal"
+OWN_PRODUCER: Final = "own_producer"
+_LOOKED_AT_MAX: Final = 100
+MOVED: Final = "moved"
+"""What those wait for who wait for any journal to move."""
+
+
+class RangeKind(IntEnum):
+    """What a range of stored rows holds."""
+
+    PLAIN = 0
+    """Rows that commit themselves and nothing else."""
+    MIXED = 1
+    """Rows of transactions or ACKs among them."""
+    BARE = 2
+    """An adopted file's rows: the user's columns alone; the ledger has the system fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """A journal and how far it goes."""
+
+    id: JournalId
+    name: str
+    schema: pa.Schema
+    labels: Mapping[str, str]
+    created_at_ms: int
+    start: Offset
+    """The first offset that is not truncated."""
+    end: Offset
+    """The next offset to be given out."""
+    rows: int
+    """Rows ever appended, ACKs not counted."""
+
+    def info(self) -> JournalInfo:
+        """What callers see of it."""
+        return JournalInfo(
+            id=self.id,
+            name=self.name,
+            schema=self.schema,
+            labels=self.labels,
+            created_at_ms=self.created_at_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseState:
+    """Who holds a lease, if anybody."""
+
+    epoch: int
+    holder: str | None
+    expires_at_ms: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """The last clock a producer used in any journal, and its last numbered publish."""
+
+    name: str | None = None
+    clock: Clock = BEFORE_ALL
+    sequence: int | None = None
+    answer: Published | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Rows that lie in an adopted file."""
+
+    path: str
+    part: FileRange
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """A range of rows to be stored: its offsets, its rows without ACKs, and those before it."""
+
+    journal: Journal
+    first: Offset
+    next: Offset
+    rows: int
+    rows_before: int
+    kind: RangeKind
+    content: pa.RecordBatch | FileContent
+
+
+class Layer(Generic[K, V]):
+    """A table, or changes on top of one; a value of None means that the key is gone."""
+
+    __slots__ = ("below", "own")
+
+    def __init__(self, below: Layer[K, V] | None = None) -> None:
+        self.below = below
+        self.own: dict[K, V | None] = {}
+
+    def get(self, key: K) -> V | None:
+        """The value as of the changes up to here."""
+        layer: Layer[K, V] | None = self
+        while layer is not None:
+            if key in layer.own:
+                return layer.own[key]
+            layer = layer.below
+        return None
+
+    def put(self, key: K, value: V | None) -> None:
+        """Set a value, or take it away."""
+        self.own[key] = value
+
+    def absorb(self, above: Layer[K, V]) -> None:
+        """Take over what was changed on top."""
+        assert above.below is self
+        for key, value in above.own.items():
+            if value is None and self.below is None:
+                self.own.pop(key, None)
+            else:
+                self.own[key] = value
+
+    def some_keys(self, count: int) -> list[K]:
+        """So many keys of this table and those it lies on, for an error to name."""
+        found: list[K] = []
+        layer: Layer[K, V] | None = self
+        while layer is not None and len(found) < count:
+            keys = islice(list(layer.own), count)
+            found += [key for key in keys if self.get(key) is not None]
+            layer = layer.below
+        return found[:count]
+
+    def all(self) -> Iterable[tuple[K, V]]:
+        """Everything in a table that lies on no other."""
+        assert self.below is None
+        return ((key, value) for key, value in list(self.own.items()) if value is not None)
+
+
+@dataclass(slots=True)
+class Book:
+    """The tables, and for a draft what it adds to and takes from the stored rows."""
+
+    journals: Layer[str, Journal] = field(default_factory=Layer)
+    sequences: Layer[JournalId, Mapping[ProducerId, Sequence]] = field(default_factory=Layer)
+    rolled_back: Layer[JournalId, tuple[RolledBackRange, ...]] = field(default_factory=Layer)
+    groups: Layer[JournalId, Mapping[str, Offset]] = field(default_factory=Layer)
+    leases: Layer[str, LeaseState] = field(default_factory=Layer)
+    producers: Layer[ProducerId, ProducerState] = field(default_factory=Layer)
+    producer_names: Layer[str, ProducerId] = field(default_factory=Layer)
+    counters: Layer[str, int] = field(default_factory=Layer)
+    adopted: Layer[str, bool] = field(default_factory=Layer)
+    blocks: list[RowBlock] = field(default_factory=list)
+    deleted: list[Journal] = field(default_factory=list)
+    truncated: list[Journal] = field(default_factory=list)
+
+    def draft(self) -> Book:
+        """An empty set of changes on top of this book."""
+        return Book(
+            journals=Layer(self.journals),
+            sequences=Layer(self.sequences),
+            rolled_back=Layer(self.rolled_back),
+            groups=Layer(self.groups),
+            leases=Layer(self.leases),
+            producers=Layer(self.producers),
+            producer_names=Layer(self.producer_names),
+            counters=Layer(self.counters),
+            adopted=Layer(self.adopted),
+        )
+
+    def absorb(self, draft: Book) -> None:
+        """Take over what was decided on a draft of this book."""
+        self.sequences.absorb(draft.sequences)
+        self.rolled_back.absorb(draft.rolled_back)
+        self.groups.absorb(draft.groups)
+        self.leases.absorb(draft.leases)
+        self.producers.absorb(draft.producers)
+        self.producer_names.absorb(draft.producer_names)
+        self.counters.absorb(draft.counters)
+        self.adopted.absorb(draft.adopted)
+        # Last: a reader that sees the new end finds everything else in place.
+        self.journals.absorb(draft.journals)
+        if self.journals.below is not None:
+            self.blocks += draft.blocks
+            self.deleted += draft.deleted
+            self.truncated += draft.truncated
+
+    def is_changed(self) -> bool:
+        """Whether anything was decided on this draft."""
+        layers = (
+            self.journals,
+            self.sequences,
+            self.rolled_back,
+            self.groups,
+            self.leases,
+            self.producers,
+            self.producer_names,
+            self.counters,
+        )
+        return any(layer.own for layer in layers)
+
+    def moved(self) -> Iterable[JournalId]:
+        """The journals to which this draft adds rows, or from which it takes some, each once."""
+        gone = (each.id for each in (*self.truncated, *self.deleted))
+        return dict.fromkeys([*(block.journal.id for block in self.blocks), *gone])
+
+    def journal(self, name: str) -> Journal:
+        """The journal of this name."""
+        given: object = name
+        found = self.journals.get(name) if isinstance(given, str) else None
+        if found is None:
+            raise JournalUnknown(
+                f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"
+                "  to fix: create it, or choose one of the names there are (millrace journal ls)"
+            )
+        return found
+
+    def _existing(self, name: str) -> str:
+        """Some names of journals. Not all are compared: there may be very many, and this often."""
+        some = self.journals.some_keys(_LOOKED_AT_MAX)
+        return existing(name, some, "no journals") + ("" if len(some) < _LOOKED_AT_MAX else ", ...")
+
+    def count(self, name: str) -> int:
+        """A counter's value."""
+        return self.counters.get(name) or 0
+
+    def raise_count(self, name: str) -> int:
+        """The next value of a counter."""
+        value = self.count(name) + 1
+        self.counters.put(name, value)
+        return value
+
+    def sequence(self, journal: JournalId, producer: ProducerId) -> Sequence:
+        """Where a producer stands in a journal."""
+        return (self.sequences.get(journal) or {}).get(producer, Sequence())
+
+    def put_sequences(self, journal: JournalId, changed: Mapping[ProducerId, Sequence]) -> None:
+        """Move producers on in a journal."""
+        self.sequences.put(journal, {**(self.sequences.get(journal) or {}), **changed})
+
+    def producer(self, producer: ProducerId) -> ProducerState:
+        """What is known of a producer."""
+        return self.producers.get(producer) or ProducerState()
+
+    def stable_end(self, journal: Journal) -> Offset:
+        """Up to where every row of a journal is committed or rolled back."""
+        return stable_end((self.sequences.get(journal.id) or {}).values(), journal.end)
+
+    def min_committed(self, journal: JournalId) -> Offset | None:
+        """The lowest offset that a group has committed in a journal."""
+        return min((self.groups.get(journal) or {}).values(), default=None)

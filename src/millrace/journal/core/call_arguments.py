@@ -1,0 +1,52 @@
+"""What the arguments of a call to journals have to be.
+
+Invariant: what is of another type is refused where it was given, before it travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.journal.core.values import Anything, Lease, Publish
+
+_TEXT: Final = ((str,), "text")
+_WHOLE: Final = ((Integral,), "a whole number")
+_MAYBE_WHOLE: Final = ((Integral, type(None)), "a whole number, or nothing")
+_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    **dict.fromkeys(("name", "group", "holder", "prefix"), _TEXT),
+    "offset": _WHOLE,
+    **dict.fromkeys(("rows_max", "bytes_max", "sequence", "lease_ms"), _MAYBE_WHOLE),
+    "expected": ((Integral, Anything, type(None)), "the offset that is expected, or None for none"),
+    "schema": ((pa.Schema,), "a schema of Arrow, as pa.schema({'amount': pa.int64()})"),
+    "rows": ((pa.RecordBatch, pa.Table), "a Table or RecordBatch of Arrow"),
+    "request": ((Publish,), "a Publish; transaction() and producer() make them"),
+    "files": ((Mapping,), "a dict of journals with the files of each"),
+}
+_LEASE: Final = ((Lease,), "the lease that acquire() returned")
+_MAYBE_LEASE: Final = ((Lease, type(None)), "the lease that acquire() returned, or nothing")
+_LABELS: Final = ((Mapping, type(None)), "a dict of texts")
+
+
+def check_arguments(call: str, given: Mapping[str, Any]) -> None:
+    """Refuse an argument of a wrong type, by its name."""
+    for name, value in given.items():
+        kinds, wanted = _kind(call, name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and Integral in kinds):
+            raise UserError(
+                f"journals.{call}: {name} is of a wrong type\n"
+                f"  found: {str(value)[:80]!r} of type {type(value).__name__}\n"
+                f"  to fix: give {wanted}"
+            )
+
+
+def _kind(call: str, name: str) -> tuple[tuple[type, ...], str]:
+    if name == "lease":
+        return _LEASE if call in ("renew", "release") else _MAYBE_LEASE
+    if name == "labels" and call in ("create", "list", "watch"):
+        return _LABELS
+    return _KINDS.get(name, ((object,), "something else"))

@@ -1,0 +1,167 @@
+"""Rows of very many journals on their way out of a broker: packed as they lie, unpacked at once.
+
+What is small is put together by schema into streams of Arrow messages, with a list of whose rows
+are where in them. So nothing is decoded on the way, not even by an owner who sends them on, and a
+journal costs a few microseconds. Pure.
+
+Invariant: unpacked, each journal has its rows in order, and none of another one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.journal.core.row_format import stored_schema
+from millrace.journal.core.values import Fetched
+
+ALONE_BYTES: Final = 64 * 1024
+"""Rows of this size are a bundle by themselves, and decoded without a copy."""
+_FORMATS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How the rows of a schema are stored, and the message that a stream of them begins with."""
+
+    users: pa.Schema
+    stored: pa.Schema
+    header: bytes
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Format:
+        """The format of a journal's schema."""
+        stored = stored_schema(schema)
+        return cls(schema, stored, stored.serialize().to_pybytes())
+
+
+class Formats:
+    """The formats of the last schemas; very many journals mostly share very few."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, tuple[pa.Schema, Format]] = {}
+        """By the number of a schema's object, which is kept so that the number is nobody else's."""
+        self._formats: list[Format] = []
+
+    def of(self, schema: pa.Schema) -> Format:
+        """The format of a schema."""
+        known = self._by_number.get(id(schema))
+        if known is not None:
+            return known[1]
+        found = next((each for each in self._formats if each.users.equals(schema)), None)
+        if found is None:
+            found = Format.of(schema)
+            self._formats = [found, *self._formats[: _FORMATS_MAX - 1]]
+        if len(self._by_number) >= _FORMATS_MAX:
+            self._by_number = {}
+        self._by_number[id(schema)] = (schema, found)
+        return found
+
+
+def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
+    """The batches of messages that follow each other, where they lie."""
+    found = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
+    return [pa.ipc.read_record_batch(message, stored) for message in found]
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Messages of one format, and whose rows they hold."""
+
+    format: Format
+    parts: list[bytes | pa.Buffer] = field(default_factory=list)
+    whose: list[int] = field(default_factory=list)
+    """Places of journals; each with the rows from `begins` on, `counts` of them."""
+    begins: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    rows: int = 0
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All rows, decoded."""
+        if len(self.parts) == 1:
+            return messages(self.parts[0], self.format.stored)
+        return list(pa.ipc.open_stream(pa.py_buffer(b"".join([self.format.header, *self.parts]))))
+
+    def unpack(self, into: list[list[pa.RecordBatch]]) -> None:
+        """Give every journal its rows."""
+        rest = iter(self.batches())
+        batch, first = next(rest), 0
+        for whose, begin, count in zip(self.whose, self.begins, self.counts, strict=True):
+            at, end = begin, begin + count
+            while at < end:
+                after = first + batch.num_rows
+                if at >= after:
+                    batch, first = next(rest), after
+                    continue
+                size = min(after, end) - at
+                is_all = size == batch.num_rows
+                into[whose].append(batch if is_all else batch.slice(at - first, size))
+                at += size
+
+
+@dataclass(slots=True)
+class Packed:
+    """What was read of many journals."""
+
+    heads: list[Fetched] = field(default_factory=list)
+    """In order, without rows."""
+    bundles: list[Bundle] = field(default_factory=list)
+
+    def unpacked(self) -> Iterator[Fetched]:
+        """The same with the rows of each."""
+        batches: list[list[pa.RecordBatch]] = [[] for _ in self.heads]
+        for bundle in self.bundles:
+            bundle.unpack(batches)
+        for head, some in zip(self.heads, batches, strict=True):
+            yield head.with_batches(some) if some else head
+
+
+@dataclass(slots=True)
+class Packing:
+    """Puts rows into bundles."""
+
+    bundles: list[Bundle] = field(default_factory=list)
+
+    def add(
+        self,
+        whose: int,
+        form: Format,
+        data: bytes | pa.Buffer,
+        *,
+        rows: int,
+        begin: int,
+        count: int,
+    ) -> None:
+        """Take messages in that hold `rows`, of which `count` from `begin` on are meant."""
+        now = self.bundles[-1] if self.bundles else None
+        is_small = len(data) < ALONE_BYTES
+        if now is None or not is_small or not _takes_more(now, form):
+            now = Bundle(form)
+            self.bundles.append(now)
+        now.parts.append(data)
+        now.whose.append(whose)
+        now.begins.append(now.rows + begin)
+        now.counts.append(count)
+        now.rows += rows
+
+
+def _takes_more(bundle: Bundle, form: Format) -> bool:
+    if len(bundle.parts[0]) >= ALONE_BYTES:
+        return False
+    return bundle.format is form or bundle.format.header == form.header
+
+
+def pack(found: Iterable[Fetched], formats: Formats) -> Packed:
+    """Pack what was read of each journal, for brokers that have it in batches."""
+    packed, packing = Packed(), Packing()
+    for place, each in enumerate(found):
+        packed.heads.append(each.with_batches(()))
+        for batch in each.batches:
+            count = batch.num_rows
+            form, data = formats.of(each.schema), batch.serialize()
+            packing.add(place, form, data, rows=count, begin=0, count=count)
+    packed.bundles = packing.bundles
+    return packed

@@ -1,0 +1,391 @@
+"""The values that go into a broker and come out of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from millrace.errors import JournalUnknown, OffsetOutOfRange
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import ProducerId, stored_schema, user_rows
+
+Isolation = Literal["committed", "raw"]
+Missing = Literal["raise", "tell"]
+NO_JOURNAL: Final = JournalId(0)
+_NO_COLUMNS: Final = pa.schema([])
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """No expectation: whatever was committed before is replaced.
+
+    Example:
+        >>> from millrace.journal.core.values import ANYTHING
+        >>> ws.journals.commit("billing", "orders", 2, expected=ANYTHING)
+    """
+
+
+ANYTHING: Final = Anything()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalInfo:
+    """What a journal is.
+
+    Example:
+        >>> info = ws.journals.get("orders")
+        >>> info.name, info.schema.names, dict(info.labels)
+        ('orders', ['cust_id', 'amount'], {})
+    """
+
+    id: JournalId
+    name: str
+    schema: pa.Schema
+    labels: Mapping[str, str]
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Journals as of a version; the version changes when one is created or deleted.
+
+    Example:
+        >>> [journal.name for journal in ws.journals.watch(0, prefix="orders").journals]
+        ['orders']
+    """
+
+    version: int
+    journals: tuple[JournalInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedJournals:
+    """Which journals moved after a version: their raw end grew, or rows or all of them went.
+
+    Example:
+        >>> moved = ws.journals.moved(0, timeout_s=0)
+        >>> moved.journals is None  # nothing is known of version 0: look at all of them
+        True
+    """
+
+    version: int
+    """What to ask with next. It means nothing to another life of the broker."""
+    journals: tuple[JournalId, ...] | None
+    """Each once, in the order of their last moves; None: too long ago, look at all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Where rows came to lie: `rows` of them from `first_offset` on, without a gap between them.
+
+    Example:
+        >>> done = ws.journals.append("payments", rows)
+        >>> done.first_offset, done.rows, done.next_offset
+        (0, 3, 3)
+    """
+
+    journal: str
+    first_offset: Offset
+    rows: int
+    next_offset: Offset
+    """The next offset to be given out; above the last row's by more than one behind an ACK."""
+
+    @property
+    def last_offset(self) -> Offset:
+        """The offset of the last row.
+
+        Example:
+            >>> ws.journals.append("payments", rows).last_offset
+            2
+        """
+        assert self.rows, "no rows were appended"
+        return Offset(self.first_offset + self.rows - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIn:
+    """An open transaction of a producer in one journal."""
+
+    journal: str
+    id: JournalId
+    begin: Offset
+    """Of its first row."""
+    highest: Clock
+    last_commit: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerProgress:
+    """How far a producer came.
+
+    Example:
+        >>> with ws.journals.producer("shop") as shop:
+        ...     ws.journals.standing(shop.id).open
+        ()
+    """
+
+    clock: Clock
+    """The highest one that it used in any journal; 0 if it wrote nothing."""
+    open: tuple[OpenIn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What a transaction did.
+
+    Example:
+        >>> with ws.journals.transaction() as t:
+        ...     t.append("payments", rows)
+        >>> t.result.appended["payments"].rows, t.result.repeated
+        (3, False)
+    """
+
+    producer: ProducerId
+    clock: Clock
+    """Of its ACKs, or of its last row if there are none; 0 if it had no rows."""
+    appended: Mapping[str, Appended]
+    repeated: bool = False
+    """Whether this sequence was published before, and this is the answer it got then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Rows of one journal as stored, in order, and where to read on.
+
+    Example:
+        >>> found = ws.journals.read("orders", 0, rows_max=2)
+        >>> found.rows()["amount"].to_pylist(), found.next_offset, found.end_offset
+        ([10, 20], 2, 3)
+    """
+
+    journal: str
+    id: JournalId
+    """Of the journal that was read: another one if it was deleted and made again."""
+    schema: pa.Schema
+    """Of the user's columns."""
+    batches: tuple[pa.RecordBatch, ...]
+    """With the system fields of `millrace.journal.core.row_format` before the user's columns."""
+    next_offset: Offset
+    """Where the next read begins, and what a group commits that has done these rows."""
+    end_offset: Offset
+    """Up to where there was something to read; `next_offset` is equal to it when caught up."""
+    problem: JournalUnknown | OffsetOutOfRange | None = None
+    """Why nothing could be read; only of `read_many` with `missing="tell"`."""
+
+    @classmethod
+    def failed(
+        cls, journal: str, offset: Offset, problem: JournalUnknown | OffsetOutOfRange
+    ) -> Fetched:
+        """What is told of a journal that is gone, or has no such offset."""
+        return cls(
+            journal=journal,
+            id=NO_JOURNAL,
+            schema=_NO_COLUMNS,
+            batches=(),
+            next_offset=offset,
+            end_offset=offset,
+            problem=problem,
+        )
+
+    def with_batches(self, batches: Iterable[pa.RecordBatch]) -> Fetched:
+        """The same with these rows."""
+        return Fetched(
+            journal=self.journal,
+            id=self.id,
+            schema=self.schema,
+            batches=tuple(batches),
+            next_offset=self.next_offset,
+            end_offset=self.end_offset,
+            problem=self.problem,
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows these are.
+
+        Example:
+            >>> ws.journals.read("orders", 0).num_rows
+            3
+        """
+        return sum(batch.num_rows for batch in self.batches)
+
+    def stored(self) -> pa.Table:
+        """The rows with their system fields.
+
+        Example:
+            >>> ws.journals.read("orders", 0).stored()["_mr_offset"].to_pylist()
+            [0, 1, 2]
+        """
+        return pa.Table.from_batches(self.batches, stored_schema(self.schema))
+
+    def rows(self) -> pa.Table:
+        """The rows in the journal's own schema.
+
+        Example:
+            >>> ws.journals.read("orders", 2).rows().to_pylist()
+            [{'cust_id': 1, 'amount': 30}]
+        """
+        return user_rows(self.stored(), self.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """What a truncation did.
+
+    Example:
+        >>> done = ws.journals.truncate_before("orders", 2)
+        >>> done.removed, done.start_offset
+        (2, 2)
+    """
+
+    removed: int
+    """Committed rows that are gone."""
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a group stands in a journal.
+
+    Example:
+        >>> where = ws.journals.positions([("billing", "orders")])[0]
+        >>> where.committed, where.end, where.backlog
+        (None, 3, 3)
+    """
+
+    group: str
+    journal: str
+    start: Offset
+    """The first offset that is not truncated."""
+    end: Offset
+    """Where committed rows end."""
+    committed: Offset | None
+    """The group's next offset to read; None if it never committed."""
+    backlog: int
+    """Committed rows that the group has yet to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to do something, until it is renewed, given back or taken by a higher epoch.
+
+    Example:
+        >>> lease = ws.journals.acquire("backup", "host-1")
+        >>> lease.name, lease.holder
+        ('backup', 'host-1')
+    """
+
+    name: str
+    epoch: int
+    holder: str
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """One record batch message of an adopted file."""
+
+    position: int
+    bytes: int
+    rows: int
+    checksum: str
+    """XXH3-64 of these bytes, 16 hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFile:
+    """A whole file that a task wrote with `millrace.journal.row_files.write_file`, to be adopted.
+
+    Example:
+        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
+        >>> file.schema.names, len(file.ranges)
+        (['cust_id', 'amount'], 1)
+    """
+
+    path: str
+    schema: pa.Schema
+    """Of the user's columns, which are all that the file holds."""
+    bytes: int
+    ranges: tuple[FileRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """Rows for a journal.
+
+    Example:
+        >>> from millrace.journal.core.values import Append, Publish
+        >>> part = Append(journal="payments", rows=rows, expected=0)
+        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
+        3
+    """
+
+    journal: str
+    rows: pa.RecordBatch | pa.Table
+    keys: pa.Array | None = None
+    timestamps: pa.Array | None = None
+    expected: int | None = None
+    """The journal's end offset; anything else found is a `Conflict`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """Whole files for a journal.
+
+    Example:
+        >>> from millrace.journal.core.values import Adopt, Publish
+        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
+        >>> part = Adopt(journal="payments", files=(file,))
+        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
+        3
+    """
+
+    journal: str
+    files: tuple[SegmentFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A group's next offset to read in a journal.
+
+    Example:
+        >>> from millrace.journal.core.values import Commit, Publish
+        >>> done = Commit(group="billing", journal="orders", offset=3, expected=None)
+        >>> dict(ws.journals.publish(Publish(commits=(done,))).appended)
+        {}
+    """
+
+    group: str
+    journal: str
+    offset: int
+    expected: int | Anything | None
+    """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
+    id: JournalId | None = None
+    """Which journal of this name is meant, if one was deleted and made again; None: whichever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """One transaction: everything of it or nothing.
+
+    Example:
+        >>> from millrace.journal.core.values import Append, Commit, Publish
+        >>> wanted = Publish(
+        ...     parts=(Append(journal="payments", rows=rows),),
+        ...     commits=(Commit(group="billing", journal="orders", offset=3, expected=None),),
+        ... )
+        >>> ws.journals.publish(wanted).repeated
+        False
+    """
+
+    parts: tuple[Append | Adopt, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    lease: Lease | None = None
+    producer: ProducerId | None = None
+    """Who writes; the broker's own producer unless given."""
+    sequence: int | None = None
+    """Rises with each publish of the producer; the last one asked again gets its first answer."""

@@ -1,0 +1,296 @@
+"""The embedded broker: opens a folder, takes it over from whoever died, and serves its journals.
+
+Invariant: one process at a time has a folder open. After a failed sync nothing is written any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+from millrace.config import Config
+from millrace.errors import (
+    BrokerStopped,
+    Conflict,
+    DataLost,
+    MillraceError,
+    StorageError,
+    UserError,
+)
+from millrace.faults import fault
+from millrace.journal.book_broker import Times
+from millrace.journal.core.book import Book, Journal
+from millrace.journal.core.journal_names import JournalId
+from millrace.journal.core.values import SegmentFile
+from millrace.journal.embedded import folder_takeover
+from millrace.journal.embedded.disk_reserve import Reserve
+from millrace.journal.embedded.ledger import ledger_check
+from millrace.journal.embedded.ledger.ledger_port import Ledger, LedgerContent, Segment, Storing
+from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.journal.embedded.ledger.sqlite_ledger import LedgerStart, SqliteLedger
+from millrace.journal.embedded.mounts import refuse_network
+from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
+from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
+from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
+from millrace.storage.local import storage_errors
+
+LOCK: Final = "owner.lock"
+ADOPTED: Final = "adopted"
+OpenLedger = Callable[[str, Config, LedgerStart], Ledger]
+
+
+class EmbeddedBroker(SegmentReader):
+    """Journals in a folder of this host's own disk."""
+
+    def __init__(
+        self,
+        root: str,
+        held: LedgerContent,
+        stores: RowStorage,
+        lock: int,
+        config: Config,
+        times: Times,
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        """Use `EmbeddedBroker.open`."""
+        book = folder_takeover.with_capped_leases(held.book, times)
+        super().__init__(root, stores.ledger, stores.disk, book, config, times)
+        self._stores = stores
+        self._lock = lock
+        self._garbage = set(held.garbage)
+        self._names = {each.id: name for name, each in book.journals.all()}
+        self.is_read_only = is_read_only
+        """Whether commits are missing, and nothing may be written for that reason."""
+        if is_read_only:
+            return
+        self._own_producer()
+        if self._garbage:
+            with contextlib.suppress(StorageError):
+                self._pausing(self._clear_garbage)
+
+    @classmethod
+    def open(
+        cls,
+        folder: str,
+        config: Config | None = None,
+        *,
+        disk: SegmentDisk | None = None,
+        ledger: OpenLedger = SqliteLedger,
+        times: Times | None = None,
+        accept_loss: AcceptLoss = False,
+    ) -> Self:
+        """Open a folder's journals, making them if need be.
+
+        Raises `AlreadyOwned` while another process has them open, and `DataLost` if commits are
+        missing that were acknowledged. With `accept_loss="read_only"` what is left can be read;
+        with `accept_loss=True` the loss is noted and the journals go on without it.
+        """
+        root, config, disk = os.path.abspath(folder), config or Config(), disk or LocalDisk()
+        reserve = Reserve(root, config.journal_reserve_bytes)
+        with storage_errors(f"opening {root}"):
+            folder_takeover.make_folders(os.path.join(root, ADOPTED))
+            refuse_network(root)
+            lock = folder_takeover.lock(os.path.join(root, LOCK))
+        opened: Ledger | None = None
+        try:
+            reserve.begin()
+            path = os.path.join(root, LEDGER)
+            loss = ledger_check.check(
+                root, path, os.path.join(root, SEGMENTS), accept_loss=accept_loss
+            )
+            is_read_only = loss is not None and accept_loss == "read_only"
+            start = LedgerStart(loss=loss, is_read_only=is_read_only, reserve=reserve)
+            opened = ledger(path, config, start)
+            held = opened.load()
+            if not is_read_only:
+                folder_takeover.cut_back(root, disk, opened, held, is_whole=loss is None)
+            stores = RowStorage.of(held, root, disk, opened, config)
+            times = times or Times()
+            return cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
+        except BaseException:
+            if opened is not None:
+                opened.close()
+            os.close(lock)
+            raise
+
+    @property
+    def epoch(self) -> int:
+        """How often these journals have been opened: the owner's epoch, which fences older ones."""
+        return self._ledger.epoch
+
+    def adoption_folder(self) -> str:
+        """See `Broker.adoption_folder`."""
+        return os.path.join(self._root, ADOPTED)
+
+    def tidy(self) -> None:
+        """See `Broker.tidy`: move small appends out, delete leftovers, shorten the ledger's log."""
+        if self.is_read_only:
+            return
+        step, least = self._config.journal_move_out_max, self._config.journal_move_out_bytes_min
+        while self._pausing(lambda: self._move_out(self._stores.waiting.largest(step, least))):
+            pass
+        self._pausing(self._drop_shared)
+        self._pausing(self._clear_garbage)
+        self._pausing(self._sweep_adopted)
+        self._pausing(self._ledger.write_back)
+
+    def close(self) -> None:
+        """See `Broker.close`."""
+        if self._lock < 0:
+            return
+        try:
+            # After a failed sync the list of dirty segments is what the next opening goes by.
+            with contextlib.suppress(BrokerStopped, StorageError):
+                self._pausing(self._leave_clean)
+        finally:
+            self._ledger.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    # Storing.
+    def _save(self, draft: Book) -> None:
+        storing = Storing()
+        gone: list[Segment] = []
+        for journal in draft.truncated:
+            gone += self._ledger.segments_before(journal.id, journal.start)
+        for journal in draft.deleted:
+            gone += self._ledger.segments_before(journal.id, None)
+        storing.segments_gone += [each.id for each in gone]
+        storing.clean += [each.id for each in gone]
+        storing.garbage += [each.file for each in gone]
+        self._stores.save(draft, storing)
+        self._remove(gone)
+        for name, made in draft.journals.own.items():
+            if made is not None:
+                self._names[made.id] = name
+        for journal in draft.deleted:
+            self._stores.waiting.drop(journal.id)
+            self._names.pop(journal.id, None)
+
+    def _afterwards(self) -> None:
+        """Move the largest journals out of the ledger while all together are too large."""
+        waiting, config = self._stores.waiting, self._config
+        # A full disk is told to the next append that needs it.
+        with contextlib.suppress(StorageError):
+            while waiting.total > config.journal_waiting_total_bytes_max:
+                worth = waiting.largest(
+                    config.journal_move_out_max, config.journal_move_out_bytes_min
+                )
+                small = [] if worth else waiting.largest(config.journal_gather_max)
+                if worth:
+                    self._move_out(worth)
+                elif small:
+                    # A file for each of very many small ones would be mostly syncs.
+                    self._stores.gather(self._named(small))
+                else:
+                    return
+
+    def _move_out(self, ids: Sequence[JournalId]) -> bool:
+        """Move these journals' rows out of the ledger; whether there were any."""
+        journals = self._named(ids)
+        if journals:
+            self._stores.move_out(journals)
+        return bool(journals)
+
+    def _named(self, ids: Sequence[JournalId]) -> list[Journal]:
+        return [self._book.journal(self._names[each]) for each in ids]
+
+    def _drop_shared(self) -> None:
+        """Let go of segments whose ranges were all truncated."""
+        gone = self._ledger.unused_shared()
+        if gone:
+            storing = Storing(
+                segments_gone=[each.id for each in gone],
+                clean=[each.id for each in gone],
+                garbage=[each.file for each in gone],
+            )
+            self._ledger.save(Book().draft(), storing)
+            self._remove(gone)
+
+    def _remove(self, gone: Sequence[Segment]) -> None:
+        """Delete the files of segments that the ledger no longer names."""
+        for segment in gone:
+            self._stores.forget(segment.journal, [segment.id])
+            self._stores.dirty.discard(segment.id)
+            self._garbage.add(segment.file)
+            fault("journal.truncate.before_unlink")
+            # What cannot be deleted now stays on the list of garbage.
+            with contextlib.suppress(OSError):
+                self._disk.remove(self._path(segment.file))
+            fault("journal.truncate.after_unlink")
+
+    def _clear_garbage(self) -> None:
+        files = sorted(self._garbage)
+        with storage_errors("deleting what was truncated"):
+            for file in files:
+                self._disk.remove(self._path(file))
+            for folder in {os.path.dirname(file) for file in files}:
+                path = os.path.join(self._root, folder)
+                if os.path.isdir(path):
+                    self._disk.sync_folder(path)
+                    if folder.startswith(SEGMENTS):
+                        with contextlib.suppress(OSError):
+                            os.rmdir(path)
+        fault("journal.tidy.before_clear")
+        if files:
+            self._ledger.save(Book().draft(), Storing(garbage_gone=files))
+        self._garbage.difference_update(files)
+
+    def _sweep_adopted(self) -> None:
+        """Delete files that tasks wrote long ago and nobody adopted."""
+        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        for folder, _, names in os.walk(self.adoption_folder()):
+            for name in names:
+                path = os.path.join(folder, name)
+                file = os.path.relpath(path, self._root)
+                with contextlib.suppress(FileNotFoundError):
+                    if not self._book.adopted.get(file) and os.path.getmtime(path) <= oldest:
+                        os.unlink(path)
+
+    def _leave_clean(self) -> None:
+        """Everything written is published, so the next opening has nothing to cut."""
+        try:
+            clean = sorted(self._stores.dirty)
+            if clean:
+                self._ledger.save(Book().draft(), Storing(clean=clean))
+        finally:
+            self._turns.stop(
+                "the broker was closed\n  found: a call after close()\n  to fix: open it again"
+            )
+
+    def _pausing(self, work: Callable[[], object]) -> object:
+        """Do something between commits; a failed sync there stops the broker as well."""
+        try:
+            return self._turns.pause(work)
+        except BrokerStopped as error:
+            self._turns.stop(str(error))
+            raise
+        except MillraceError:
+            raise
+        except BaseException as error:
+            self._turns.stop(f"tidying was interrupted: {error!r}\n  to fix: open the broker again")
+            raise
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:
+        path = os.path.abspath(file.path)
+        inside = os.path.relpath(path, self._root)
+        if not path.startswith(self.adoption_folder() + os.sep):
+            raise UserError(
+                f"file {path} cannot be adopted from where it lies\n"
+                f"  to fix: write it below {self.adoption_folder()}"
+            )
+        with storage_errors(f"looking at {path}"):
+            size = self._disk.size(path)
+        if self._book.adopted.get(inside):
+            raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
+        if size != file.bytes:
+            found = "it is gone" if size is None else f"{size} bytes"
+            raise DataLost(
+                f"file {path} to adopt is not as it was written\n"
+                f"  expected: {file.bytes} bytes, found: {found}\n  to fix: write it again"
+            )
+        return replace(file, path=inside)

@@ -1,0 +1,282 @@
+"""The tables of the SQLite ledger, and how values lie in them. Pure.
+
+Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
+brought to version 2 when it is opened. Clocks are 64 bits without a sign and lie in SQLite's signed
+integers as the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any, Final
+
+from millrace.journal.core.book import RangeKind
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.row_format import Flag, ProducerId, Stamp
+from millrace.journal.core.values import Appended, Published
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, InSegment, Segment
+from millrace.names import shown
+
+APPLICATION_ID: Final = 0x4D524A31
+FORMAT_VERSION: Final = 2
+VERSIONS_READ: Final = (1, 2)
+_DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
+"""The last is for statements that SQLite does not understand: names of columns are damaged."""
+FOLDERS: Final = ("segments", "adopted")
+"""Where the files of segments lie, within the folder of the journals."""
+_PARTS_MIN: Final = 2
+_NOWHERE: Final = frozenset({"", ".", ".."})
+
+TABLES: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('epoch', 0);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE schemas (id INTEGER PRIMARY KEY, content BLOB NOT NULL UNIQUE);
+CREATE TABLE journals (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, schema_id INTEGER NOT NULL,
+  labels TEXT NOT NULL, created_at_ms INTEGER NOT NULL,
+  start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL, row_count INTEGER NOT NULL);
+CREATE TABLE sequences (
+  journal INTEGER NOT NULL, producer INTEGER NOT NULL, last_commit INTEGER NOT NULL,
+  open_begin INTEGER, open_clock INTEGER, PRIMARY KEY (journal, producer)) WITHOUT ROWID;
+CREATE TABLE rolled_back (
+  journal INTEGER NOT NULL, producer INTEGER NOT NULL, begin_offset INTEGER NOT NULL,
+  end_offset INTEGER NOT NULL, PRIMARY KEY (journal, end_offset, producer)) WITHOUT ROWID;
+CREATE TABLE group_offsets (
+  journal INTEGER NOT NULL, name TEXT NOT NULL, next_offset INTEGER NOT NULL,
+  PRIMARY KEY (journal, name)) WITHOUT ROWID;
+CREATE TABLE leases (
+  name TEXT PRIMARY KEY, epoch INTEGER NOT NULL, holder TEXT, expires_at_ms INTEGER NOT NULL,
+  lease_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE producers (
+  id INTEGER PRIMARY KEY, name TEXT UNIQUE, clock INTEGER NOT NULL, sequence INTEGER, answer TEXT);
+CREATE TABLE segments (
+  id INTEGER PRIMARY KEY, journal INTEGER NOT NULL, file TEXT NOT NULL UNIQUE,
+  bytes INTEGER NOT NULL, next_offset INTEGER NOT NULL, is_open INTEGER NOT NULL,
+  is_adopted INTEGER NOT NULL);
+CREATE INDEX segments_of ON segments (journal, next_offset);
+CREATE TABLE dirty (segment INTEGER PRIMARY KEY);
+CREATE TABLE ranges (
+  journal INTEGER NOT NULL, first_offset INTEGER NOT NULL, next_offset INTEGER NOT NULL,
+  row_count INTEGER NOT NULL, rows_before INTEGER NOT NULL, kind INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, checksum TEXT NOT NULL, segment INTEGER, position INTEGER, body INTEGER,
+  producer INTEGER, clock INTEGER, flag INTEGER,
+  PRIMARY KEY (journal, first_offset)) WITHOUT ROWID;
+CREATE TABLE bodies (
+  id INTEGER PRIMARY KEY, journal INTEGER NOT NULL, first_offset INTEGER NOT NULL,
+  bytes INTEGER NOT NULL, content BLOB NOT NULL);
+CREATE INDEX bodies_of ON bodies (journal, first_offset, bytes);
+CREATE TABLE garbage (file TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+COMMIT_TABLES: Final = """
+CREATE TABLE last_commit (
+  number INTEGER NOT NULL, at_ms INTEGER NOT NULL, file_commit INTEGER NOT NULL);
+INSERT INTO last_commit VALUES (0, 0, 0);
+CREATE TABLE openings (
+  epoch INTEGER PRIMARY KEY, id INTEGER NOT NULL, first_commit INTEGER NOT NULL);
+CREATE TABLE losses (at_ms INTEGER NOT NULL, message TEXT NOT NULL);
+"""
+"""What version 2 added."""
+OPENINGS_KEPT: Final = 1000
+PUT_LAST_COMMIT: Final = "UPDATE last_commit SET number = ?, at_ms = ?, file_commit = ?"
+RAISE_NEXT_SEGMENT: Final = """
+INSERT INTO meta VALUES ('next_segment', ?1) ON CONFLICT DO UPDATE SET value = ?1 WHERE value < ?1
+"""
+
+_RANGES: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, r.segment, s.file, r.position, r.body, b.content, r.producer, r.clock, r.flag
+FROM ranges r LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
+"""
+RANGES_FROM: Final = f"""{_RANGES}
+WHERE r.journal = ?1 AND r.first_offset >= coalesce(
+  (SELECT max(first_offset) FROM ranges WHERE journal = ?1 AND first_offset <= ?2), 0)
+ORDER BY r.first_offset LIMIT ?3
+"""  # noqa: S608 - the text above
+RANGES_OF: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, r.segment, s.file, r.position, r.body, b.content, r.producer, r.clock, r.flag
+FROM json_each(?1) w
+  CROSS JOIN ranges r ON r.journal = w.value ->> 0 AND r.first_offset < w.value ->> 2
+    AND r.first_offset >= coalesce((SELECT max(first_offset) FROM ranges
+      WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
+  LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
+"""
+"""By journal in the order wanted: the loops run as they are written."""
+UNUSED_SHARED: Final = """
+SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
+  AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
+"""
+CLEAN_OPEN_SEGMENTS: Final = """
+SELECT file, bytes FROM segments WHERE is_open AND id NOT IN (SELECT segment FROM dirty)
+"""
+CONTRADICTIONS: Final = """
+SELECT j.name, j.end_offset, j.row_count, r.next_offset, r.rows_before + r.row_count
+FROM journals j LEFT JOIN ranges r ON r.journal = j.id AND r.first_offset =
+  (SELECT max(first_offset) FROM ranges WHERE journal = j.id)
+WHERE coalesce(r.next_offset, j.start_offset) != j.end_offset
+  OR coalesce(r.rows_before + r.row_count, j.row_count) != j.row_count
+"""
+"""Journals that do not end where their last range does; without any, they begin at their end."""
+RANGES_WAITING: Final = """
+SELECT r.journal, r.first_offset, r.next_offset, r.row_count, r.rows_before, r.kind, r.bytes,
+  r.checksum, NULL, NULL, NULL, r.body, b.content, r.producer, r.clock, r.flag
+FROM bodies b CROSS JOIN ranges r ON r.journal = b.journal AND r.first_offset = b.first_offset
+WHERE b.journal = ?1 ORDER BY b.first_offset
+"""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite says of a file that it is no database, or no longer one."""
+    is_text = isinstance(error, UnicodeDecodeError)
+    return is_text or getattr(error, "sqlite_errorcode", 0) in _DAMAGED
+
+
+def signed(clock: int) -> int:
+    """The bits of a clock as SQLite keeps them."""
+    return clock - 2**64 if clock >= 2**63 else clock
+
+
+def unsigned(value: int) -> Clock:
+    """A clock from the bits that SQLite kept."""
+    return Clock(value + 2**64 if value < 0 else value)
+
+
+def file_of(given: object) -> str:
+    """The name of a segment's file; one that is not within the folder of the journals is none."""
+    parts = given.split("/") if isinstance(given, str) else []
+    if len(parts) < _PARTS_MIN or parts[0] not in FOLDERS or _NOWHERE & set(parts):
+        raise ValueError(f"a segment's file is {shown(given)}")
+    return "/".join(parts)
+
+
+def range_of(row: tuple[Any, ...]) -> AppendRange:
+    """A range from a row of `RANGES_FROM`."""
+    journal, first, next_, rows, before, kind, size, checksum, *rest = row
+    segment, file, position, body, content, producer, clock, flag = rest
+    where = InSegment(segment, file_of(file), position) if body is None else InLedger(body, content)
+    stamp = None
+    if producer is not None:
+        stamp = Stamp(
+            first_offset=Offset(first),
+            producer=ProducerId(producer),
+            first_clock=unsigned(clock),
+            flag=Flag(flag),
+        )
+    return AppendRange(
+        journal=JournalId(journal),
+        first=Offset(first),
+        next=Offset(next_),
+        rows=rows,
+        rows_before=before,
+        kind=RangeKind(kind),
+        bytes=size,
+        checksum=checksum,
+        where=where,
+        stamp=stamp,
+    )
+
+
+def row_of(each: AppendRange) -> tuple[Any, ...]:
+    """A row of `ranges`."""
+    where, stamp = each.where, each.stamp
+    file = where if isinstance(where, InSegment) else None
+    return (
+        each.journal,
+        each.first,
+        each.next,
+        each.rows,
+        each.rows_before,
+        each.kind.value,
+        each.bytes,
+        each.checksum,
+        None if file is None else file.segment,
+        None if file is None else file.position,
+        where.body if isinstance(where, InLedger) else None,
+        None if stamp is None else stamp.producer,
+        None if stamp is None else signed(stamp.first_clock),
+        None if stamp is None else stamp.flag.value,
+    )
+
+
+def segment_of(row: tuple[Any, ...]) -> Segment:
+    """A segment from a row of `segments`."""
+    id_, journal, file, size, next_, is_open, is_adopted = row
+    return Segment(
+        id=id_,
+        journal=JournalId(journal),
+        file=file_of(file),
+        bytes=size,
+        next=Offset(next_),
+        is_open=bool(is_open),
+        is_adopted=bool(is_adopted),
+    )
+
+
+def answer_text(answer: Published | None) -> str | None:
+    """The answer to a numbered publish, as it is kept."""
+    if answer is None:
+        return None
+    appended = [
+        [a.journal, a.first_offset, a.rows, a.next_offset] for a in answer.appended.values()
+    ]
+    return json.dumps({"producer": answer.producer, "clock": answer.clock, "appended": appended})
+
+
+def answer_of(text: str | None) -> Published | None:
+    """The answer to a numbered publish, from what was kept."""
+    if text is None:
+        return None
+    kept = json.loads(text)
+    appended = {
+        name: Appended(
+            journal=name, first_offset=Offset(first), rows=rows, next_offset=Offset(next_)
+        )
+        for name, first, rows, next_ in kept["appended"]
+    }
+    producer, clock = ProducerId(kept["producer"]), Clock(kept["clock"])
+    return Published(producer=producer, clock=clock, appended=appended)
+
+
+def first_integer(page: bytes) -> int | None:
+    """The first column of the only row in a page of a table, as SQLite lays it out; None if not so.
+
+    A page is: its kind, two bytes, how many rows, three bytes, where they begin. A row is: length,
+    row id, length of its header, types of its columns, columns.
+    """
+    if len(page) < _PAGE_HEADER or page[0] != _LEAF or int.from_bytes(page[3:5]) != 1:
+        return None
+    try:
+        place = int.from_bytes(page[_PAGE_HEADER : _PAGE_HEADER + 2])
+        for _ in range(2):
+            _, place = _varint(page, place)
+        header, types = _varint(page, place)
+        kind, _ = _varint(page, types)
+    except IndexError:
+        return None
+    if kind in _CONSTANTS:
+        return _CONSTANTS[kind]
+    size = _INTEGER_BYTES.get(kind)
+    begin = place + header
+    if size is None or begin + size > len(page):
+        return None
+    return int.from_bytes(page[begin : begin + size], signed=True)
+
+
+_LEAF: Final = 13
+_PAGE_HEADER: Final = 8
+_CONSTANTS: Final = {8: 0, 9: 1}
+_INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_VARINT_BYTES: Final = 9
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number of SQLite's, and where it ends."""
+    value = 0
+    for at in range(place, place + _VARINT_BYTES - 1):
+        value = value << 7 | data[at] & 0x7F
+        if data[at] < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+            return value, at + 1
+    return value << 8 | data[place + _VARINT_BYTES - 1], place + _VARINT_BYTES

@@ -1,0 +1,160 @@
+"""Whether a ledger is all that was acknowledged, judged by its mark and by the segments.
+
+What is legal: a ledger that is ahead of its mark. A process may die between a commit and its mark,
+and a power cut may take marks that were not synced. What is not: a ledger behind its mark, with
+another history than its mark, or with less than its segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from millrace.errors import Corrupt, DataLost
+from millrace.journal.embedded.ledger.mark_files import MARK, CommitMark
+
+AcceptLoss = bool | Literal["read_only"]
+"""What to do about a ledger that lacks commits: refuse it, go on with the rest, or just read it."""
+
+_NAMED_MAX: Final = 3
+_FIX: Final = (
+    "to fix: bring the files of the journals back from a copy, all of one moment; or read what is "
+    'left with accept_loss="read_only"; or go on without what is missing: '
+    "`millrace journal accept-loss WORKSPACE`, or accept_loss=True"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerOpening:
+    """One opening of the ledger, as the ledger remembers it."""
+
+    id: int
+    first_commit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLedger:
+    """What a ledger, and the segments beside it, say about themselves."""
+
+    path: str
+    version: int
+    commit: int
+    committed_at_ms: int
+    openings: Mapping[int, LedgerOpening]
+    """The last ones, by epoch."""
+    file_commit: int
+    """The last commit in the ledger's file, without its log."""
+    file_commit_expected: int
+    """What the ledger with its log says of that: at least this one."""
+    is_checksum_wrong: bool
+    """Whether the file of a closed ledger is not what it was."""
+    contradictions: Sequence[str]
+    """Journals whose end is not that of their last range."""
+    newer_segments: Sequence[str]
+    """Segment files that the ledger has not named yet, or that are longer than it says."""
+    newest_segment: int
+    """The highest number of a segment file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What is missing, in words, and above what the ledger goes on if that is accepted."""
+
+    message: str
+    is_damage: bool = False
+    commit_min: int = 0
+    epoch_min: int = 0
+    segment_min: int = 0
+
+    def error(self) -> DataLost:
+        """What opening raises."""
+        return (Corrupt if self.is_damage else DataLost)(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class NoMark:
+    """There is no mark to be read: the file is gone, or damaged."""
+
+    is_damaged: bool
+
+
+def judge(found: FoundLedger, mark: CommitMark | NoMark) -> Loss | None:
+    """What a ledger lacks; None if nothing is known to be missing."""
+    complaint = _complaint(found, mark)
+    if complaint is None:
+        return None
+    what, details, is_damage = complaint
+    known = mark if isinstance(mark, CommitMark) else CommitMark()
+    return Loss(
+        message="\n  ".join([what, *details, _FIX]),
+        is_damage=is_damage,
+        commit_min=known.commit,
+        epoch_min=known.epoch,
+        segment_min=found.newest_segment,
+    )
+
+
+def _complaint(found: FoundLedger, mark: CommitMark | NoMark) -> tuple[str, list[str], bool] | None:
+    if isinstance(mark, NoMark):
+        # Ledgers of version 1 have none.
+        if mark.is_damaged or found.version > 1:
+            state = "is damaged" if mark.is_damaged else "is gone"
+            what = f"{MARK} beside {found.path} {state}: whether commits are missing is not known"
+            return what, [f"found: {_last(found)}"], mark.is_damaged
+    elif (told := _behind(found, mark)) is not None:
+        return told
+    if found.is_checksum_wrong or found.contradictions:
+        what = f"ledger {found.path} is not what was written"
+        details = found.contradictions[:_NAMED_MAX] or ["its checksum is not that of its closing"]
+        return what, [f"found: {'; '.join(details)}"], True
+    if found.newer_segments:
+        what = f"ledger {found.path} is older than its segments: commits are missing"
+        named = ", ".join(found.newer_segments[:_NAMED_MAX])
+        more = len(found.newer_segments) - _NAMED_MAX
+        also = f" and {more:,} more" if more > 0 else ""
+        return what, [f"found: {_last(found)}; rows it does not know in {named}{also}"], False
+    return None
+
+
+def _behind(found: FoundLedger, mark: CommitMark) -> tuple[str, list[str], bool] | None:
+    """Whether the ledger lacks what its mark says was acknowledged."""
+    what = f"commits of ledger {found.path} are missing"
+    said = f"commit {mark.commit:,} of {_when(mark.committed_at_ms)} was acknowledged"
+    if found.commit < mark.commit:
+        gone = mark.commit - found.commit
+        since = (
+            f"{gone:,} commit{'' if gone == 1 else 's'} since then {'is' if gone == 1 else 'are'}"
+        )
+        return what, [f"found: {_last(found)}; {said}: {since} missing"], False
+    expected = max(mark.file_commit, found.file_commit_expected)
+    if found.file_commit < expected:
+        held = f"without its log it holds commits up to {found.file_commit:,}"
+        older = f"the file is an older copy: {held}, and it had those up to {expected:,}"
+        return what, [f"found: {older}"], False
+    if found.commit < found.file_commit:
+        held = f"the file alone holds commits up to {found.file_commit:,}"
+        return what, [f"found: {_last(found)}; {held}: the log is an older copy"], False
+    if mark.epoch and not _is_same_history(found, mark):
+        other = "the ledger is another one, or went on from an older copy"
+        return what, [f"found: {_last(found)}; {said}, and is not in it: {other}"], False
+    return None
+
+
+def _is_same_history(found: FoundLedger, mark: CommitMark) -> bool:
+    opening = found.openings.get(mark.epoch)
+    if opening is None or opening.id != mark.opening_id:
+        return False
+    later = [each.first_commit for epoch, each in found.openings.items() if epoch > mark.epoch]
+    return mark.commit < min(later, default=mark.commit + 1)
+
+
+def _last(found: FoundLedger) -> str:
+    if not found.commit:
+        return "no numbered commit"
+    return f"the last commit is number {found.commit:,} of {_when(found.committed_at_ms)}"
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

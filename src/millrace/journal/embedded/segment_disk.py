@@ -1,0 +1,120 @@
+"""The few things segments ask of a disk, behind a port, so that tests can put a bad one there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Protocol
+
+from millrace.storage import modes
+from millrace.storage.local import sync_file, sync_folder
+
+
+class SegmentDisk(Protocol):
+    """Files of segments. Raises `OSError` as the operating system does."""
+
+    def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
+        """Write parts one behind the other from a position on, making the file if need be."""
+
+    def sync(self, path: str) -> None:
+        """Make a file's bytes durable."""
+
+    def make_folder(self, path: str) -> bool:
+        """Make a folder whose parent is there; whether it is new."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+    def size(self, path: str) -> int | None:
+        """A file's length; None if it is not there."""
+
+    def cut(self, path: str, length: int) -> None:
+        """Cut a file back to a length, durably."""
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """Bytes of a file; fewer than asked for if it ends before."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, which may be gone already."""
+
+
+class LocalDisk:
+    """A disk as it is.
+
+    A written file stays open until it is synced: a failure to write back is told to handles that
+    were open when it happened.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[str, int] = {}
+
+    def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
+        """See `Disk.write`."""
+        handle = self._written.pop(path, None)
+        if handle is None:
+            handle = modes.opener(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    done = os.pwrite(handle, view, position)
+                    position += done
+                    view = view[done:]
+        except BaseException:
+            os.close(handle)
+            raise
+        self._written[path] = handle
+
+    def sync(self, path: str) -> None:
+        """See `Disk.sync`."""
+        handle = self._written.pop(path, None)
+        if handle is None:
+            sync_file(path)
+            return
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def make_folder(self, path: str) -> bool:
+        """See `Disk.make_folder`."""
+        try:
+            modes.make_folder(path)
+        except FileExistsError:
+            return False
+        return True
+
+    def sync_folder(self, path: str) -> None:
+        """See `Disk.sync_folder`."""
+        sync_folder(path)
+
+    def size(self, path: str) -> int | None:
+        """See `Disk.size`."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+
+    def cut(self, path: str, length: int) -> None:
+        """See `Disk.cut`."""
+        os.truncate(path, length)
+        sync_file(path)
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """See `Disk.read`."""
+        with open(path, "rb", buffering=0) as file:
+            file.seek(position)
+            data = file.read(length)
+            while data is not None and 0 < len(data) < length:
+                more = file.read(length - len(data))
+                if not more:
+                    break
+                data += more
+        return data or b""
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return

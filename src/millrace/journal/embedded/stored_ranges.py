@@ -1,0 +1,80 @@
+"""Ranges on their way to where they will lie, with their bytes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import xxhash
+
+from millrace.journal.core.book import Journal, RangeKind, RowBlock
+from millrace.journal.core.row_format import FORMAT_VERSION, stored_schema
+from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger
+
+
+@dataclass(slots=True)
+class StoredRange:
+    """A range with its bytes, on the way to where it will lie."""
+
+    range: AppendRange
+    parts: list[bytes | memoryview]
+    is_sound: bool = True
+    """Whether the bytes are those that were appended."""
+
+
+@dataclass(slots=True)
+class SegmentOutput:
+    """What goes to one segment."""
+
+    header: bytes
+    """What it begins with if it is new."""
+    pieces: list[StoredRange] = field(default_factory=list)
+    moved: list[AppendRange] = field(default_factory=list)
+    """Those of them that rode in the ledger."""
+
+
+def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:
+    """A range whose checksum is computed when it is known what it is put together with."""
+    message = memoryview(content.serialize())
+    return StoredRange(range_of(block, len(message), ""), [message])
+
+
+def waited(each: AppendRange) -> StoredRange:
+    """A range that rode in the ledger; bytes that went bad there are told apart."""
+    assert isinstance(each.where, InLedger)
+    content = each.where.content
+    return StoredRange(each, [content], is_sound=checksum_of([content]) == each.checksum)
+
+
+def range_of(block: RowBlock, size: int, checksum: str) -> AppendRange:
+    """The range of a block, which is nowhere yet."""
+    return AppendRange(
+        journal=block.journal.id,
+        first=block.first,
+        next=block.next,
+        rows=block.rows,
+        rows_before=block.rows_before,
+        kind=RangeKind(block.kind),
+        bytes=size,
+        checksum=checksum,
+        where=InLedger(0, b""),
+    )
+
+
+def checksum_of(parts: Iterable[bytes | memoryview]) -> str:
+    """XXH3-64 of bytes that follow each other."""
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return str(digest.hexdigest())
+
+
+def header_of(journal: Journal) -> bytes:
+    """The schema message that a segment begins with; its metadata says whose it is."""
+    about = {
+        "millrace.journal": journal.name,
+        "millrace.journal_id": str(journal.id),
+        "millrace.format": str(FORMAT_VERSION),
+    }
+    return bytes(stored_schema(journal.schema).with_metadata(about).serialize().to_pybytes())

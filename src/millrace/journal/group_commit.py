@@ -1,0 +1,206 @@
+"""Concurrent requests share one commit: whoever gets the lock decides and saves for all.
+
+Invariant: a request is answered after it was saved, or it is told why not; what could not be saved
+is not in the book.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from millrace.errors import BrokerStopped, MillraceError, Retriable
+from millrace.journal.core.book import MOVED, Book
+from millrace.wakeup import WakeUp
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Request(Generic[T]):
+    decide: Callable[[Book], T]
+    bytes: int
+    is_alone: bool
+    result: T | None = None
+    error: BaseException | None = None
+    is_done: bool = False
+
+
+class GroupCommit:
+    """Decides requests on drafts of a book and saves them, many at a time."""
+
+    def __init__(
+        self,
+        book: Book,
+        save: Callable[[Book], None],
+        bytes_max: int,
+        afterwards: Callable[[], None],
+        taken: Callable[[Book], None] = lambda _: None,
+    ) -> None:
+        """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
+
+        `taken` is told a draft that the book has taken over, before those who wait are woken;
+        `afterwards` runs then, and changes nothing about that.
+        """
+        self._book = book
+        self._save = save
+        self._bytes_max = bytes_max
+        self._afterwards = afterwards
+        self._taken = taken
+        self._waiting: deque[_Request[Any]] = deque()
+        self._turn = threading.Lock()
+        self._bells: dict[str | None, set[WakeUp]] = {}
+        self._ringing = threading.Lock()
+        self._stopped: str | None = None
+        self.settled = threading.Lock()
+        """Held while the book takes over what was saved, and by who looks at several tables."""
+
+    def run(self, decide: Callable[[Book], T], *, size: int = 0, alone: bool = False) -> T:
+        """Decide, save, and return the answer; concurrent calls are saved together.
+
+        `alone` is for what looks at stored rows: nothing else is in its draft.
+        """
+        mine = _Request(decide=decide, bytes=size, is_alone=alone)
+        self._waiting.append(mine)
+        with self._turn:
+            while not mine.is_done:
+                self._settle(self._take())
+        if mine.error is not None:
+            raise mine.error
+        return mine.result  # type: ignore[return-value]
+
+    def pause(self, work: Callable[[], T]) -> T:
+        """Run something while nobody decides or saves."""
+        with self._turn:
+            self.check()
+            return work()
+
+    def wait(
+        self,
+        until: Callable[[], bool],
+        timeout_s: float,
+        about: Iterable[str] | None = None,
+        stop: WakeUp | None = None,
+    ) -> bool:
+        """Wait until something saved makes this true; whether it is.
+
+        `about` names the journals and counters it depends on: nobody is woken for others. `stop`
+        ends the wait when it is stopped.
+        """
+        bell, end = WakeUp(), time.monotonic() + timeout_s
+        with self._rung(bell, [None] if about is None else list(about)), _stopped_by(stop, bell):
+            while self._stopped is None and not until():
+                left_s = end - time.monotonic()
+                if left_s <= 0 or not bell.sleep(left_s):
+                    break
+        return until()
+
+    @contextmanager
+    def _rung(self, bell: WakeUp, topics: list[str | None]) -> Iterator[None]:
+        """Have a bell rung for these within the block."""
+        with self._ringing:
+            for topic in topics:
+                self._bells.setdefault(topic, set()).add(bell)
+        try:
+            yield
+        finally:
+            with self._ringing:
+                for topic in topics:
+                    self._bells[topic].discard(bell)
+                    if not self._bells[topic]:
+                        del self._bells[topic]
+
+    def ring(self, about: Iterable[str] | None = None) -> None:
+        """Wake those who wait for these journals and counters; by default everybody."""
+        with self._ringing:
+            if not self._bells:
+                return
+            topics = list(self._bells) if about is None else {None, *about}
+            bells = {bell for topic in topics for bell in self._bells.get(topic, ())}
+        for bell in bells:
+            bell.ring()
+
+    def stop(self, why: str) -> None:
+        """Save nothing from now on."""
+        if self._stopped is None:
+            self._stopped = why
+        self.ring()
+
+    def check(self) -> None:
+        """Refuse if saving has stopped."""
+        if self._stopped is not None:
+            raise BrokerStopped(self._stopped)
+
+    def _take(self) -> list[_Request[Any]]:
+        """The requests that wait, oldest first, up to the size of one commit."""
+        taken = [self._waiting.popleft()]
+        size = taken[0].bytes
+        while self._waiting and not taken[0].is_alone and not self._waiting[0].is_alone:
+            size += self._waiting[0].bytes
+            if size > self._bytes_max:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def _settle(self, requests: list[_Request[Any]]) -> None:
+        draft = self._book.draft()
+        is_saving = False
+        try:
+            self.check()
+            for request in requests:
+                _decide(request, draft)
+            if draft.is_changed():
+                is_saving = True
+                self._save(draft)
+                with self.settled:
+                    self._book.absorb(draft)
+                is_saving = False
+                self._taken(draft)
+        except MillraceError as error:
+            if isinstance(error, BrokerStopped):
+                self.stop(str(error))
+            _refuse(requests, error)
+        except BaseException as error:
+            why = f"a commit was interrupted: {error!r}\n  to fix: "
+            if is_saving:
+                # What of it was saved is not known here, so nothing more may be.
+                self.stop(why + "open the broker again")
+                _refuse(requests, BrokerStopped(why + "open the broker again"))
+            else:
+                _refuse(requests, Retriable(why + "ask again"))
+            raise
+        finally:
+            for request in requests:
+                request.is_done = True
+        self.ring([*draft.journals.own, *draft.counters.own, *([MOVED] if draft.moved() else ())])
+        try:
+            self._afterwards()
+        except BrokerStopped as error:
+            self.stop(str(error))
+
+
+def _stopped_by(stop: WakeUp | None, bell: WakeUp) -> AbstractContextManager[None]:
+    return nullcontext() if stop is None else stop.stops(bell)
+
+
+def _decide(request: _Request[Any], draft: Book) -> None:
+    trial = draft.draft()
+    try:
+        request.result = request.decide(trial)
+    except Exception as error:  # noqa: BLE001 - goes to whoever asked; nobody else is concerned
+        request.error = error
+    else:
+        draft.absorb(trial)
+
+
+def _refuse(requests: list[_Request[Any]], error: MillraceError) -> None:
+    """The same error to all that were not refused for their own reasons, each its own object."""
+    for request in requests:
+        if request.error is None:
+            request.error = type(error)(str(error))
+            request.error.__cause__ = error.__cause__

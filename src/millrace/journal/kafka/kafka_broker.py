@@ -1,0 +1,353 @@
+"""The Kafka broker: decides as the other brokers do, and keeps everything in a Kafka cluster.
+
+What is decided on a draft becomes one Kafka transaction: the rows in their journals' topics, and
+everything else as records of one compacted topic. At opening that topic is read, and the old
+owner's producer is fenced by its transactional id.
+
+Invariant: the book is what the state topic says, as of the last transaction that this broker made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Final, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, MillraceError, Retriable
+from millrace.faults import fault
+from millrace.journal.book_broker import Times
+from millrace.journal.book_reader import out_of_range
+from millrace.journal.core.book import (
+    NEXT_JOURNAL,
+    OWN_PRODUCER,
+    Book,
+    FileContent,
+    Journal,
+    RowBlock,
+)
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.read_limits import Stored
+from millrace.journal.core.values import JournalInfo, Publish, Published, SegmentFile
+from millrace.journal.embedded import folder_takeover
+from millrace.journal.kafka import (
+    adopted_files,
+    book_records,
+    kafka_client,
+    kafka_messages,
+    message_rows,
+)
+from millrace.journal.kafka.book_records import Record, StateTopicContent
+from millrace.journal.kafka.cluster_recovery import RecoveringGroupCommit
+from millrace.journal.kafka.kafka_cluster import Cluster
+from millrace.journal.kafka.offset_points import OffsetPoint, Place, first_guess
+from millrace.journal.kafka.plain_topics_broker import PlainTopicsBroker
+from millrace.journal.kafka.topic_readers import JournalTopic
+from millrace.journal.kafka.topic_reading import Fetching, lost
+from millrace.journal.kafka.topic_writer import TopicBatch
+from millrace.journal.kafka.topics import plain_spot
+from millrace.storage.local import storage_errors
+
+LOCK: Final = "owner.lock"
+ADOPTED: Final = "adopted"
+EPOCH: Final = "owner_epoch"
+
+
+class KafkaBroker(PlainTopicsBroker):
+    """Journals in a Kafka cluster, driven by this process."""
+
+    def __init__(
+        self, root: str, lock: int, cluster: Cluster, config: Config, times: Times
+    ) -> None:
+        """Use `KafkaBroker.open`."""
+        super().__init__(cluster, config, times)
+        limit = config.journal_commit_bytes_max
+        self._recovering = RecoveringGroupCommit(
+            self._book, self._save, limit, self._remove_due, self._recover, self._note
+        )
+        self._turns = self._recovering
+        self._root = root
+        self._lock = lock
+        self._fetching = Fetching(cluster.readers, config, self._missing)
+        self._is_new = False
+        self._removed_files: list[str] = []
+        self._due: Book | None = None
+        self._epoch = 0
+        self._load_book(cluster.take_over())
+        if self._is_new:
+            cluster.topics.refuse_lost_state()
+        self._own_producer()
+        self._epoch = self._turns.run(lambda book: book.raise_count(EPOCH))
+        self._clear()
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        folder: str,
+        config: Config | None = None,
+        *,
+        times: Times | None = None,
+        reading: kafka_client.Settings | None = None,
+    ) -> Self:
+        """Open a workspace's journals in a cluster, making them if need be.
+
+        Args:
+            url: `kafka://host:port[,host:port...][/name]`; without a name the workspace keeps one
+                of its own in the folder.
+            folder: a folder of this host: the name, and files that wait to be adopted.
+            config: limits.
+            times: where the time comes from.
+            reading: settings of Kafka's for readers, on top of those made here.
+
+        Raises `AlreadyOwned` while another process of this host has the folder open. On another
+        host, or with another folder, opening takes over: the old owner is fenced.
+        """
+        address, config = kafka_client.KafkaAddress.parse(url), config or Config()
+        root = os.path.abspath(folder)
+        with storage_errors(f"opening {root}"):
+            folder_takeover.make_folders(os.path.join(root, ADOPTED))
+            lock = folder_takeover.lock(os.path.join(root, LOCK))
+        cluster: Cluster | None = None
+        try:
+            name = address.name or kafka_client.name_in(root)
+            cluster = Cluster.at(address.servers, name, config, reading)
+            return cls(root, lock, cluster, config, times or Times())
+        except BaseException:
+            if cluster is not None:
+                cluster.close()
+            os.close(lock)
+            raise
+
+    @property
+    def epoch(self) -> int:
+        """How often these journals have been opened: the owner's epoch."""
+        return self._epoch
+
+    # Journals.
+    def create(
+        self, name: str, schema: pa.Schema, labels: Mapping[str, str] | None = None
+    ) -> JournalInfo:
+        """See `Broker.create`. With the label `kafka.topic`, a plain topic that others write."""
+        message_rows.check(schema)
+        spot = plain_spot(labels or {})
+        if spot is not None:
+            self._check_plain(spot)
+        return super().create(name, schema, labels)
+
+    def create_many(
+        self, names: Sequence[str], schema: pa.Schema, labels: Sequence[Mapping[str, str]] = ()
+    ) -> tuple[JournalInfo, ...]:
+        """See `Broker.create_many`."""
+        message_rows.check(schema)
+        for spot in filter(None, map(plain_spot, labels)):
+            self._check_plain(spot)
+        return super().create_many(names, schema, labels)
+
+    def adoption_folder(self) -> str:
+        """See `Broker.adoption_folder`."""
+        return os.path.join(self._root, ADOPTED)
+
+    def tidy(self) -> None:
+        """See `Broker.tidy`: delete topics and files that nothing refers to."""
+        self._turns.pause(self._clear)
+        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        adopted_files.sweep(
+            self.adoption_folder(), oldest, lambda path: bool(self._book.adopted.get(path))
+        )
+
+    def close(self) -> None:
+        """See `Broker.close`."""
+        if self._lock < 0:
+            return
+        with contextlib.suppress(BrokerStopped):
+            self._turns.pause(lambda: self._turns.stop("the broker was closed\n  to fix: open it"))
+        self._cluster.close()
+        os.close(self._lock)
+        self._lock = -1
+
+    # Storing.
+    def _save(self, draft: Book) -> None:
+        topics, writer = self._cluster.topics, self._cluster.writer
+        topics.make([each for each in _made(draft) if plain_spot(each.labels) is None])
+        fault("kafka.create.after_topics")
+        batches = [TopicBatch(topics.of(block.journal), _messages(block)) for block in draft.blocks]
+        removed = list(self._removed_files)
+        try:
+            places = writer.publish(batches, self._records(draft, removed), self._groups(draft))
+        except MillraceError:
+            if writer.is_lost:
+                self._recovering.lose()
+            raise
+        self._is_new = False
+        for number, place in places.items():
+            block = draft.blocks[number]
+            self._fetching.learn(block.journal.id, OffsetPoint(block.first, place))
+        for path in removed:
+            self._book.adopted.own.pop(path, None)
+            self._removed_files.remove(path)
+        self._due = draft
+
+    def _records(self, draft: Book, removed: Sequence[str]) -> Iterable[Record]:
+        if self._is_new:
+            yield book_records.format_record()
+        ids = [each.id for each in filter(None, draft.journals.own.values())]
+        known = {each: self._fetching.places(each).last() for each in ids}
+        points = {id_: point for id_, point in known.items() if point is not None}
+        yield from book_records.changes(draft, points)
+        yield from (book_records.forgotten_file(path) for path in removed)
+        for journal in self._moved(draft):
+            if plain_spot(journal.labels) is not None:
+                # Where a group stands is where somebody will read on: keep the clock there.
+                lowest = min((draft.groups.get(journal.id) or {}).values())
+                yield book_records.extent(journal, self._fetching.places(journal.id).below(lowest))
+
+    def _groups(self, draft: Book) -> dict[str, dict[str, Place]]:
+        """Groups that were moved on, as Kafka's tools are to see them: by partition 0's places."""
+        assert draft.groups.below is not None
+        moved: dict[str, dict[str, Place]] = {}
+        for journal in self._moved(draft):
+            spot = self._cluster.topics.spot(journal)
+            before = draft.groups.below.get(journal.id) or {}
+            for group, offset in (draft.groups.own[journal.id] or {}).items():
+                if before.get(group) == offset or spot.partition:
+                    continue
+                place = Place(offset)
+                if plain_spot(journal.labels) is None:
+                    place = first_guess(self._fetching.places(journal.id), offset, Place(0))
+                moved.setdefault(group, {})[spot.topic] = place
+        return moved
+
+    def _moved(self, draft: Book) -> list[Journal]:
+        """The journals in which groups were moved on."""
+        if not draft.groups.own:
+            return []
+        gone = {each.id for each in draft.deleted}
+        wanted = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
+        return [each for _, each in self._book.journals.all() if each.id in wanted]
+
+    def _remove_due(self) -> None:
+        """Remove what the last transaction made useless; what fails now is left to `tidy`.
+
+        After the book has taken it over: a reader who misses rows finds there that they are gone.
+        """
+        due, self._due = self._due, None
+        if due is not None:
+            with contextlib.suppress(MillraceError):
+                self._remove(due)
+
+    def _remove(self, draft: Book) -> None:
+        for path in [path for path, is_adopted in draft.adopted.own.items() if is_adopted]:
+            if adopted_files.remove(path):
+                self._removed_files.append(path)
+        for journal in draft.deleted:
+            self._fetching.forget(journal.id)
+        mine = [each for each in draft.deleted if plain_spot(each.labels) is None]
+        self._cluster.topics.delete([self._cluster.topics.of(each) for each in mine])
+        for journal in draft.truncated:
+            self._cut(journal)
+
+    def _cut(self, journal: Journal) -> None:
+        spot = JournalTopic(self._cluster.topics.of(journal), journal=journal.id)
+        self._cluster.topics.cut(spot, self._fetching.locate(journal, spot, journal.start))
+        self._fetching.forget(journal.id, journal.start)
+
+    def _clear(self) -> None:
+        """Delete the topics of no journal, and files that were adopted before."""
+        topics = self._cluster.topics
+        known = [topics.of(each) for _, each in self._book.journals.all()]
+        last = JournalId(self._book.count(NEXT_JOURNAL))
+        with contextlib.suppress(Retriable):
+            topics.delete(topics.leftovers(known, last))
+        for path, _ in list(self._book.adopted.all()):
+            if path not in self._removed_files and adopted_files.remove(path):
+                self._removed_files.append(path)
+
+    def _recover(self) -> None:
+        """Find out what became of the last transaction, after the cluster had been lost."""
+        self._cluster.readers.drop()
+        # Looked at first: taking over would fence whoever took over from here meanwhile.
+        self._check_epoch(self._cluster.read_state())
+        kept = self._cluster.take_over()
+        self._check_epoch(kept)
+        self._load_book(kept)
+        # Nobody knows here which journals the last transaction moved.
+        self._moves.forget()
+
+    def _check_epoch(self, kept: StateTopicContent) -> None:
+        found = kept.book.count(EPOCH)
+        if found != self._epoch:
+            raise BrokerStopped(
+                "another process took these journals over while Kafka was out of reach\n"
+                f"  epoch here: {self._epoch}, found: {found}\n  to fix: join the new owner"
+            )
+
+    def _load_book(self, kept: StateTopicContent) -> None:
+        folder_takeover.with_capped_leases(kept.book, self._times)
+        with self._turns.settled:
+            for each in fields(Book):
+                setattr(self._book, each.name, getattr(kept.book, each.name))
+        for id_, point in kept.points.items():
+            self._fetching.learn(id_, point)
+        self._is_new = not kept.book.count(OWN_PRODUCER)
+
+    def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
+        for wanted in request.commits:
+            journal = self._book.journal(wanted.journal)
+            spot = plain_spot(journal.labels)
+            if spot is not None:
+                # Others may remove the rows before it, from which its clock would be counted.
+                spot = replace(spot, journal=journal.id)
+                self._fetching.anchor_at(journal, spot, Offset(wanted.offset))
+        return super()._publish(request, again_is_fine=again_is_fine)
+
+    def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:
+        # Here, and not when they are sent: others may be in the same transaction.
+        message_rows.check_rows(users, self._config.kafka_message_bytes_max, where=where)
+
+    def _check_file(self, file: SegmentFile) -> SegmentFile:
+        adopted_files.check(file, self.adoption_folder())
+        return replace(file, path=os.path.abspath(file.path))
+
+    # Reading.
+    def _ranges(self, journal: Journal, offset: Offset) -> Iterable[Stored]:
+        spot = plain_spot(journal.labels)
+        if spot is not None:
+            return self._fetching.plain_ranges(journal, replace(spot, journal=journal.id), offset)
+        spot = JournalTopic(self._cluster.topics.of(journal), journal=journal.id)
+        return self._fetching.ranges(journal, spot, offset)
+
+    def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
+        assert isinstance(stored.place, pa.RecordBatch), journal.name
+        return [stored.place]
+
+    def _missing(self, journal: Journal, offset: Offset) -> MillraceError:
+        """Why rows are not there: truncated or deleted meanwhile, or lost."""
+        now = self._book.journal(journal.name)
+        if now.id == journal.id and offset >= now.start:
+            return lost(journal, offset, self._cluster.topics.of(journal))
+        return out_of_range(now, offset)
+
+
+def _made(draft: Book) -> list[Journal]:
+    """The journals that a draft makes."""
+    below = draft.journals.below
+    assert below is not None
+    there = {name: below.get(name) for name in draft.journals.own}
+    return [
+        each
+        for name, each in draft.journals.own.items()
+        if each is not None and ((before := there[name]) is None or before.id != each.id)
+    ]
+
+
+def _messages(block: RowBlock) -> Iterator[kafka_messages.KafkaMessage]:
+    """Made when they are sent: adopted files may be large."""
+    content = block.content
+    if isinstance(content, FileContent):
+        content = adopted_files.read(content, block.journal.schema)
+    yield from kafka_messages.outgoing(content, block.rows_before)

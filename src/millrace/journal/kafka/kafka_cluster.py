@@ -1,0 +1,83 @@
+"""The ways in which a broker speaks with its cluster, and how it takes it over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.kafka import book_records, kafka_client
+from millrace.journal.kafka.book_records import StateTopicContent
+from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.topic_readers import JournalTopic, TopicReaders
+from millrace.journal.kafka.topic_writer import TopicWriter
+from millrace.journal.kafka.topics import Topics
+
+_LOAD_RECORDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Topics, the one producer, and readers."""
+
+    servers: str
+    topics: Topics
+    writer: TopicWriter
+    readers: TopicReaders
+
+    @classmethod
+    def at(
+        cls, servers: str, name: str, config: Config, reading: kafka_client.Settings | None
+    ) -> Cluster:
+        """Find the cluster, and make the state topic if need be."""
+        topics = Topics(servers, name, config)
+        topics.prepare()
+        return cls(
+            servers=servers,
+            topics=topics,
+            writer=TopicWriter(servers, name, topics.state, config),
+            readers=TopicReaders(servers, f"millrace-{name}", config, reading),
+        )
+
+    def take_over(self) -> StateTopicContent:
+        """Fence whoever wrote before, and read what they left.
+
+        Raises `UserError` if the cluster's transactions do not do what they should: a transaction
+        is begun and aborted, and a read of committed records must not return anything of it.
+        """
+        self.writer.open()
+        records = self._records(beyond=self.writer.probe())
+        if book_records.PROBE in records:
+            raise UserError(
+                f"Kafka at {self.servers} cannot be used for work that is done exactly once\n"
+                "  found: a record of an aborted transaction came back from a read of committed "
+                "ones\n  to fix: use a cluster whose transactions work"
+            )
+        return book_records.load(records, where=f"topic {self.topics.state}")
+
+    def read_state(self) -> StateTopicContent:
+        """What the state topic says now, whoever writes to it."""
+        return book_records.load(
+            self._records(beyond=Place(-1)), where=f"topic {self.topics.state}"
+        )
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self.writer.close()
+        self.readers.close()
+
+    def _records(self, *, beyond: Place) -> dict[bytes, bytes]:
+        """The last record of each key, read to an end that lies beyond a place."""
+        spot = JournalTopic(self.topics.state)
+        records: dict[bytes, bytes] = {}
+        with self.readers.reader(spot, None) as reader:
+            reader.seek(spot, Place(0))
+            while found := reader.take_to_end(_LOAD_RECORDS, beyond, self.readers.deadline()):
+                for message in found:
+                    key, value = message.key() or b"", message.value()
+                    if value is None:
+                        records.pop(key, None)
+                    else:
+                        records[key] = value
+        return records

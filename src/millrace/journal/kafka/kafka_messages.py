@@ -1,0 +1,165 @@
+"""Stored rows as Kafka messages and back: values, keys and headers. Pure.
+
+The header `mr` of a message has the row's system fields, 34 bytes, big-endian: format version (1
+byte), flag (1), offset (8), producer (8), clock (8) and how many rows of the journal lie before it
+(8). The message's key is the record key. Header `mr-timestamp` has the record's timestamp, if there
+is one, in microseconds since 1970 UTC (8 bytes); `mr-hints` has an ACK's hints as a JSON list.
+
+Invariant: a message without the header `mr` is not Millrace's and is no row of a journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.errors import FormatError
+from millrace.journal.core.row_format import (
+    CLOCK,
+    FLAG,
+    HINTS,
+    KEY,
+    OFFSET,
+    PRODUCER,
+    SYSTEM_COLUMNS,
+    TIMESTAMP,
+    Flag,
+    stored_schema,
+)
+from millrace.journal.kafka import message_rows as codec
+
+VERSION: Final = 1
+SYSTEM: Final = "mr"
+TIMESTAMP_HEADER: Final = "mr-timestamp"
+HINTS_HEADER: Final = "mr-hints"
+_DTYPE: Final = np.dtype(
+    [
+        ("version", "u1"),
+        ("flag", "u1"),
+        ("offset", ">i8"),
+        ("producer", ">i8"),
+        ("clock", ">u8"),
+        ("rows_before", ">i8"),
+    ]
+)
+
+Headers = list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaMessage:
+    """What goes into a topic for one row."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """Messages of a journal's topic as they were read, Millrace's own ones alone."""
+
+    place: int
+    """Kafka's offset of the first."""
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    headers: list[Headers]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Stored rows, and how many rows of the journal lie before the first of them."""
+
+    rows: pa.RecordBatch
+    rows_before: int
+
+
+def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:
+    """The messages for stored rows."""
+    users = stored.select(list(range(SYSTEM_COLUMNS, stored.num_columns)))
+    flags = stored[FLAG].to_numpy()
+    is_ack = flags == Flag.ACK
+    heads = np.empty(stored.num_rows, _DTYPE)
+    heads["version"] = VERSION
+    heads["flag"] = flags
+    heads["offset"] = stored[OFFSET].to_numpy()
+    heads["producer"] = stored[PRODUCER].to_numpy()
+    heads["clock"] = stored[CLOCK].to_numpy()
+    heads["rows_before"] = rows_before + _before(is_ack)
+    data, size = heads.tobytes(), _DTYPE.itemsize
+    headers: list[Headers] = [[(SYSTEM, data[at : at + size])] for at in range(0, len(data), size)]
+    values = codec.encode(users)
+    for place in np.flatnonzero(is_ack).tolist():
+        values[place] = None
+        hints = stored[HINTS][place].as_py() or []
+        headers[place].append((HINTS_HEADER, json.dumps(hints).encode()))
+    times = stored[TIMESTAMP]
+    if times.null_count < stored.num_rows:
+        for header, time in zip(headers, times.cast(pa.int64()).to_pylist(), strict=True):
+            if time is not None:
+                header.append((TIMESTAMP_HEADER, time.to_bytes(8, "big", signed=True)))
+    keys = stored[KEY].to_pylist()
+    return [KafkaMessage(*each) for each in zip(values, keys, headers, strict=True)]
+
+
+def offset_of(headers: Headers | None) -> int | None:
+    """The journal's offset of a message; None if the message is not Millrace's."""
+    if not headers or headers[0][0] != SYSTEM:
+        return None
+    return int.from_bytes(headers[0][1][2:10], "big", signed=True)
+
+
+def incoming(found: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
+    """The stored rows of messages, of which there is at least one."""
+    heads = _heads(found.headers, where)
+    times: list[int | None] = [None] * len(heads)
+    hints: list[list[int] | None] = [None] * len(heads)
+    for place, header in enumerate(found.headers):
+        for name, content in header[1:]:
+            if name == TIMESTAMP_HEADER:
+                times[place] = int.from_bytes(content, "big", signed=True)
+            elif name == HINTS_HEADER:
+                hints[place] = json.loads(content)
+    kinds = stored_schema(schema)
+    system = [
+        pa.array(heads["offset"].astype(np.int64)),
+        pa.array(heads["producer"].astype(np.int64)),
+        pa.array(heads["clock"].astype(np.uint64)),
+        pa.array(heads["flag"].astype(np.uint8)),
+        pa.array(hints, kinds.field(HINTS).type),
+        pa.array(found.keys, pa.binary()),
+        pa.array(times, pa.int64()).cast(kinds.field(TIMESTAMP).type),
+    ]
+    users = codec.decode(found.values, schema)
+    rows = pa.RecordBatch.from_arrays([*system, *users], schema=kinds)
+    return Decoded(rows, int(heads["rows_before"][0]))
+
+
+def _heads(headers: Sequence[Headers], where: str) -> npt.NDArray[np.void]:
+    data = b"".join([header[0][1] for header in headers])
+    if len(data) != len(headers) * _DTYPE.itemsize:
+        raise FormatError(
+            f"a message of {where} has system fields of another length\n"
+            f"  expected: {_DTYPE.itemsize} bytes each, found: {len(data)} in {len(headers)}\n"
+            "  to fix: let only Millrace write to this topic"
+        )
+    heads = np.frombuffer(data, _DTYPE)
+    if (heads["version"] != VERSION).any():
+        found = int(heads["version"][heads["version"] != VERSION][0])
+        raise FormatError(
+            f"a message of {where} has format version {found}\n  read here: {VERSION}\n"
+            "  to fix: use the Millrace that wrote it, or a newer one"
+        )
+    return heads
+
+
+def _before(is_ack: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """How many of the rows, ACKs not counted, lie before each."""
+    counted = np.cumsum(~is_ack, dtype=np.int64)
+    return counted - ~is_ack

@@ -1,0 +1,245 @@
+"""Readers of topics that are kept for the next read, and what they read.
+
+A journal is mostly read on from where the last read ended. So a reader stays where it is, with the
+rows it has and did not give away, and whoever reads on there gets it again.
+
+Invariant: a reader is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
+
+from millrace.config import Config
+from millrace.errors import Retriable
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.read_limits import Stored
+from millrace.journal.kafka import kafka_client
+from millrace.journal.kafka.kafka_messages import Headers
+from millrace.journal.kafka.offset_points import Place
+
+_PARTITION: Final = 0
+_WAIT_S: Final = 0.5
+_FIRST_ROWS: Final = 64
+_ROWS: Final = 4096
+# What passes by itself: a topic just made, a cluster just started, a connection just lost.
+_PASSING: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - the names that the client gives them
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JournalTopic:
+    """A partition of a topic."""
+
+    topic: str
+    partition: int = _PARTITION
+    journal: JournalId | None = None
+    """As whose rows it is read; two journals may show one topic of others."""
+
+
+def place_of(message: Received) -> Place:
+    """Where a message lies."""
+    found = message.offset()
+    assert found is not None
+    return Place(found)
+
+
+def headers_of(message: Received) -> Headers:
+    """The headers of a message; the client gives them as a list of pairs."""
+    return cast("Headers", message.headers() or [])
+
+
+class TopicReader:
+    """A consumer that stands somewhere in a topic."""
+
+    def __init__(self, servers: str, settings: kafka_client.Settings, config: Config) -> None:
+        self._servers = servers
+        self._config = config
+        self._consumer = Consumer({**settings, "error_cb": self._on_trouble})
+        self.trouble: str | None = None
+        """The last thing that was wrong with the cluster, since it last answered."""
+        self.spot: JournalTopic | None = None
+        self.next_offset: Offset | None = None
+        """The journal's offset that it reads next, if that is known."""
+        self.rows: Stored | None = None
+        """The last rows that it read."""
+        self.end: Place | None = None
+        """The end of the topic, if it has been reached."""
+
+    def seek(self, spot: JournalTopic, place: Place) -> None:
+        """Go to a place of a topic, or to its first one if that lies above."""
+        self._consumer.assign([TopicPartition(spot.topic, spot.partition, place)])
+        self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
+
+    def take(self, count_max: int, deadline: float) -> list[Received]:
+        """Some messages from where it stands; none if there are none up to the deadline.
+
+        Raises `Retriable` then, unless the end of the topic had been reached.
+        """
+        while True:
+            messages = self._some(count_max, max(0.0, deadline - time.monotonic()))
+            if messages:
+                return messages
+            if time.monotonic() >= deadline:
+                if self.end is not None:
+                    return []
+                topic = self.spot.topic if self.spot else "nothing"
+                found = self.trouble or "no answer"
+                raise kafka_client.unanswered(
+                    f"reading {topic}", self._servers, self._config, found
+                )
+
+    def take_to_end(self, count_max: int, beyond: Place, deadline: float) -> list[Received]:
+        """Some messages; none once the end of the topic, which lies beyond a place, is reached."""
+        while True:
+            is_there = self.end is not None and self.end > beyond
+            left = 0.0 if is_there else max(0.0, deadline - time.monotonic())
+            messages = self._some(count_max, left)
+            if messages or (self.end is not None and self.end > beyond):
+                return messages
+            if time.monotonic() >= deadline:
+                topic = self.spot.topic if self.spot else "nothing"
+                found = self.trouble or f"no end beyond {beyond}"
+                raise kafka_client.unanswered(
+                    f"reading {topic}", self._servers, self._config, found
+                )
+
+    def bounds(self, spot: JournalTopic, deadline: float) -> tuple[Place, Place]:
+        """The first place of a topic that is not deleted, and the end of what is committed."""
+        where = TopicPartition(spot.topic, spot.partition)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                low, high = self._consumer.get_watermark_offsets(where, timeout=max(0.01, left))
+            except KafkaException as error:
+                if left <= 0 or error.args[0].code() not in _PASSING:
+                    doing = f"looking at {spot.topic}"
+                    raise kafka_client.translated(
+                        error, doing, self._servers, self._config
+                    ) from error
+                time.sleep(0.02)
+            else:
+                return Place(low), Place(high)
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self._consumer.close()
+
+    def _some(self, count_max: int, timeout_s: float) -> list[Received]:
+        """What is there at once, else the next thing that comes."""
+        found = self._consumer.consume(count_max, 0)
+        if not found:
+            # `consume` would wait for all of them.
+            one = self._consumer.poll(min(_WAIT_S, timeout_s))
+            if one is not None:
+                found = [one, *self._consumer.consume(max(1, count_max - 1), 0)]
+        return [each for each in found if self._is_message(each)]
+
+    def _is_message(self, found: Received) -> bool:
+        error = found.error()
+        if error is None:
+            self.end = self.trouble = None
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            self.end, self.trouble = place_of(found), None
+        elif error.code() not in _PASSING:
+            doing = f"reading {found.topic()}"
+            raise kafka_client.translated(KafkaException(error), doing, self._servers, self._config)
+        return False
+
+    def _on_trouble(self, error: KafkaError) -> None:
+        self.end, self.trouble = None, f"{error.name()}: {error.str()}"
+
+
+class TopicReaders:
+    """The readers of one broker."""
+
+    def __init__(
+        self, servers: str, group: str, config: Config, more: kafka_client.Settings | None = None
+    ) -> None:
+        self._servers = servers
+        self._settings = {**kafka_client.consuming(servers, group, config), **(more or {})}
+        self._config = config
+        self._idle: list[TopicReader] = []
+        self._changing = threading.Lock()
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def reader(self, spot: JournalTopic, offset: Offset | None) -> Iterator[TopicReader]:
+        """A reader, the one that can read on at this offset if there is one."""
+        found = self._choose(spot, offset)
+        is_fine = False
+        try:
+            yield found
+            is_fine = True
+        except GeneratorExit:
+            is_fine = True
+            raise
+        finally:
+            self._give_back(found, is_fine=is_fine)
+
+    def deadline(self) -> float:
+        """When a call that begins now has taken too long."""
+        return time.monotonic() + self._config.kafka_call_ms_max / 1000
+
+    def drop(self) -> None:
+        """Close the readers that nobody uses now."""
+        with self._changing:
+            gone, self._idle = self._idle, []
+        for reader in gone:
+            reader.close()
+
+    def close(self) -> None:
+        """Close all readers; those in use when they are given back."""
+        self._is_closed = True
+        self.drop()
+
+    def _choose(self, spot: JournalTopic, offset: Offset | None) -> TopicReader:
+        if self._is_closed:
+            raise Retriable("the broker was closed\n  to fix: open it again")
+        with self._changing:
+            for place, reader in enumerate(self._idle):
+                if offset is not None and reader.spot == spot and _reads_on(reader, offset):
+                    return self._idle.pop(place)
+            if len(self._idle) >= self._config.kafka_readers_max or (offset is None and self._idle):
+                return self._idle.pop(0)
+        return TopicReader(self._servers, self._settings, self._config)
+
+    def _give_back(self, reader: TopicReader, *, is_fine: bool) -> None:
+        gone = reader
+        with self._changing:
+            if is_fine and not self._is_closed:
+                self._idle.append(reader)
+                if len(self._idle) <= self._config.kafka_readers_max:
+                    return
+                gone = self._idle.pop(0)
+        gone.close()
+
+
+def _reads_on(reader: TopicReader, offset: Offset) -> bool:
+    rows = reader.rows
+    return reader.next_offset == offset or (rows is not None and rows.first <= offset < rows.next)
+
+
+def rows_wanted(before: int, left: int) -> int:
+    """How many rows to ask for: few at first, since a reader may want no more."""
+    return min(left, _FIRST_ROWS if not before else _ROWS)

@@ -1,0 +1,293 @@
+"""How rows of a journal are found in its topic and read, chunk by chunk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message as Received
+
+from millrace.config import Config
+from millrace.errors import DataLost, MillraceError, Retriable
+from millrace.journal.core.book import Journal, RangeKind
+from millrace.journal.core.clocks import Clock
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.read_limits import Stored
+from millrace.journal.core.row_format import CLOCK, FLAG, OFFSET, Flag
+from millrace.journal.kafka import kafka_messages, plain_messages
+from millrace.journal.kafka.offset_points import OffsetPoint, OffsetPoints, Place, first_guess
+from millrace.journal.kafka.topic_readers import (
+    JournalTopic,
+    TopicReader,
+    TopicReaders,
+    headers_of,
+    place_of,
+    rows_wanted,
+)
+
+_NOWHERE: Final = OffsetPoints()
+Missing = Callable[[Journal, Offset], MillraceError]
+"""Why rows from an offset on are not there."""
+
+
+class Fetching:
+    """Reads journals' rows, and knows where in their topics they lie."""
+
+    def __init__(self, readers: TopicReaders, config: Config, missing: Missing) -> None:
+        self._readers = readers
+        self._config = config
+        self._missing = missing
+        self._places: dict[JournalId, OffsetPoints] = {}
+        self._learning = threading.Lock()
+
+    def places(self, journal: JournalId) -> OffsetPoints:
+        """The known points of a journal. For a plain topic: offsets, and the clock before them."""
+        return self._places.get(journal, _NOWHERE)
+
+    def learn(self, journal: JournalId, point: OffsetPoint) -> None:
+        """Take a point in."""
+        with self._learning:
+            limit = self._config.kafka_points_max
+            self._places[journal] = self.places(journal).with_point(point, limit)
+
+    def forget(self, journal: JournalId, before: Offset | None = None) -> None:
+        """Drop what is known of a deleted journal, or of rows that are truncated."""
+        with self._learning:
+            if before is None:
+                self._places.pop(journal, None)
+            else:
+                self._places[journal] = self.places(journal).from_offset(before)
+
+    def locate(self, journal: Journal, spot: JournalTopic, offset: Offset) -> Place:
+        """Where the row of an offset lies, or the end of the topic if it is not written yet."""
+        with self._readers.reader(spot, None) as reader:
+            if offset >= journal.end:
+                return reader.bounds(spot, self._readers.deadline())[1]
+            self._find(reader, journal, spot, offset)
+            self._chunk(reader, journal, offset, 1)
+        point = self.places(journal.id).below(offset)
+        assert point is not None
+        return Place(point.place + offset - point.offset)
+
+    # Journals that this broker writes.
+    def ranges(self, journal: Journal, spot: JournalTopic, offset: Offset) -> Iterator[Stored]:
+        """The rows of a journal from an offset on, up to its end."""
+        with self._readers.reader(spot, offset) as reader:
+            at = offset
+            rows = reader.rows
+            if reader.spot == spot and rows is not None and rows.first <= at < rows.next:
+                yield rows
+                at = rows.next
+            if at < journal.end and (reader.spot != spot or reader.next_offset != at):
+                self._find(reader, journal, spot, at)
+            while at < journal.end:
+                wanted = rows_wanted(at - offset, journal.end - at)
+                rows = self._chunk(reader, journal, at, wanted)
+                yield rows
+                at = rows.next
+
+    def _chunk(self, reader: TopicReader, journal: Journal, at: Offset, count: int) -> Stored:
+        """The next rows, the first of which has this offset."""
+        deadline = self._readers.deadline()
+        while True:
+            found = self._taken(reader, journal, at, count, deadline)
+            mine = _from(found, at)
+            if mine.headers:
+                break
+        decoded = kafka_messages.incoming(mine, journal.schema, where=f"journal {journal.name!r}")
+        rows = decoded.rows
+        first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
+        if first != at or last - first + 1 != rows.num_rows:
+            raise self._missing(journal, at)
+        self.learn(journal.id, OffsetPoint(Offset(first), Place(mine.place)))
+        acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
+        is_plain = not rows[FLAG].to_numpy().any()
+        stored = Stored(
+            first=Offset(first),
+            next=Offset(last + 1),
+            rows=rows.num_rows - acks,
+            rows_before=decoded.rows_before,
+            kind=RangeKind.PLAIN if is_plain else RangeKind.MIXED,
+            bytes=rows.nbytes,
+            place=rows,
+        )
+        reader.rows, reader.next_offset = stored, stored.next
+        return stored
+
+    def _taken(
+        self, reader: TopicReader, journal: Journal, at: Offset, count: int, deadline: float
+    ) -> list[Received]:
+        """Some messages; if there are none, why."""
+        try:
+            found = reader.take(count, deadline)
+        except Retriable:
+            # A topic that is gone does not answer, and neither does a cluster that is away.
+            why = self._missing(journal, at)
+            if isinstance(why, DataLost):
+                raise
+            raise why from None
+        if not found:
+            raise self._missing(journal, at)
+        return found
+
+    def _find(self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset) -> None:
+        """Bring a reader close to the row of an offset, never behind it."""
+        places, deadline = self.places(journal.id), self._readers.deadline()
+        low = first_guess(places, at, Place(0))
+        above = places.above(at)
+        if above is not None:
+            high = Place(above.place - (above.offset - at))
+        elif places.below(at) is not None and journal.end - at <= self._config.kafka_skip_rows_max:
+            high = low
+        else:
+            first, end = reader.bounds(spot, deadline)
+            low = Place(max(low, first))
+            high = Place(max(low, end - (journal.end - at)))
+        while high - low > self._config.kafka_skip_rows_max:
+            middle = Place((low + high) // 2)
+            reader.seek(spot, middle)
+            found = self._first_own(reader, deadline)
+            if found is not None:
+                self.learn(journal.id, found)
+            if found is not None and found.offset <= at:
+                low = Place(max(low, found.place + (at - found.offset)))
+            else:
+                high = middle
+        reader.seek(spot, low)
+
+    def _first_own(self, reader: TopicReader, deadline: float) -> OffsetPoint | None:
+        """The next row in a topic; None at its end."""
+        while True:
+            found = reader.take_to_end(1, Place(-1), deadline)
+            if not found:
+                return None
+            offset = kafka_messages.offset_of(headers_of(found[0]))
+            if offset is not None:
+                return OffsetPoint(Offset(offset), place_of(found[0]))
+
+    # Topics that others write.
+    def plain_ranges(
+        self, journal: Journal, spot: JournalTopic, offset: Offset
+    ) -> Iterator[Stored]:
+        """The messages of a plain topic from an offset on, as rows."""
+        with self._readers.reader(spot, offset) as reader:
+            at = offset
+            rows = reader.rows
+            if reader.spot == spot and rows is not None and rows.first <= at < rows.next:
+                yield rows
+                at = rows.next
+            if reader.spot != spot or reader.next_offset != at:
+                at = self._anchor(reader, journal, spot, at)
+            while at < journal.end:
+                rows = self._plain_chunk(reader, journal, spot, at)
+                if rows is None:
+                    return
+                if rows.next > offset:
+                    yield rows
+                at = rows.next
+
+    def anchor_at(self, journal: Journal, spot: JournalTopic, offset: Offset) -> None:
+        """Find the clock before an offset of a plain topic out, and remember it there."""
+        point = self.places(journal.id).below(offset)
+        is_known = point is not None and point.offset == offset
+        if is_known or not journal.start < offset <= journal.end:
+            return
+        clock: Clock | None = None
+        for rows in self.plain_ranges(journal, spot, Offset(offset - 1)):
+            assert isinstance(rows.place, pa.RecordBatch)
+            before = int(np.searchsorted(rows.place[OFFSET].to_numpy(), offset))
+            if before:
+                clock = Clock(rows.place[CLOCK][before - 1].as_py())
+            if rows.next >= offset:
+                break
+        if clock is None:
+            # There is no row from the last point up to there.
+            point = self.places(journal.id).below(offset)
+            clock = plain_messages.FIRST_CLOCK if point is None else Clock(point.place)
+        self.learn(journal.id, OffsetPoint(offset, Place(clock)))
+
+    def _anchor(
+        self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
+    ) -> Offset:
+        """Bring a reader to the last offset at or below whose clock is known."""
+        point = self.places(journal.id).below(at)
+        if point is None or point.offset < journal.start:
+            # Of rows that are gone the last known clock holds: no later row may have a lower one.
+            known = plain_messages.FIRST_CLOCK if point is None else point.place
+            point = OffsetPoint(journal.start, Place(known))
+            self.learn(journal.id, point)
+        reader.seek(spot, Place(point.offset))
+        reader.next_offset = point.offset
+        return point.offset
+
+    def _plain_chunk(
+        self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
+    ) -> Stored | None:
+        """The next messages; None if there are none up to the journal's end."""
+        wanted = rows_wanted(1, journal.end - at)
+        found = reader.take_to_end(wanted, Place(journal.end - 1), self._readers.deadline())
+        if not found:
+            return None
+        before = _clock_before(reader, self.places(journal.id), at)
+        taken = plain_messages.PlainRows(
+            offsets=[place_of(each) for each in found],
+            values=[each.value() for each in found],
+            keys=[each.key() for each in found],
+            times_ms=[each.timestamp()[1] for each in found],
+        )
+        producer = plain_messages.producer_of(spot.topic, spot.partition)
+        where = f"topic {spot.topic} (partition {spot.partition})"
+        rows = plain_messages.stored_rows(taken, journal.schema, producer, before, where=where)
+        after = Offset(taken.offsets[-1] + 1)
+        self.learn(journal.id, OffsetPoint(after, Place(rows[CLOCK][-1].as_py())))
+        reader.rows = Stored(
+            first=at,
+            next=after,
+            rows=rows.num_rows,
+            rows_before=at,
+            kind=RangeKind.PLAIN,
+            bytes=rows.nbytes,
+            place=rows,
+        )
+        reader.next_offset = after
+        return reader.rows
+
+
+def _clock_before(reader: TopicReader, places: OffsetPoints, at: Offset) -> Clock:
+    """The clock of the row before the one that a reader of a plain topic reads next."""
+    rows = reader.rows
+    if rows is not None and rows.next == at:
+        assert isinstance(rows.place, pa.RecordBatch)
+        return Clock(rows.place[CLOCK][-1].as_py())
+    point = places.below(at)
+    assert point is not None
+    assert point.offset == at, (point, at)
+    return Clock(point.place)
+
+
+def _from(found: list[Received], at: Offset) -> kafka_messages.Incoming:
+    """The messages of rows at or above an offset."""
+    headers = [headers_of(each) for each in found]
+    offsets = [kafka_messages.offset_of(each) for each in headers]
+    kept = [place for place, offset in enumerate(offsets) if offset is not None and offset >= at]
+    if len(kept) < len(found):
+        found, headers = [found[place] for place in kept], [headers[place] for place in kept]
+    return kafka_messages.Incoming(
+        place=place_of(found[0]) if found else 0,
+        values=[each.value() for each in found],
+        keys=[each.key() for each in found],
+        headers=headers,
+    )
+
+
+def lost(journal: Journal, offset: Offset, topic: str) -> DataLost:
+    """Word the error for rows that a topic does not have."""
+    return DataLost(
+        f"rows of journal {journal.name!r} from offset {offset} on are lost\n"
+        f"  looked in: topic {topic}, to its end\n"
+        "  likely: somebody deleted the topic, or its retention was changed\n"
+        "  to fix: restore the topic, or truncate the journal past these offsets"
+    )

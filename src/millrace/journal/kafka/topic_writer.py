@@ -1,0 +1,257 @@
+"""The one producer of a broker: what was decided becomes one Kafka transaction.
+
+Invariant: a transaction that was not committed was aborted, or nobody knows, and then nothing more
+is written until a new producer, under the same transactional id, has found out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as Delivered
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, UserError
+from millrace.faults import fault
+from millrace.journal.kafka import kafka_client
+from millrace.journal.kafka.book_records import PROBE, Record
+from millrace.journal.kafka.kafka_messages import Headers, KafkaMessage
+from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.topic_readers import place_of
+
+OnDelivery = Callable[[KafkaError | None, Delivered], None]
+_PARTITION: Final = 0
+_NO_TRANSACTIONS: Final = {
+    KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the name the client gives it
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_POLL_S: Final = 0.05
+_EVERY_MESSAGES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBatch:
+    """Messages for a topic, in order."""
+
+    topic: str
+    messages: Iterable[KafkaMessage]
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Where the first message of each batch came to lie."""
+
+    places: dict[int, Place] = field(default_factory=dict)
+
+    def first_of(self, number: int, error: KafkaError | None, message: Delivered) -> None:
+        if error is None:
+            self.places[number] = place_of(message)
+
+
+class TopicWriter:
+    """A transactional producer; used by one thread at a time."""
+
+    def __init__(self, servers: str, name: str, state_topic: str, config: Config) -> None:
+        self._servers = servers
+        self._id = f"millrace-{name}"
+        self._name = name
+        self._topic = state_topic
+        self._config = config
+        self._producer: Producer | None = None
+        self._groups: dict[str, object] = {}
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a new producer is needed."""
+        return self._producer is None
+
+    def open(self) -> None:
+        """Take over: whoever wrote under this id before can do so no more, and left nothing open.
+
+        Raises `UserError` if the cluster has no transactions.
+        """
+        settings = kafka_client.producing(self._servers, self._id, self._config)
+        producer = Producer(settings)
+        try:
+            # Who asks before it is connected is told to try again half a second later.
+            producer.list_topics(timeout=self._call_s())
+            producer.init_transactions(self._call_s())
+        except KafkaException as error:
+            found = error.args[0]
+            if found.code() not in _NO_TRANSACTIONS and not found.fatal():
+                raise self._translated(error, "taking the journals over") from error
+            raise UserError(
+                f"Kafka at {self._servers} cannot be used for work that is done exactly once\n"
+                f"  it refused a transactional producer: {found.name()}: {found.str()}\n"
+                "  to fix: allow transactions there, or use another cluster"
+            ) from error
+        self._producer = producer
+
+    def probe(self) -> Place:
+        """Write a record to the state topic and abort it; where it lies."""
+        producer, sent = self._open_one(), _Sent()
+        with kafka_client.reported("trying a transaction", self._servers, self._config):
+            producer.begin_transaction()
+            producer.produce(
+                self._topic,
+                b"aborted",
+                PROBE,
+                partition=_PARTITION,
+                on_delivery=lambda error, message: sent.first_of(0, error, message),
+            )
+            producer.flush(self._call_s())
+            producer.abort_transaction(self._call_s())
+        if 0 not in sent.places:
+            raise self._unanswered("trying a transaction")
+        return sent.places[0]
+
+    def publish(
+        self,
+        batches: Sequence[TopicBatch],
+        records: Iterable[Record],
+        groups: Mapping[str, Mapping[str, Place]],
+    ) -> dict[int, Place]:
+        """Write everything in one transaction; where the first message of a batch lies, by number.
+
+        `groups` are next places of topics, which other tools see as the group's offsets. After an
+        error `is_lost` says whether it is unknown if the transaction was carried out.
+        """
+        producer, sent = self._open_one(), _Sent()
+        is_ending = False
+        try:
+            producer.begin_transaction()
+            for number, batch in enumerate(batches):
+                self._send(producer, batch, number, sent)
+            for record in records:
+                self._produce(producer, self._topic, record.value, record.key)
+            fault("kafka.publish.after_produce")
+            self._flush(producer)
+            for group, places in groups.items():
+                self._send_offsets(producer, group, places)
+            fault("kafka.publish.before_commit")
+            is_ending = True
+            producer.commit_transaction(self._call_s())
+            fault("kafka.publish.after_commit")
+        except KafkaException as error:
+            raise self._given_up(producer, error, is_ending=is_ending) from error
+        except MillraceError:
+            self._abort(producer)
+            raise
+        except BaseException:
+            self._producer = None
+            raise
+        return sent.places
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self._producer = None
+
+    def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:
+        for place, message in enumerate(batch.messages):
+            if place:
+                self._produce(producer, batch.topic, message.value, message.key, message.headers)
+                if not place % _EVERY_MESSAGES:
+                    producer.poll(0)
+                continue
+            self._produce(
+                producer,
+                batch.topic,
+                message.value,
+                message.key,
+                message.headers,
+                on_delivery=lambda error, done: sent.first_of(number, error, done),
+            )
+
+    def _produce(
+        self,
+        producer: Producer,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        deadline = time.monotonic() + self._call_s()
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition=_PARTITION,
+                    headers=cast("Any", headers),
+                    on_delivery=on_delivery,
+                )
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise self._unanswered("writing rows") from None
+                producer.poll(_POLL_S)
+            else:
+                return
+
+    def _flush(self, producer: Producer) -> None:
+        """Wait until all is acknowledged, for as long as there is some progress."""
+        left, deadline = len(producer), time.monotonic() + self._call_s()
+        while producer.flush(_POLL_S):
+            if len(producer) < left:
+                left, deadline = len(producer), time.monotonic() + self._call_s()
+            elif time.monotonic() > deadline:
+                raise self._unanswered("writing rows")
+
+    def _send_offsets(self, producer: Producer, group: str, places: Mapping[str, Place]) -> None:
+        wanted = [TopicPartition(topic, _PARTITION, place) for topic, place in places.items()]
+        producer.send_offsets_to_transaction(wanted, self._group(group), self._call_s())
+
+    def _group(self, group: str) -> object:
+        """What Kafka wants to know of a group."""
+        if group not in self._groups:
+            settings = kafka_client.consuming(self._servers, f"{self._id}/{group}", self._config)
+            consumer = Consumer(settings)
+            self._groups[group] = consumer.consumer_group_metadata()
+            consumer.close()
+        return self._groups[group]
+
+    def _given_up(
+        self, producer: Producer, error: KafkaException, *, is_ending: bool
+    ) -> MillraceError:
+        """Abort after an error of Kafka's; what to tell the caller."""
+        found = error.args[0]
+        said = self._translated(error, "publishing a transaction")
+        if isinstance(said, BrokerStopped):
+            return said
+        if found.fatal() or (is_ending and not found.txn_requires_abort()):
+            self._producer = None
+            return KafkaUnreachable(
+                f"{said}\n  it may have been carried out\n"
+                "  to fix: look whether it was, or ask again with `expected`"
+            )
+        self._abort(producer)
+        return said
+
+    def _abort(self, producer: Producer) -> None:
+        try:
+            producer.abort_transaction(self._config.kafka_abort_ms_max / 1000)
+        except KafkaException:
+            # The next producer's first act is to abort what this one left.
+            self._producer = None
+
+    def _open_one(self) -> Producer:
+        if self._producer is None:
+            raise self._unanswered("publishing a transaction")
+        return self._producer
+
+    def _translated(self, error: KafkaException, doing: str) -> MillraceError:
+        return kafka_client.translated(error, doing, self._servers, self._config)
+
+    def _unanswered(self, doing: str) -> KafkaUnreachable:
+        return kafka_client.unanswered(doing, self._servers, self._config)
+
+    def _call_s(self) -> float:
+        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000

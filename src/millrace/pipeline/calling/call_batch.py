@@ -1,0 +1,310 @@
+"""One batch of rows while a step's function is called for it.
+
+Invariant: rows are settled from the first on without a gap. A row is settled when its results are
+there or when its step says that it is left out. Nothing that the function raises is lost, also
+what would end the process, such as sys.exit: it is a failed call. A call that does end the process
+is marked in the flight, for the next process to see.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.errors import SchemaMismatch
+from millrace.pipeline.calling.call_failures import Failure, Stopped, ended_process, failure_of
+from millrace.pipeline.calling.call_file import CallFile
+from millrace.pipeline.calling.call_thread import CallTimedOut
+from millrace.pipeline.calling.function_caller import (
+    NO_CONTEXT,
+    BatchOutcome,
+    CallHooks,
+    FunctionCaller,
+    KnownCalls,
+    Row,
+)
+from millrace.pipeline.core.commit_rule import halves
+from millrace.pipeline.core.hop_rows import HopRows, nothing
+from millrace.pipeline.core.row_keys import row_keys
+from millrace.pipeline.define.context import Context
+
+
+class CallBatch:
+    """One batch while it is called for."""
+
+    def __init__(
+        self,
+        caller: FunctionCaller,
+        rows: HopRows,
+        journal_id: int,
+        hooks: CallHooks,
+        *,
+        flight: CallFile,
+        past: KnownCalls,
+        in_doubt: bool,
+    ) -> None:
+        self.caller, self.rows, self.hooks = caller, rows, hooks
+        self.journal_id, self.in_doubt = journal_id, in_doubt
+        self.flight, self.past = flight, past
+        self.made: list[Row] = []
+        self.places: list[int] = []
+        self.raised: BaseException | None = None
+        self.called = BatchOutcome(done=0, out=nothing(caller.schema or rows.batch.schema))
+
+    # One row at a time.
+    def row_by_row(self) -> BatchOutcome:
+        """Call for each row in turn."""
+        dicts = self.caller.passing.dicts(self.rows.batch)
+        at = self._quickly(dicts) if self._is_plain() else 0
+        while at < len(dicts):
+            try:
+                failure = self.one_row(at, dicts[at])
+            except Stopped:
+                break
+            at += 1
+            if failure is not None and not self.settle(failure):
+                break
+            self.called.done = at
+            if self.caller.is_stuck():
+                self.called.stuck = True
+                break
+            if failure is not None and self._is_plain():
+                at = self._quickly(dicts, at)
+        return self.finish()
+
+    def one_row(self, place: int, row: Row) -> Failure | None:
+        """Call for a row until it succeeds or is given up."""
+        known = self.past.settled.get(place)
+        if isinstance(known, Failure):
+            return known
+        if known is not None:
+            self._take(place, known)
+            return None
+        if self.raised is None:
+            self.hooks.sleep(self.hooks.delay_s(place))
+
+        def attempt(number: int) -> None:
+            self.flight.begin(0, place, place + 1, number)
+            made = self.caller.call_row(row, self.context(place, place + 1, number))
+            self._take(place, made)
+            self.keep(place, made)
+            self.flight.end(0)
+
+        return self._attempts(place, attempt)
+
+    def _take(self, place: int, made: list[Row]) -> None:
+        self.made += made
+        self.places += [place] * len(made)
+
+    def keep(self, place: int, made: list[Row]) -> None:
+        """Put the results of a paid call where they outlive this process."""
+        if self.flight.keeps:
+            rows = self.caller.to_batch(made) if made else None
+            self.flight.settled(place, place + 1, rows)
+
+    def settle(self, failure: Failure) -> bool:
+        """Deal with a row that was given up; whether to go on behind it."""
+        if self.caller.options.on_error == "fail":
+            self.called.failed = failure
+            return False
+        self.called.left_out.append(failure)
+        self.flight.left_out(failure)
+        return True
+
+    def context(self, begin: int, end: int, attempt: int) -> Context:
+        """What the function may ask about a call, if it does."""
+        if not self.caller.step.calling.takes_context:
+            return NO_CONTEXT
+        return Context(
+            job=self.caller.hop.job,
+            step=self.caller.step.name,
+            keys=row_keys(self.caller.asker, self.journal_id, self.rows, begin, end),
+            attempt=attempt,
+            in_doubt=self.in_doubt,
+        )
+
+    def _is_plain(self) -> bool:
+        """Whether nothing has to happen between calls, so that rows go through quickly."""
+        caller = self.caller
+        return not (
+            caller.is_careful
+            or self.past.attempts
+            or self.past.settled
+            or caller.step.calling.takes_context
+            or caller.options.timeout_s is not None
+        )
+
+    def _quickly(self, dicts: Sequence[Row], at: int = 0) -> int:
+        """Call for rows until one raises; the place of that one, or behind the last."""
+        call, made, places = self.caller.function.call_row, self.made, self.places
+        begun, first, marks = time.perf_counter(), at, self.flight.marks
+        self.flight.begin(0, at, 0, 1)
+        try:
+            while at < len(dicts):
+                marks[0] = at + 1
+                several = call(dicts[at], NO_CONTEXT)
+                made += several
+                places += [at] * len(several)
+                at += 1
+        except BaseException as error:  # noqa: BLE001 - dealt with as the row's first attempt
+            self.raised = error
+        marks[0] = 0
+        self.called.seconds += time.perf_counter() - begun
+        self.called.calls += at - first
+        self.called.done = at
+        return at
+
+    def _attempts(self, place: int, attempt: Callable[[int], None]) -> Failure | None:
+        """Call until it succeeds, or as often as the step says."""
+        number = 1 + self.past.attempts.get(place, 0)
+        if number > self.caller.options.retries + 1:
+            return ended_process(place, number - 1)
+        while True:
+            begun = time.perf_counter()
+            try:
+                self.called.calls += 1
+                self._raise_first()
+                attempt(number)
+            except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
+                self.flight.end(0)
+                failure = failure_of(place, error, number)
+                self.called.errors += 1
+                is_final = isinstance(error, SchemaMismatch) or (
+                    isinstance(error, CallTimedOut) and self.caller.is_stuck()
+                )
+            else:
+                return None
+            finally:
+                self.called.seconds += time.perf_counter() - begun
+            if is_final or number > self.caller.options.retries:
+                return failure
+            self.flight.raised(place)
+            self.hooks.sleep(self.caller.backoff_s(number))
+            self.hooks.sleep(self.hooks.again(place))
+            number += 1
+
+    def _raise_first(self) -> None:
+        """Raise what the first attempt raised, if that was made before."""
+        if self.raised is not None:
+            error, self.raised = self.raised, None
+            raise error
+
+    # A whole batch at a time.
+    def as_whole(self) -> BatchOutcome:
+        """Call for the batch; if it raises and its rows may be left out, find those that do."""
+        if self.past.attempts.get(0, 0) > self.caller.options.retries:
+            return self._give_up()
+        count = len(self.rows)
+        out: list[pa.RecordBatch] = []
+
+        def attempt(number: int, begin: int = 0, end: int = count) -> None:
+            given = self.rows.batch.slice(begin, end - begin)
+            # A half is called for once: no attempt is left behind it.
+            last = number if end - begin == count else self.caller.options.retries + 1
+            self.flight.begin(0, begin, end, last)
+            made = self.caller.call_batch(given, self.context(begin, end, number))
+            out.append(made)
+            self.flight.settled(begin, end, made if self.caller.schema is not None else None)
+            self.flight.end(0)
+
+        def halve(begin: int, end: int, failure: Failure) -> None:
+            """Settle the rows from `begin` to `end`, which raised together."""
+            if end - begin == 1:
+                self.settle(failure)
+                self.called.done = end
+                return
+            for low, high in halves(end - begin):
+                if self.caller.is_stuck():
+                    raise Stopped
+                self.hooks.sleep(self.hooks.again(begin))
+                each = self._once(begin + low, begin + high, attempt)
+                if each is None:
+                    self.called.done = begin + high
+                else:
+                    halve(begin + low, begin + high, each)
+
+        try:
+            self.hooks.sleep(self.hooks.delay_s(0))
+            failure = self._attempts(0, attempt)
+            if failure is None:
+                self.called.done = count
+            elif self.caller.options.on_error == "fail":
+                self.called.failed = failure
+            else:
+                halve(0, count, failure)
+        except Stopped:
+            pass
+        self.called.stuck = self.caller.is_stuck()
+        if self.caller.schema is not None:
+            self.called.out = self._batches(out)
+        return self.called
+
+    def _give_up(self) -> BatchOutcome:
+        """Calls for this batch ended their process too often, and it was halved before."""
+        failure = ended_process(0, self.past.attempts[0])
+        for place in range(len(self.rows)):
+            if not self.settle(replace(failure, place=place)):
+                break
+            self.called.done = place + 1
+        return self.called
+
+    def _once(
+        self, begin: int, end: int, attempt: Callable[[int, int, int], None]
+    ) -> Failure | None:
+        begun = time.perf_counter()
+        try:
+            self.called.calls += 1
+            attempt(1, begin, end)
+        except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
+            self.flight.end(0)
+            self.called.errors += 1
+            return failure_of(begin, error, self.caller.options.retries + 1)
+        finally:
+            self.called.seconds += time.perf_counter() - begun
+        return None
+
+    def _batches(self, out: Sequence[pa.RecordBatch]) -> HopRows:
+        """Results of batches. Which row made which is not known, unless each made one."""
+        if not out:
+            return nothing(self.caller.schema)
+        batch = out[0] if len(out) == 1 else pa.concat_batches(out)
+        if batch.num_rows == len(self.rows):
+            return HopRows(batch, self.rows.offsets)
+        return HopRows(batch, np.full(batch.num_rows, self.rows.offsets[0], np.int64))
+
+    def finish(self) -> BatchOutcome:
+        """Results of rows as a batch; rows whose results do not fit are given up as well."""
+        called = self.called
+        if self.caller.schema is None:
+            return called
+        try:
+            batch = self.caller.to_batch(self.made)
+        except SchemaMismatch:
+            self._drop_misfits()
+            batch = self.caller.to_batch(self.made)
+        offsets = self.rows.offsets[np.array(self.places, np.int64)]
+        called.out = HopRows(batch, offsets)
+        return called
+
+    def _drop_misfits(self) -> None:
+        """Give up the rows whose results do not fit; one that fails takes all behind it with it."""
+        rows_of: dict[int, list[Row]] = {}
+        for place, row in zip(self.places, self.made, strict=True):
+            rows_of.setdefault(place, []).append(row)
+        self.made, self.places = [], []
+        for place, rows in rows_of.items():
+            try:
+                self.caller.to_batch(rows)
+            except SchemaMismatch as error:
+                self.called.errors += 1
+                if not self.settle(failure_of(place, error, 1)):
+                    self.called.done = place
+                    self.called.left_out = [f for f in self.called.left_out if f.place < place]
+                    return
+            else:
+                self.made += rows
+                self.places += [place] * len(rows)

@@ -1,0 +1,300 @@
+"""A file that outlives its process: the calls it is in, and the results of those that returned.
+
+Written to memory that the kernel keeps when a process ends, and never synced: it is of use only as
+long as the host runs. Layout: a table of marks, one for each call that can be under way at once,
+then frames, each with its length and checksum.
+Invariant: a call is marked before it is made, and what came of it is in the file before its mark
+goes. Where the file cannot be written there is none, and what it would tell is not known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.pipeline.calling.call_failures import Failure
+from millrace.pipeline.core.hop_rows import Offsets
+from millrace.storage import modes
+
+VERSION: Final = 1
+_FIELDS: Final = 3
+"""Of a mark: place of the first row plus one, place behind the last, number of the attempt."""
+_WORD: Final = 8
+_FRAME: Final = struct.Struct("<II")
+_RANGE: Final = struct.Struct("<qq")
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_OPEN: set[str] = set()
+"""Files of this process: looking at one would give its lock up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMark:
+    """A call that was under way, for rows by their places."""
+
+    begin: int
+    end: int
+    attempt: int
+
+
+@dataclass(slots=True, kw_only=True)
+class LeftCalls:
+    """What a process left that ended."""
+
+    header: Mapping[str, Any]
+    step: str = ""
+    offsets: Offsets = field(default_factory=lambda: np.empty(0, np.int64))
+    marks: list[CallMark] = field(default_factory=list)
+    settled: dict[tuple[int, int], bytes | Failure] = field(default_factory=dict)
+    """Results by the places of their rows, as Arrow IPC messages, or why there are none."""
+    known: dict[int, bytes | Failure] = field(default_factory=dict)
+    """Results of rows behind the batch, by offset."""
+    raised: list[int] = field(default_factory=list)
+    """Places of calls that raised and were to be made again."""
+
+
+class CallFile:
+    """The file of the process that calls; for one thread, but for marks of different slots."""
+
+    def __init__(self, slots: int) -> None:
+        self._file: int | None = None
+        self._path = ""
+        self.keeps = False
+        """Whether results are kept, and not only marks."""
+        self._memory: mmap.mmap | None = None
+        self._base = self._end = 0
+        self.marks: array[int] | memoryview[int] = array("q", bytes(_WORD * _FIELDS * slots))
+        """For a call of slot n: begin plus one at 3 n, end and attempt behind it."""
+
+    @classmethod
+    def open(
+        cls, path: str | None, header: Mapping[str, Any], *, slots: int, keeps: bool
+    ) -> CallFile:
+        """Begin a file; without a path, or where that is impossible, a flight that keeps none."""
+        flight, boot = cls(slots), boot_id()
+        if path is None or boot is None or path in _OPEN:
+            return flight
+        with contextlib.suppress(OSError):
+            flight._begin(path, dict(header) | {"version": VERSION, "boot": boot}, slots)
+            flight.keeps = keeps
+        return flight
+
+    def _begin(self, path: str, header: Mapping[str, Any], slots: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        file = modes.opener(path, flags)
+        _OPEN.add(path)
+        self._file, self._path = file, path
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            size = _WORD * (1 + _FIELDS * slots)
+            # Written, not only made longer: a full disk is an error here and no signal later.
+            self._fill(slots.to_bytes(_WORD, "little") + bytes(size - _WORD), 0)
+            self._memory = mmap.mmap(file, size)
+            self.marks = memoryview(self._memory).cast("q")[1:]
+            self._base = self._end = size
+            self._write(b"H", json.dumps(header).encode())
+            self._base = self._end
+        except OSError:
+            self.remove()
+            raise
+
+    # What is told about calls.
+    def next_batch(self, step: str, offsets: Offsets) -> None:
+        """From now on places are those of these rows."""
+        for slot in range(0, len(self.marks), _FIELDS):
+            self.marks[slot] = 0
+        if self._file is None:
+            return
+        self._end = self._base
+        with self._kept_whole():
+            os.ftruncate(self._file, self._base)
+            name = step.encode()
+            rows = np.ascontiguousarray(offsets, np.int64).tobytes()
+            self._write(b"B", len(name).to_bytes(4, "little") + name + rows)
+
+    def begin(self, slot: int, begin: int, end: int, attempt: int) -> None:
+        """A call is about to be made."""
+        at = slot * _FIELDS
+        self.marks[at + 1], self.marks[at + 2] = end, attempt
+        self.marks[at] = begin + 1
+
+    def end(self, slot: int) -> None:
+        """It is over, and what came of it is in the file."""
+        self.marks[slot * _FIELDS] = 0
+
+    def settled(self, begin: int, end: int, made: pa.RecordBatch | None) -> None:
+        """Rows of these places have their results."""
+        if self.keeps:
+            data = b"" if made is None or not made.num_rows else made.serialize()
+            with self._kept_whole():
+                self._write(b"S", _RANGE.pack(begin, end), data)
+
+    def left_out(self, failure: Failure) -> None:
+        """The row of this place is given up."""
+        if self.keeps:
+            with self._kept_whole():
+                self._write(b"F", json.dumps(asdict(failure)).encode())
+
+    def raised(self, place: int) -> None:
+        """A call raised, and is to be made again."""
+        if self.keeps:
+            with self._kept_whole():
+                self._write(b"R", _RANGE.pack(place, 0))
+
+    def known(self, offset: int, result: bytes | Failure) -> None:
+        """The result of a row behind the batch, which a process before this one left."""
+        if not self.keeps:
+            return
+        with self._kept_whole():
+            if isinstance(result, Failure):
+                self._write(b"L", _RANGE.pack(offset, 0), json.dumps(asdict(result)).encode())
+            else:
+                self._write(b"K", _RANGE.pack(offset, 0), result)
+
+    def close(self) -> None:
+        """Leave the file to the next process."""
+        if self._file is None:
+            return
+        self.keeps = False
+        kept = array("q", self.marks)
+        if isinstance(self.marks, memoryview):
+            self.marks.release()
+        self.marks = kept
+        if self._memory is not None:
+            self._memory.close()
+        os.close(self._file)
+        self._file = self._memory = None
+        _OPEN.discard(self._path)
+
+    def remove(self) -> None:
+        """Nothing in it is of use any more."""
+        path, had_file = self._path, self._file is not None
+        self.close()
+        if had_file:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _write(self, kind: bytes, *parts: bytes) -> None:
+        payload = kind + b"".join(parts)
+        frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+        self._fill(frame, self._end)
+        self._end += len(frame)
+
+    def _fill(self, data: bytes, at: int) -> None:
+        """Write all of it: a disk that becomes full takes a part, and then none."""
+        assert self._file is not None
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file, data[done:], at + done)
+
+    @contextlib.contextmanager
+    def _kept_whole(self) -> Iterator[None]:
+        """A file that cannot be written tells nothing any more: it would tell what is not so."""
+        try:
+            yield
+        except OSError:
+            self.remove()
+
+
+def claim(path: str) -> LeftCalls | None:
+    """What a process left; None if it lives, ran on another host or boot, or left no sense."""
+    if path in _OPEN:
+        return None
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(os.dup(file), "rb") as stream:
+            data = stream.read()
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
+        return _parsed(data)
+    return None
+
+
+def boot_id() -> str | None:
+    """What tells this run of the kernel from others; None where nothing does."""
+    try:
+        with open(_BOOT, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def _parsed(data: bytes) -> LeftCalls | None:
+    slots = int.from_bytes(data[:_WORD], "little")
+    begin = _WORD * (1 + _FIELDS * slots)
+    if begin > len(data):
+        return None
+    marks = memoryview(data)[_WORD:begin].cast("q")
+    flown: LeftCalls | None = None
+    for payload in _frames(data, begin):
+        if payload[:1] == b"H":
+            flown = LeftCalls(header=json.loads(payload[1:]))
+            if flown.header["version"] != VERSION or flown.header["boot"] != boot_id():
+                return None
+        elif flown is not None:
+            _add(flown, payload[:1], payload[1:])
+    if flown is not None:
+        found = [marks[at : at + _FIELDS].tolist() for at in range(0, len(marks), _FIELDS)]
+        flown.marks = [
+            CallMark(first - 1, end or first, number) for first, end, number in found if first
+        ]
+    return flown if flown is None or _makes_sense(flown) else None
+
+
+def _makes_sense(flown: LeftCalls) -> bool:
+    """Whether all places are those of rows."""
+    ends = [(mark.begin, mark.end) for mark in flown.marks]
+    ends += [*flown.settled, *((place, place + 1) for place in flown.raised)]
+    return all(0 <= begin < end <= len(flown.offsets) for begin, end in ends)
+
+
+def _frames(data: bytes, at: int) -> Iterator[bytes]:
+    """Whole frames; the last one may have been cut off with its process."""
+    while at + _FRAME.size <= len(data):
+        length, checksum = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + length]
+        if len(payload) < length or zlib.crc32(payload) != checksum:
+            return
+        yield payload
+        at += _FRAME.size + length
+
+
+def _add(flown: LeftCalls, kind: bytes, body: bytes) -> None:
+    match kind:
+        case b"B":
+            length = int.from_bytes(body[:4], "little")
+            flown.step = body[4 : 4 + length].decode()
+            flown.offsets = np.frombuffer(body[4 + length :], np.int64)
+        case b"S":
+            begin, end = _RANGE.unpack_from(body)
+            flown.settled[begin, end] = body[_RANGE.size :]
+        case b"F":
+            failure = Failure(**json.loads(body))
+            flown.settled[failure.place, failure.place + 1] = failure
+        case b"R":
+            flown.raised.append(_RANGE.unpack_from(body)[0])
+        case b"K":
+            flown.known[_RANGE.unpack_from(body)[0]] = body[_RANGE.size :]
+        case b"L":
+            failure = Failure(**json.loads(body[_RANGE.size :]))
+            flown.known[_RANGE.unpack_from(body)[0]] = failure
+        case _:
+            raise ValueError(f"a frame of kind {kind!r}")

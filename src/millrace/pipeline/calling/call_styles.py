@@ -1,0 +1,49 @@
+"""Calls a step's function for a batch of rows, in the way that the function wants."""
+
+from __future__ import annotations
+
+from millrace.pipeline.calling.async_batch import run_async
+from millrace.pipeline.calling.call_batch import CallBatch
+from millrace.pipeline.calling.call_file import CallFile
+from millrace.pipeline.calling.function_caller import (
+    NO_PAST,
+    BatchOutcome,
+    CallHooks,
+    FunctionCaller,
+    KnownCalls,
+)
+from millrace.pipeline.core.hop_rows import HopRows
+
+
+def call_for(
+    caller: FunctionCaller,
+    rows: HopRows,
+    journal_id: int,
+    hooks: CallHooks,
+    *,
+    in_doubt: bool = False,
+    flight: CallFile | None = None,
+    past: KnownCalls = NO_PAST,
+) -> BatchOutcome:
+    """Call the function for all rows, or until it fails.
+
+    Args:
+        caller: of the step.
+        rows: to call for.
+        journal_id: of the journal they come from.
+        hooks: what has to happen before calls.
+        in_doubt: whether a process that ended may have made these calls.
+        flight: where calls are marked, so that the next process can tell which ended this one.
+        past: what processes that ended left of these rows.
+    """
+    marked = flight or CallFile(caller.options.concurrency)
+    batch = CallBatch(caller, rows, journal_id, hooks, flight=marked, past=past, in_doubt=in_doubt)
+    calling = caller.step.calling
+    if calling.rows == "batch":
+        called = batch.as_whole()
+    elif calling.is_async:
+        called = run_async(batch)
+    else:
+        called = batch.row_by_row()
+    called.out = caller.passing.put_away(called.out)
+    return called

@@ -1,0 +1,179 @@
+"""Calls a step's function once: within its time limit, and held to the schema that it promises.
+
+How rows become calls, and what is done about errors, is in `batch` and `batch_async`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import SchemaMismatch
+from millrace.pipeline.calling.call_failures import Failure, MakingFailed, failure_of
+from millrace.pipeline.calling.call_thread import CallThread, stuck_calls
+from millrace.pipeline.calling.function_instances import Instance, instance_of
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.row_keys import asker_of
+from millrace.pipeline.define.context import Context
+from millrace.pipeline.define.user_functions import WorkerFunction as Function
+from millrace.pipeline.large.large_passing import Passing
+
+Row = dict[str, Any]
+T = TypeVar("T")
+NO_CONTEXT: Final = Context(job="", step="", keys=())
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCalls:
+    """What is known of a batch before it is called for, by the places of its rows."""
+
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """Calls that ended their process. Those for a whole batch are at place 0."""
+    settled: Mapping[int, list[Row] | Failure] = field(default_factory=dict)
+    """What a process made of rows before it ended: these are not called for again."""
+
+
+NO_PAST: Final = KnownCalls()
+
+
+class CallHooks(Protocol):
+    """What has to happen before a call; each may raise `Stopped`."""
+
+    def delay_s(self, number: int) -> float:
+        """How long the first call of this number is to wait."""
+
+    def again(self, number: int) -> float:
+        """Some calls are made once more: record it, and say how long to wait."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless this is to end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchOutcome:
+    """What became of a batch."""
+
+    done: int
+    """So many rows are settled, from the first on."""
+    out: HopRows
+    """What the function made of them."""
+    left_out: list[Failure] = field(default_factory=list)
+    """Rows among them that raised and are left out."""
+    failed: Failure | None = None
+    """Why the step gives up, at the first row that is not settled."""
+    calls: int = 0
+    """Made, again or for the first time."""
+    errors: int = 0
+    wasted: int = 0
+    """Calls whose results are dropped, since a row before theirs failed."""
+    stuck: bool = False
+    """Whether so many calls never returned that this process is to make no more."""
+    seconds: float = 0.0
+    """In the function."""
+
+
+class FunctionCaller:
+    """Calls one step's function; for one thread."""
+
+    def __init__(
+        self,
+        hop: Hop,
+        step: Map | FunctionSink,
+        made: Instance,
+        config: Config,
+        *,
+        workspace: str,
+        job_id: str,
+    ) -> None:
+        self.hop, self.step, self.config, self.instance = hop, step, config, made
+        self.options = step.options
+        self.function: Function = made.function
+        self.schema: pa.Schema | None = self.function.schema
+        is_timed = self.options.timeout_s is not None and not step.calling.is_async
+        self._hands = CallThread() if is_timed else None
+        self.is_careful = hop.expensive is step
+        self.passing = Passing(hop, step, workspace)
+        self.asker = asker_of(job_id, hop.job, step.name, step.calling.identity)
+
+    @classmethod
+    def of(
+        cls, hop: Hop, step: Map | FunctionSink, config: Config, *, workspace: str, job_id: str
+    ) -> FunctionCaller:
+        """Make what is called, if need be; `MakingFailed` if that raises."""
+        try:
+            instance = instance_of(hop, step)
+        except BaseException as error:  # Also sys.exit.
+            raise MakingFailed(step.name, failure_of(0, error, 1)) from error
+        return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
+
+    def close(self) -> None:
+        """End what was only for these calls."""
+        if self._hands is not None:
+            self._hands.close()
+        if self.instance.runner is not None and not self.step.calling.makes:
+            self.instance.runner.close()
+
+    def call_row(self, row: Row, context: Context) -> list[Row]:
+        """The rows that one call makes, within its time limit."""
+        return self._within_limit(lambda: self._checked(self.function.call_row(row, context)))
+
+    def call_batch(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
+        """The rows that one call makes of a batch, within its time limit."""
+        runner = self.instance.runner
+        if runner is None:
+            made = self._within_limit(lambda: self.function.call_batch(batch, context))
+        else:
+            made = runner.run(self._awaited(batch, context))
+        if self.schema is not None:
+            check_nulls(made, self.schema)
+        return made
+
+    async def _awaited(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
+        async with asyncio.timeout(self.options.timeout_s):
+            return await self.function.call_batch_async(batch, context)
+
+    def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """Rows that were made, in the step's schema."""
+        assert self.schema is not None, "a sink makes no rows"
+        made = self.function.to_batch(self.passing.taken_out(rows, self.schema))
+        check_nulls(made, self.schema)
+        return made
+
+    def _checked(self, rows: list[Row]) -> list[Row]:
+        if self.is_careful and rows:
+            self.to_batch(rows)  # Before the next call is paid for.
+        return rows
+
+    def _within_limit(self, work: Callable[[], T]) -> T:
+        if self._hands is None:
+            return work()
+        assert self.options.timeout_s is not None
+        made: T = self._hands.call(work, self.options.timeout_s)
+        return made
+
+    def is_stuck(self) -> bool:
+        """Whether this process has left so many calls behind that it makes no more."""
+        return self._hands is not None and stuck_calls() >= self.config.job_stuck_calls_max
+
+    def backoff_s(self, attempt: int) -> float:
+        """How long to wait behind this attempt."""
+        waited = self.config.job_retry_ms << min(attempt - 1, 30)
+        return float(min(waited, self.config.job_retry_ms_max) / 1000)
+
+
+def check_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Refuse nulls in columns that have none."""
+    for column, each in zip(batch.columns, schema, strict=True):
+        if not each.nullable and column.null_count:
+            raise SchemaMismatch(
+                f"the function returned no value for column {each.name!r}\n"
+                f"  expected: {each.type} in every row, found: {column.null_count} nulls\n"
+                "  to fix: return a value, or let the schema allow nulls"
+            )

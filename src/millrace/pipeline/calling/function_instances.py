@@ -1,0 +1,93 @@
+"""What is called: functions as they are, and callables that are made once in a worker process.
+
+Spark uses a worker process for many tasks, so what was made stays until a step comes whose callable
+has to be made: then those of other steps are closed first, so that two models never meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_model import Calling, FunctionSink, Map
+from millrace.pipeline.define.user_functions import WorkerFunction
+
+Key = tuple[str, str, str, str]
+
+
+@dataclass(slots=True)
+class Instance:
+    """Something to call; the event loop is for async ones alone."""
+
+    function: WorkerFunction
+    runner: asyncio.Runner | None = None
+
+    def close(self) -> None:
+        """Free what it holds."""
+        self.function.close()
+        if self.runner is not None:
+            self.runner.close()
+
+
+_MADE: dict[Key, Instance] = {}
+_RUNS: dict[str, int] = {}
+"""The run that each job is in, as far as this process knows."""
+_LOCK = threading.Lock()
+
+
+def key_of(hop: Hop, calling: Calling) -> Key:
+    """What tells a callable from others in this process.
+
+    One whose code cannot be told from other code is made again in each run.
+    """
+    identity = calling.identity or f"run {_RUNS.get(hop.job)}"
+    return (hop.job, hop.name, calling.name, identity)
+
+
+def begin_run(job: str, run: int) -> None:
+    """From now on this process works for this run of the job."""
+    _RUNS[job] = run
+
+
+def made_for(hop: Hop) -> bool:
+    """Whether a callable of this hop lives in this process."""
+    return any(calling.makes and key_of(hop, calling) in _MADE for calling in hop.callings)
+
+
+def has_model(hop: Hop) -> bool:
+    """Whether something of a hop has to be made before it can be called."""
+    return any(calling.makes for calling in hop.callings)
+
+
+def instance_of(hop: Hop, step: Map | FunctionSink) -> Instance:
+    """What to call for a step, made if need be. Whatever making it raises comes out as it is."""
+    if not step.calling.makes:
+        return _instance(step)
+    key = key_of(hop, step.calling)
+    with _LOCK:
+        found = _MADE.get(key)
+        if found is None:
+            mine = {key_of(hop, each) for each in hop.callings}
+            _free(lambda other: other not in mine)
+            found = _MADE[key] = _instance(step)
+        return found
+
+
+def _instance(step: Map | FunctionSink) -> Instance:
+    schema = None if isinstance(step, FunctionSink) else step.returned or step.schema
+    runner = asyncio.Runner() if step.calling.is_async else None
+    return Instance(WorkerFunction(step.calling, schema), runner)
+
+
+def free_all() -> None:
+    """Close everything that was made in this process."""
+    with _LOCK:
+        _free(lambda _: True)
+
+
+def _free(unwanted: Callable[[Key], bool]) -> None:
+    for key in [key for key in _MADE if unwanted(key)]:
+        _MADE.pop(key).close()

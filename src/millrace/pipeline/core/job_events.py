@@ -1,0 +1,91 @@
+"""What happens to a job as a whole, in order, in one journal. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.storage import documents
+from millrace.storage.documents import Document
+
+
+class JobEventKind(StrEnum):
+    """What a row tells."""
+
+    STARTED = "started"
+    """A run began; the text holds its graph, and what tells its sources and steps from others."""
+    TAKEN_IN = "taken_in"
+    """A source was taken in, in the same transaction as its rows."""
+    FAILED = "failed"
+    """A step gave up; the text holds error and traceback."""
+    HELD = "held"
+    """Calls are in doubt, and the step asks the user what to do."""
+    SPENT = "spent"
+    """A step has used its budget up."""
+    STUCK = "stuck"
+    """Calls of a step ran into their time limit and never returned: a worker ended for good."""
+    DIED = "died"
+    """A call ended its worker's process; the text says for which rows, and how often."""
+    RESET = "reset"
+    """A step, and what depends on it, was set back to its beginning."""
+    TRUNCATED = "truncated"
+    """Rows that everybody has read are about to be removed; the text says how many there were."""
+    ENDED = "ended"
+    """A run ended; the text holds its report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """One row."""
+
+    at_us: int
+    run: int
+    """The number of the run: the epoch of its lease."""
+    happened: JobEventKind
+    step: str = ""
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("at_us", pa.int64(), nullable=False),
+        pa.field("run", pa.int64(), nullable=False),
+        pa.field("happened", pa.string(), nullable=False),
+        pa.field("step", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
+    ]
+)
+
+
+def to_rows(events: list[JobEvent]) -> pa.RecordBatch:
+    """Events as rows of their journal."""
+    rows = [
+        {
+            "at_us": event.at_us,
+            "run": event.run,
+            "happened": event.happened.value,
+            "step": event.step,
+            "detail": json.dumps(event.detail, sort_keys=True),
+        }
+        for event in events
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def from_rows(rows: pa.Table) -> list[JobEvent]:
+    """Rows of the journal as events."""
+    with documents.decoding("the record of a job's runs", "events", "reset the job's steps"):
+        return [
+            JobEvent(
+                at_us=row["at_us"],
+                run=row["run"],
+                happened=JobEventKind(row["happened"]),
+                step=row["step"],
+                detail=dict(Document(json.loads(row["detail"])).fields),
+            )
+            for row in rows.to_pylist()
+        ]

@@ -1,0 +1,63 @@
+"""The idempotency key of a row: which job, step and function asks, and for which row. Pure.
+
+Law: the same row asked again has the same key: by a retry, another worker, a later run. Any other
+row, job, workspace, step or function has another key. A job is told apart by an id that its first
+run makes and that lies in its record, so it goes when the job's journals go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from millrace.pipeline.core.hop_rows import HopRows
+
+_DIGEST_BYTES: Final = 20
+_LENGTH_BYTES: Final = 8
+
+
+def asker_of(job_id: str, job: str, step: str, function: str) -> bytes:
+    """What all keys of a step have in common, as a digest."""
+    return _digest(b"asker", *(part.encode() for part in (job_id, job, step, function))).digest()
+
+
+def row_keys(asker: bytes, journal_id: int, rows: HopRows, begin: int, end: int) -> tuple[str, ...]:
+    """The keys of some rows: of their content, and of their place, which tells equal rows apart."""
+    offsets = rows.offsets[begin:end]
+    # A step in front may have made several rows of one; its first lies where the offset begins.
+    repeats = np.arange(begin, end) - np.searchsorted(rows.offsets, offsets)
+    batch = rows.batch.slice(begin, end - begin)
+    columns = str([(field.name, str(field.type)) for field in batch.schema]).encode()
+    places = zip(offsets.tolist(), repeats.tolist(), batch.to_pylist(), strict=True)
+    return tuple(
+        _digest(
+            asker, b"%d/%d/%d" % (journal_id, offset, repeat), columns, _content(row)
+        ).hexdigest()
+        for offset, repeat, row in places
+    )
+
+
+def batch_key(keys: Sequence[str]) -> str:
+    """The key of a call for several rows."""
+    return keys[0] if len(keys) == 1 else _digest(b"batch", *map(str.encode, keys)).hexdigest()
+
+
+def _digest(*parts: bytes) -> hashlib.blake2b:
+    """Of the parts with their lengths, so that no two lists of parts are read as one text."""
+    found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for part in parts:
+        found.update(len(part).to_bytes(_LENGTH_BYTES))
+        found.update(part)
+    return found
+
+
+def _content(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, default=_in_words).encode()
+
+
+def _in_words(value: Any) -> str:  # noqa: ANN401 - anything that Arrow gives for a value
+    return value.hex() if isinstance(value, bytes) else str(value)

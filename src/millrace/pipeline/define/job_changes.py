@@ -1,0 +1,302 @@
+"""Whether a job is still the one that ran before, and what follows if it is not. Pure.
+
+A job's description is recorded when a run starts. The next run compares its own with those: what
+decides results counts (code of functions, columns, expressions, keys, what a source is told by),
+for a step and for all before it; how a step is run does not (workers, batches, retries,
+partitions). A step that was left out for some runs is compared with what it was when it last ran.
+
+Invariant: what is done is never mixed with what would come out otherwise, unless the user says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.errors import JobChanged
+from millrace.pipeline.core.job_model import OnChange
+from millrace.pipeline.define.job_description import TIME_ZONE, Described, Description, SetBack
+from millrace.text import counted
+
+SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
+_FIXED: Final = ("columns", "reads", "kind", "large")
+"""What cannot differ between rows that are done and rows to come."""
+_WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
+_SINCE: Final = {
+    "left out": "what feeds it, while it was left out",
+    "kept again": "what it did before is out of date",
+}
+_SHOWN_MAX: Final = 200
+_NOTHING: Final = SetBack()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """Something that is not what it was."""
+
+    name: str
+    kind: str
+    what: Mapping[str, tuple[str, str]]
+    """For each word, what it was and what it is."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is a source."""
+        return self.kind in SOURCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How a job differs from what it was. True if that concerns something that ran before."""
+
+    job: str
+    changed: tuple[JobChange, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    affected: tuple[str, ...] = ()
+    """Sources and kept steps that ran before and would not do the same now, in order."""
+    stuck: tuple[str, ...] = ()
+    """Those of them for which rows to come cannot join those that are done."""
+    unsure: tuple[str, ...] = ()
+    """Those of them that the last run did not keep: nobody counts what they did before."""
+
+    def __bool__(self) -> bool:
+        return bool(self.affected)
+
+
+def compare(
+    before: Sequence[Description],
+    after: Description,
+    *,
+    same: Collection[str] = (),
+    since: SetBack = _NOTHING,
+) -> Changes:
+    """What differs from the runs before.
+
+    Args:
+        before: the job in these runs, oldest first.
+        after: the job as it is now.
+        same: sources whose rows were found to be what they were, however they are told.
+        since: what resets did meanwhile.
+    """
+    if not before:
+        return Changes(job=after.job)
+    before, after = _with_zones(before, after)
+    last = {part.name: part for part in before[-1].parts}
+    new = {part.name: part for part in after.parts}
+    ran, lines = _that_ran(before, since.fresh)
+    now = _lineages(after, {name: lines[name] for name in same if name in lines})
+    met = {name: ran.get(name) or last.get(name) for name in new if name not in same}
+    found = [_change(old, new[name]) for name, old in met.items() if old is not None]
+    other = {name for name, line in lines.items() if now.get(name, line) != line}
+    # What was fused meanwhile and is kept again has rows of long ago.
+    again = {name for name in ran if name in since.stale or (name in last and not last[name].kept)}
+    affected = _affected(after, ran, other | again)
+    changed = _that_matter(after, [change for change in found if change is not None], affected)
+    return Changes(
+        job=after.job,
+        changed=(*changed, *_unexplained(after, changed, affected, again)),
+        added=tuple(name for name in new if name not in last),
+        removed=tuple(name for name in last if name not in new),
+        affected=affected,
+        stuck=tuple(n for n in affected if n in again or _is_stuck(ran[n], new[n])),
+        unsure=tuple(n for n in affected if n in again or n not in last),
+    )
+
+
+def decide(
+    changes: Changes,
+    on_change: OnChange,
+    *,
+    rows: Mapping[str, int],
+    calls: Mapping[str, int] | None = None,
+) -> tuple[str, ...]:
+    """The sources and steps to be set back, in order; raises `JobChanged` if the user must choose.
+
+    Args:
+        changes: what differs.
+        on_change: what the user chose.
+        rows: for each source and step, how many rows it has done.
+        calls: for each step whose calls are recorded, how many it made.
+    """
+    made = calls or {}
+    done = [n for n in changes.affected if rows.get(n) or made.get(n) or n in changes.unsure]
+    if not done:
+        return changes.affected
+    stuck = [name for name in changes.stuck if name in done]
+    if on_change == "fail" or (on_change == "continue" and stuck):
+        raise JobChanged(told(changes, rows=rows, calls=made, stuck=stuck))
+    return changes.affected if on_change == "restart" else ()
+
+
+def told(
+    changes: Changes, *, rows: Mapping[str, int], calls: Mapping[str, int], stuck: Sequence[str]
+) -> str:
+    """The text for a user who must choose."""
+    lines = [f"job {changes.job!r} is not what it was when it last ran"]
+    for change in changes.changed:
+        lines += [
+            f"  {_named(change)} changed: {_worded(word, *pair)}"
+            for word, pair in change.what.items()
+        ]
+    lines += [f"  added: {', '.join(changes.added)}"] if changes.added else []
+    lines += [f"  removed: {', '.join(changes.removed)}"] if changes.removed else []
+    lines += [
+        f"  would be done again: {_done(name, rows, calls, unsure=name in changes.unsure)}"
+        for name in changes.affected
+    ]
+    lines += ["  to fix: write it as it was; or choose:"]
+    lines += ["    job.run(on_change='restart') to do all this again"]
+    if stuck:
+        names = ", ".join(stuck)
+        lines.append(f"    on_change='continue' cannot be: {names} cannot add to what is done")
+    else:
+        new = any(change.is_source for change in changes.changed)
+        on = "take in what is new" if new else "go on as written"
+        lines.append(f"    job.run(on_change='continue') to keep what is done and {on}")
+    return "\n".join(lines)
+
+
+def _that_ran(
+    before: Sequence[Description], fresh: Collection[str]
+) -> tuple[dict[str, Described], dict[str, str]]:
+    """What was kept in some run: as it was when it last did, and what told it and all before it."""
+    ran: dict[str, Described] = {}
+    lines: dict[str, str] = {}
+    for description in before:
+        found = _lineages(description, {})
+        kept = [part for part in description.parts if part.kept and part.name not in fresh]
+        ran |= {part.name: part for part in kept}
+        lines |= {part.name: found[part.name] for part in kept}
+    return ran, lines
+
+
+def _with_zones(
+    before: Sequence[Description], after: Description
+) -> tuple[list[Description], Description]:
+    """The same with time zones everywhere: one that was not recorded or asked for is equal."""
+    earlier = [_with_zone(description, _zone_of(after)) for description in before]
+    return earlier, _with_zone(after, _zone_of(earlier[-1]))
+
+
+def _zone_of(description: Description) -> str | None:
+    zones = (part.told_by.get(TIME_ZONE) for part in description.parts)
+    return next((zone for zone in zones if zone is not None), None)
+
+
+def _with_zone(description: Description, zone: str | None) -> Description:
+    if zone is None or _zone_of(description) is not None:
+        return description
+    parts = (
+        replace(part, told_by={**part.told_by, TIME_ZONE: zone}) if _has_expression(part) else part
+        for part in description.parts
+    )
+    return Description(description.job, tuple(parts))
+
+
+def _has_expression(part: Described) -> bool:
+    return "condition" in part.told_by or "expressions" in part.told_by
+
+
+def _lineages(description: Description, known: Mapping[str, str]) -> dict[str, str]:
+    """For each part a digest of what tells it, and all before it, from others."""
+    found: dict[str, str] = {}
+    for part in description.parts:
+        before = [found[name] for name in part.inputs]
+        order = sorted(before) if part.kind == "union" else before
+        line = json.dumps([part.kind, sorted(part.told_by.items()), order])
+        digest = hashlib.blake2b(line.encode(), digest_size=16).hexdigest()
+        found[part.name] = known.get(part.name, digest)
+    return found
+
+
+def _change(old: Described, new: Described) -> JobChange | None:
+    what: dict[str, tuple[str, str]] = {}
+    if old.kind != new.kind:
+        what["kind"] = (old.kind, new.kind)
+    else:
+        for word in dict.fromkeys([*new.told_by, *old.told_by]):
+            pair = (old.told_by.get(word, ""), new.told_by.get(word, ""))
+            if pair[0] != pair[1]:
+                what[word] = pair
+    if old.inputs != new.inputs:
+        what["inputs"] = (", ".join(old.inputs), ", ".join(new.inputs))
+    if _moved(old, new):
+        what["reads"] = (", ".join(old.reads), ", ".join(new.reads))
+    return JobChange(name=new.name, kind=new.kind, what=what) if what else None
+
+
+def _moved(old: Described, new: Described) -> bool:
+    """Whether rows that it has done would come to it again, from other journals."""
+    fewer, more = set(old.reads) - set(new.reads), set(new.reads) - set(old.reads)
+    return old.kept and new.kept and bool(fewer) and bool(more)
+
+
+def _affected(
+    after: Description, ran: Mapping[str, Described], other: Collection[str]
+) -> tuple[str, ...]:
+    """What ran before and is told otherwise now, reads other journals, or is behind such."""
+    reached: set[str] = set()
+    for part in after.parts:
+        old = ran.get(part.name)
+        moved = old is not None and _moved(old, part)
+        if (part.kept and part.name in other) or moved or reached & set(part.inputs):
+            reached.add(part.name)
+    return tuple(p.name for p in after.parts if p.kept and p.name in reached and p.name in ran)
+
+
+def _that_matter(
+    after: Description, changes: Sequence[JobChange], affected: Sequence[str]
+) -> tuple[JobChange, ...]:
+    """The changes of what is affected, and of what lies before it."""
+    wanted = {*affected, *(other for name in affected for other in after.before(name))}
+    return tuple(change for change in changes if change.name in wanted)
+
+
+def _unexplained(
+    after: Description,
+    changes: Sequence[JobChange],
+    affected: Sequence[str],
+    again: Collection[str],
+) -> Iterator[JobChange]:
+    """What is affected only by what happened while it was left out, or was not kept."""
+    reached = {change.name for change in changes}
+    for part in after.parts:
+        if part.name in reached or reached & set(part.inputs):
+            reached.add(part.name)
+        elif part.name in affected:
+            reached.add(part.name)
+            what = "kept again" if part.name in again else "left out"
+            yield JobChange(name=part.name, kind=part.kind, what={what: ("", "")})
+
+
+def _is_stuck(old: Described, new: Described) -> bool:
+    change = _change(old, new)
+    words = set() if change is None else set(change.what) & set(_FIXED)
+    return bool(words - {"columns"} if new.kind == "sink" else words)
+
+
+def _named(change: JobChange) -> str:
+    return f"source {change.name!r}" if change.is_source else f"step {change.name!r}"
+
+
+def _worded(word: str, was: str, now: str) -> str:
+    if word in _SINCE:
+        return _SINCE[word]
+    if word == "function":
+        return "its function"
+    if word == "files":  # How many, before the digest; datasets have the digest alone.
+        was, now = was.rpartition(" ")[0], now.rpartition(" ")[0]
+    if max(len(was), len(now)) > _SHOWN_MAX or word == "query" or was == now:
+        return f"its {word}"
+    return f"{_WORDS.get(word, f'its {word}')}, was {was or 'none'}, is {now or 'none'}"
+
+
+def _done(name: str, rows: Mapping[str, int], calls: Mapping[str, int], *, unsure: bool) -> str:
+    if unsure and not rows.get(name):
+        return f"{name} (it ran before)"
+    paid = f", {counted(calls[name], 'call')} made" if calls.get(name) else ""
+    return f"{name} ({counted(rows.get(name, 0), 'row')} done{paid})"

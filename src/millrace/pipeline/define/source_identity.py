@@ -1,0 +1,73 @@
+"""What is given to a source, as far as it can be told whether it changed. Pure.
+
+Files and datasets over files are told by paths, sizes and times of change. Rows of a DataFrame are
+not looked at: its columns and the version it is given tell, so that Spark may hand the same rows
+out in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from millrace.dataset import Dataset
+from millrace.pipeline.define.file_listing import FileListing
+from millrace.plan.nodes.map_batches import MapBatches, identity_of
+from millrace.plan.nodes.node import Node, Scan
+from millrace.scan.input_files import InputFile
+from millrace.text import counted
+
+
+def kind_of(given: object) -> str:
+    """What it is, in words."""
+    match given:
+        case FileListing():
+            return "files"
+        case Dataset():
+            return "dataset"
+        case _:
+            return "DataFrame"
+
+
+def told_by(given: object) -> dict[str, str]:
+    """What tells it from others, each under a word for the user."""
+    match given:
+        case FileListing():
+            return {"files": _of_files(given)}
+        case Dataset():
+            query, files = _of_plan(given.plan)
+            return {"query": _digest(query)} | ({"files": _digest(files)} if files else {})
+        case _:
+            return {}
+
+
+def _of_files(given: FileListing) -> str:
+    paths, sizes, times = given.listing.columns
+    digest = hashlib.blake2b("\n".join(paths.to_pylist()).encode(), digest_size=16)
+    digest.update(sizes.to_numpy().tobytes() + times.to_numpy().tobytes())
+    return f"{counted(len(paths), 'file')} {digest.hexdigest()}"
+
+
+def _of_plan(plan: Node) -> tuple[list[str], list[str]]:
+    """A line for each operator, and one for each file that is read."""
+    query, files = [plan.describe()], []
+    if isinstance(plan, Scan):
+        query = [f"scan {plan.source.describe()}"]
+        files = sorted(str(_of_file(shape.file)) for shape in plan.source.shapes)
+    if isinstance(plan, MapBatches):
+        query.append(identity_of(plan)[0] or "not recognised")
+    for child in plan.children:
+        below, read = _of_plan(child)
+        query += [f"  {line}" for line in below]
+        files += read
+    return query, files
+
+
+def _of_file(file: InputFile) -> dict[str, Any]:
+    if file.by_content:
+        return file.identity()
+    return {"path": file.path, "size": file.size, "mtime_ns": file.mtime_ns}
+
+
+def _digest(lines: list[str]) -> str:
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()

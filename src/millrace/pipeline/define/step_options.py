@@ -1,0 +1,105 @@
+"""The options of a step, checked when they are written down. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
+
+from millrace.errors import UserError
+from millrace.pipeline.core.job_model import OnDoubt, OnError, StepOptions
+
+_WHOLE: Final = ("workers", "partitions", "batch_rows", "batch_bytes", "concurrency", "max_calls")
+_POSITIVE: Final = ("timeout_s", "rate")
+_CALLS_ONLY: Final = ("rate", "max_calls")
+_OWN: Final = ("workers", "partitions", "resources", "large")
+"""What only a step of its own can have: such a step is kept."""
+
+
+def options_of(
+    call: str, given: Mapping[str, Any], *, expensive: bool | None = None
+) -> StepOptions:
+    """Options as the user gave them to `call`, once they are checked.
+
+    `expensive` is given where the step leaves no choice, as a sink's function does.
+    """
+    chosen = dict(given)
+    chosen["resources"] = _resources(call, chosen.get("resources"))
+    chosen["large"] = _names(call, chosen.get("large"))
+    options = StepOptions(**chosen)
+    for name in _WHOLE:
+        _check_number(call, name, getattr(options, name), whole=True)
+    for name in _POSITIVE:
+        _check_number(call, name, getattr(options, name), whole=False)
+    _check_retries(call, options.retries)
+    _check_one_of(call, "on_error", options.on_error, get_args(OnError))
+    _check_one_of(call, "on_doubt", options.on_doubt, get_args(OnDoubt))
+    version: object = options.version
+    if version is not None and (not isinstance(version, str) or not version):
+        raise UserError(f"{call}: version is {version!r}\n  to fix: give a text")
+    _check_together(call, options, expensive=options.expensive if expensive is None else expensive)
+    return options
+
+
+def is_of_its_own(options: StepOptions) -> bool:
+    """Whether options can only be kept to if the step is not fused into the next."""
+    return any(getattr(options, name) for name in _OWN)
+
+
+def _check_together(call: str, options: StepOptions, *, expensive: bool) -> None:
+    limited = [name for name in _CALLS_ONLY if getattr(options, name) is not None]
+    limited += ["on_doubt"] if options.on_doubt != "retry" else []
+    if limited and not expensive:
+        raise UserError(
+            f"{call}: {limited[0]} needs calls that are recorded\n  to fix: add expensive=True"
+        )
+    if options.durable is not False:
+        return
+    if expensive:
+        raise UserError(
+            f"{call}: expensive=True with durable=False\n  what was paid for would be lost in a "
+            "crash\n  to fix: leave one of them out"
+        )
+    own = [name for name in _OWN if getattr(options, name)]
+    if own:
+        raise UserError(
+            f"{call}: {own[0]} with durable=False\n  a step that is not kept runs within the next "
+            "one\n  to fix: leave one of them out"
+        )
+
+
+def _check_number(call: str, name: str, value: object, *, whole: bool) -> None:
+    if value is None:
+        return
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+        what = "a whole number of at least 1" if whole else "a number above 0"
+        raise UserError(f"{call}: {name} is {value!r}\n  to fix: give {what}")
+
+
+def _check_retries(call: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UserError(f"{call}: retries is {value!r}\n  to fix: give 0 or more")
+
+
+def _check_one_of(call: str, name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UserError(f"{call}: {name} is {value!r}\n  to fix: use {' or '.join(known)}")
+
+
+def _resources(call: str, given: object) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise UserError(f"{call}: resources is {given!r}\n  to fix: give {{'gpu': 1}}")
+    for name, amount in given.items():
+        _check_number(call, f"resources[{name!r}]", amount, whole=False)
+    return {str(name): float(given[name]) for name in sorted(given)}
+
+
+def _names(call: str, given: object) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{call}: large is {given!r}\n  to fix: give names of columns")
+    return tuple(names)

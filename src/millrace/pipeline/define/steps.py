@@ -1,0 +1,407 @@
+"""What a user holds of a job while writing it down: a handle for each source and step.
+
+Invariant: everything that can be wrong with a call is said by that call, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.dataset import Dataset
+from millrace.errors import UserError
+from millrace.identity.schemas import difference
+from millrace.journal.core.journal_names import check_name
+from millrace.keys import check_partitions
+from millrace.names import path_text
+from millrace.pipeline.core import job_model
+from millrace.pipeline.core.hops import ROOT
+from millrace.pipeline.core.job_model import OnDoubt, OnError
+from millrace.pipeline.define.function_schema import checked
+from millrace.pipeline.define.step_options import options_of
+from millrace.pipeline.define.user_functions import calling_of, output_schema
+from millrace.pipeline.large.large_values import stored_schema
+from millrace.plan.nodes.map_batches import Made
+from millrace.sql.name_checks import check_columns, check_keys
+from millrace.text import did_you_mean
+
+if TYPE_CHECKING:
+    from millrace.pipeline.define.job import Job
+
+Function = Callable[..., Any]
+_OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
+_NOT_FOR_SINKS: Final = ("partitions", "durable", "large", "expensive")
+
+
+class Step:
+    """Rows of a source or a step. Made by `Job.source` and by the methods of other steps.
+
+    Example:
+        >>> def size(row: dict) -> dict:
+        ...     return {"path": row["path"], "n": row["size"]}
+        >>> sizes = texts.map("size", size, schema="path string, n bigint")
+        >>> sizes.filter("n > 5").sink_parquet("sizes/")
+    """
+
+    __slots__ = ("job", "node")
+
+    def __init__(self, job: Job, node: job_model.Anything) -> None:
+        self.job = job
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        """Its name in the job.
+
+        Example:
+            >>> texts.name
+            'texts'
+        """
+        return self.node.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of its rows, known without running anything.
+
+        Example:
+            >>> texts.schema.field("size").type
+            DataType(int64)
+        """
+        return self.node.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns.
+
+        Example:
+            >>> texts.columns
+            ['path', 'size', 'modified']
+        """
+        return list(self.schema.names)
+
+    def map(  # noqa: PLR0913 - each option has a name
+        self,
+        name: str,
+        function: Function,
+        *,
+        schema: pa.Schema | str | None = None,
+        batch: bool | None = None,
+        workers: int | None = None,
+        partitions: int | None = None,
+        batch_rows: int | None = None,
+        batch_bytes: int | None = None,
+        expensive: bool = False,
+        durable: bool | None = None,
+        concurrency: int = 1,
+        resources: Mapping[str, float] | None = None,
+        timeout_s: float | None = None,
+        retries: int = 3,
+        on_error: OnError = "fail",
+        on_doubt: OnDoubt = "retry",
+        rate: float | None = None,
+        max_calls: int | None = None,
+        large: str | Sequence[str] | None = None,
+        version: str | None = None,
+    ) -> Step:
+        """Rows that a function makes of these: none, one or many of each.
+
+        Args:
+            name: of the step, unique in the job. Progress is kept under it.
+            function: gets a dict for each row, or, if its first parameter has the type
+                `pa.RecordBatch` or `pa.Table`, a batch. A second parameter `context` gets a
+                `millrace.Context`. A class is made once in a worker process, and its instance
+                called; its `close()` is called when the worker turns to another step. An async
+                function is called up to `concurrency` times at once.
+            schema: what it returns: a pa.Schema, or Spark DDL such as "id bigint, score double".
+                By default as its return annotation says: a dataclass, TypedDict or NamedTuple, or
+                a list, an iterator or `| None` of one.
+            batch: whether it gets batches, where its type hint does not say.
+            workers: most workers at once.
+            partitions: over how many journals its output is spread.
+            batch_rows: most rows that are called for before the next publish.
+            batch_bytes: about how many bytes of rows.
+            expensive: each call is recorded before it is made and published when it was, so that it
+                is not made again.
+            durable: keep its rows in journals; by default if it is expensive or feeds several.
+            concurrency: most calls at once of an async function.
+            resources: what a task needs of each of Spark's resources: `{"gpu": 1}`.
+            timeout_s: how long a call may take.
+            retries: how often a call that raised is made again.
+            on_error: what then: "fail", "skip" the row, or put it into the "dead_letter" journal.
+            on_doubt: what to do about calls that a worker that died may have made: "retry" them,
+                "skip" their rows, or "hold" until you say.
+            rate: most calls per second, over all workers.
+            max_calls: a budget over all runs; the job stops when it is used up.
+            large: columns whose values are kept in files of their own.
+            version: names what the function does where its code alone does not tell.
+
+        Example:
+            >>> def caption(row: dict, context: mr.Context) -> dict:
+            ...     return {"path": row["path"], "caption": "about " + row["path"]}
+            >>> schema = "path string, caption string"
+            >>> captions = texts.map("caption", caption, schema=schema, expensive=True, max_calls=9)
+            >>> captions.columns
+            ['path', 'caption']
+        """
+        given = {option: value for option, value in locals().items() if option in _OPTIONS}
+        call = f"map({name!r})"
+        options = options_of(call, given)
+        calling = calling_of(call, function, batch=batch, version=version)
+        _check_concurrency(call, calling, options)
+        output = output_schema(call, function, schema)
+        _check_large(call, output, options.large)
+        return self._add(
+            job_model.Map(
+                name=self.job.take_name(name, call),
+                inputs=(self.node,),
+                schema=stored_schema(output, options.large),
+                calling=calling,
+                options=options,
+                returned=output if options.large else None,
+            )
+        )
+
+    def filter(self, condition: str, name: str | None = None) -> Step:
+        """Rows for which a condition is true, as Spark SQL: `filter("score > 0.5")`.
+
+        Example:
+            >>> texts.filter("size > 5 AND path LIKE '%.txt'", name="long").name
+            'long'
+        """
+        call = f"filter({condition!r})"
+        _check_sql(call, "filter", condition)
+        self._rows().filter(condition)
+        return self._add(
+            job_model.FilterStep(
+                name=self.job.take_name(name, call, "filter"),
+                inputs=(self.node,),
+                schema=self.schema,
+                condition=condition,
+            )
+        )
+
+    def select(self, *columns: str, name: str | None = None) -> Step:
+        """Columns, calculated ones too, as Spark SQL: `select("id", "length(text) AS n")`.
+
+        Example:
+            >>> texts.select("path", "size / 1024 AS kib").columns
+            ['path', 'kib']
+        """
+        call = f"select({', '.join(map(repr, columns))})"
+        for column in columns:
+            _check_sql(call, "select", column)
+        schema = checked(call, self._rows().select(*columns).schema)
+        return self._add(
+            job_model.Select(
+                name=self.job.take_name(name, call, "select"),
+                inputs=(self.node,),
+                schema=schema,
+                columns=columns,
+            )
+        )
+
+    def key_by(self, *columns: str, partitions: int | None = None, name: str | None = None) -> Step:
+        """The same rows, those with equal keys in one partition, in the order they come in.
+
+        Example:
+            >>> texts.key_by("path", partitions=8).name
+            'key_by'
+        """
+        call = f"key_by({', '.join(map(repr, columns))})"
+        if not columns:
+            raise UserError(f"{call} has no keys\n  to fix: name at least one column")
+        check_keys(self.schema, columns, call)
+        if partitions is not None:
+            check_partitions(partitions)
+        return self._add(
+            job_model.KeyBy(
+                name=self.job.take_name(name, call, "key_by"),
+                inputs=(self.node,),
+                schema=self.schema,
+                keys=columns,
+                partitions=partitions or self.job.partitions,
+            )
+        )
+
+    def union(self, *others: Step, name: str | None = None) -> Step:
+        """All rows of this and the others, which have the same columns.
+
+        Example:
+            >>> small, large = texts.filter("size < 10"), texts.filter("size > 1000")
+            >>> small.union(large).columns
+            ['path', 'size', 'modified']
+        """
+        call = f"union({', '.join(repr(getattr(other, 'name', other)) for other in others)})"
+        if not others:
+            raise UserError(f"{call} of nothing\n  to fix: give at least one other step")
+        for place, other in enumerate(others):
+            _check_side(call, self, other)
+            if other.name in (self.name, *(one.name for one in others[:place])):
+                raise UserError(
+                    f"{call} of {other.name!r} with itself\n  to fix: for its rows twice, give "
+                    f"{other.name}.select('*') as well"
+                )
+        return self._add(
+            job_model.UnionStep(
+                name=self.job.take_name(name, call, "union"),
+                inputs=(self.node, *(other.node for other in others)),
+                schema=self.schema,
+            )
+        )
+
+    def sink_parquet(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        """Write the rows as Parquet files into a folder, each row into exactly one.
+
+        Example:
+            >>> texts.sink_parquet("listing/")
+        """
+        text = path_text(path, "sink_parquet")
+        call = f"sink_parquet({text!r})"
+        if "://" in text:
+            raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
+        full = os.path.abspath(os.path.expanduser(text))
+        self.job.take_target(full, call)
+        self._add(
+            job_model.ParquetSink(
+                name=self.job.take_name(name, call, "sink_parquet"),
+                inputs=(self.node,),
+                schema=self.schema,
+                path=full,
+            )
+        )
+
+    def sink_journal(self, journal: str, name: str | None = None) -> None:
+        """Append the rows to a journal, which is made if there is none.
+
+        Example:
+            >>> texts.sink_journal("acme/listing")
+        """
+        call = f"sink_journal({journal!r})"
+        check_name(journal)
+        if journal.partition("/")[0] == ROOT:
+            raise UserError(
+                f"{call}: journals below {ROOT}/ belong to jobs\n  to fix: choose another name"
+            )
+        self.job.take_target(journal, call)
+        self._add(
+            job_model.JournalSink(
+                name=self.job.take_name(name, call, "sink_journal"),
+                inputs=(self.node,),
+                schema=self.schema,
+                journal=journal,
+            )
+        )
+
+    def sink(
+        self,
+        name: str,
+        function: Function,
+        *,
+        batch: bool | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Hand the rows to a function, each call recorded before it is made.
+
+        The function gets rows or batches as that of `map` does, and what it returns is not looked
+        at. A call can be made twice only if a worker dies in it: `context.key` is the same then.
+        Options are those of `map` but for partitions, durable, large and expensive.
+
+        Example:
+            >>> def tell(row: dict, context: mr.Context) -> None:
+            ...     print("to be sent once:", context.key, row["path"])
+            >>> texts.sink("tell", tell, retries=5)
+        """
+        call = f"sink({name!r})"
+        strange = [option for option in options if option in _NOT_FOR_SINKS]
+        strange += sorted(set(options) - _OPTIONS)
+        if strange:
+            known = sorted(_OPTIONS - set(_NOT_FOR_SINKS))
+            raise UserError(
+                f"{call} has no option {strange[0]!r}\n  found: known are {', '.join(known)}\n"
+                f"  to fix: {did_you_mean(strange[0], known, 'use one of these')}"
+            )
+        made = options_of(call, options, expensive=True)
+        calling = calling_of(call, function, batch=batch, version=made.version)
+        _check_concurrency(call, calling, made)
+        self._add(
+            job_model.FunctionSink(
+                name=self.job.take_name(name, call),
+                inputs=(self.node,),
+                schema=self.schema,
+                calling=calling,
+                options=made,
+            )
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{field.name} {field.type}" for field in self.schema)
+        return f"Step({self.name!r}: {shown})"
+
+    def _add(self, node: job_model.Anything) -> Step:
+        self.job.add(node)
+        return Step(self.job, node)
+
+    def _rows(self) -> Dataset:
+        """Rows like these as a dataset, for what is checked there."""
+        return Dataset(Made(self.schema), _NotRun(self.job.config))
+
+
+class _NotRun:
+    """Stands where a dataset has its runner: these are described and never run."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
+        raise AssertionError(name)
+
+
+def _check_sql(call: str, kind: str, given: object) -> None:
+    if not isinstance(given, str):
+        what = f"the function {given.__name__}" if hasattr(given, "__name__") else repr(given)
+        raise UserError(
+            f"{call}: {kind} takes Spark SQL, found {what}\n"
+            f'  to fix: write an expression, as in {kind}("score > 0.5"); for Python code use map, '
+            "which may return None for a row"
+        )
+
+
+def _check_side(call: str, left: Step, right: object) -> None:
+    if not isinstance(right, Step):
+        raise UserError(f"{call} of {type(right).__name__}\n  to fix: give steps of this job")
+    if right.job is not left.job:
+        raise UserError(
+            f"{call}: {right.name!r} is of job {right.job.name!r}, not of {left.job.name!r}\n"
+            "  to fix: give steps of one job; read another job's rows with source(journals=...)"
+        )
+    different = difference(right.schema, left.schema)
+    if different is not None:
+        raise UserError(
+            f"{call}: {right.name!r} has other columns than {left.name!r}\n  {different}\n"
+            "  to fix: bring them to the same columns with select()"
+        )
+
+
+def _check_concurrency(
+    call: str, calling: job_model.Calling, options: job_model.StepOptions
+) -> None:
+    if options.concurrency > 1 and not calling.is_async:
+        raise UserError(
+            f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
+            "  to fix: write it as async def, or use workers="
+        )
+
+
+def _check_large(call: str, schema: pa.Schema, large: Sequence[str]) -> None:
+    check_columns(schema, large, call)
+    for name in large:
+        kind = schema.field(name).type
+        if kind not in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
+            raise UserError(
+                f"{call}: large column {name!r} is {kind}\n  to fix: only binary and text can be"
+            )

@@ -1,0 +1,45 @@
+"""How large values reach a step's function, and what becomes of those that it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.large import large_values as large
+
+Row = dict[str, Any]
+
+
+class Passing:
+    """Large values of one step; for one thread."""
+
+    def __init__(self, hop: Hop, step: Map | FunctionSink, workspace: str) -> None:
+        self._workspace = workspace
+        self._columns = step.options.large
+        self._folder = large.folder_of(hop.job, step.name)
+        self._comes_in = False
+        large.know(workspace)
+
+    def dicts(self, batch: pa.RecordBatch) -> list[Row]:
+        """Rows for the function: it gets something to read in place of a reference."""
+        rows: list[Row] = batch.to_pylist()
+        self._comes_in = bool(large.references(batch.schema))
+        return large.with_values(rows, batch.schema, self._workspace) if self._comes_in else rows
+
+    def taken_out(self, rows: Sequence[Row], schema: pa.Schema) -> Sequence[Row]:
+        """Rows that it gave, with the values of what it passed on."""
+        return large.without_values(rows, schema) if self._comes_in else rows
+
+    def put_away(self, rows: HopRows) -> HopRows:
+        """Rows to publish: what is marked large lies in files by then."""
+        if not self._columns:
+            return rows
+        batch = large.put_away(
+            rows.batch, self._columns, workspace=self._workspace, folder=self._folder
+        )
+        return HopRows(batch, rows.offsets)

@@ -1,0 +1,387 @@
+"""Values too large for journals: files in the workspace, and rows that refer to them.
+
+A marked column of bytes or text is stored as a struct with path, size and checksum. A file is named
+by its content, so that putting the same value away again writes nothing new. It is synced before
+the row that refers to it is published: a row never refers to less than a whole file.
+
+A reference is known by its type alone: `struct<path, size, checksum>` for bytes, with `encoding`
+behind it for text. So filters, selections, journals and sinks need to know nothing of marked steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+import xxhash
+
+from millrace.errors import Corrupt, DataLost, UserError
+from millrace.faults import fault
+from millrace.storage import modes
+from millrace.storage.local import LocalStore, storage_errors, sync_folder
+
+ROOT: Final = "large"
+GONE: Final = ".gone"
+"""Behind the name of a file that is about to be removed; see `unneeded`."""
+DRAFT: Final = ".draft"
+_PLACE: Final = (("path", pa.string()), ("size", pa.int64()), ("checksum", pa.string()))
+BYTES: Final = pa.struct(_PLACE)
+"""The type of references to bytes."""
+TEXT: Final = pa.struct((*_PLACE, ("encoding", pa.string())))
+"""The type of references to text."""
+_ENCODING: Final = "utf-8"
+
+_workspaces: dict[str, None] = {}
+"""Where functions that run in this process may find values."""
+
+
+def stored_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """How rows of a step lie in journals whose `columns` are marked large."""
+    for name in columns:
+        if schema.get_field_index(name) < 0:
+            raise UserError(
+                f"column {name!r} is marked large, and there is none of this name\n"
+                f"  found: {', '.join(schema.names)}\n"
+                "  to fix: name one of these in large="
+            )
+    return pa.schema([_stored(field) if field.name in columns else field for field in schema])
+
+
+def loaded_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of stored rows whose values were fetched."""
+    return pa.schema(
+        [
+            pa.field(field.name, _loaded(field.type), nullable=field.nullable)
+            if is_reference(field.type)
+            else field
+            for field in schema
+        ]
+    )
+
+
+def is_reference(kind: pa.DataType) -> bool:
+    """Whether values of this type are references to files."""
+    return bool(kind in (BYTES, TEXT))
+
+
+def references(schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that hold references."""
+    return tuple(field.name for field in schema if is_reference(field.type))
+
+
+def folder_of(job: str, step: str) -> str:
+    """Where the values of a step lie, within the workspace."""
+    return f"{ROOT}/{job}/{step}"
+
+
+def put_away(
+    batch: pa.RecordBatch, columns: Sequence[str], *, workspace: str, folder: str
+) -> pa.RecordBatch:
+    """Write the values of some columns to files; rows that refer to them instead.
+
+    Args:
+        batch: rows as a function gave them.
+        columns: those marked large.
+        workspace: its folder.
+        folder: `folder_of(job, step)`.
+    """
+    schema = stored_schema(batch.schema, columns)
+    store = LocalStore(workspace)
+    written: set[str] = set()
+    arrays = [
+        _put_column(store, folder, column, field.type, written) if field.name in columns else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    if written:
+        with storage_errors(f"syncing {folder}"):
+            for path in sorted(written):
+                sync_folder(store.path(path))
+            store.sync_folders(folder)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def fetch(batch: pa.RecordBatch, columns: Sequence[str], workspace: str) -> pa.RecordBatch:
+    """The rows with the values of these columns in place of what refers to them."""
+    arrays, fields = [], []
+    for column, field in zip(batch.columns, batch.schema, strict=True):
+        if field.name in columns:
+            arrays.append(_fetch_column(column, (workspace,)))
+            fields.append(pa.field(field.name, arrays[-1].type, nullable=field.nullable))
+        else:
+            arrays.append(column)
+            fields.append(field)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def fetch_all(batches: Iterable[pa.RecordBatch], workspace: str) -> list[pa.RecordBatch]:
+    """Batches with all their values in place."""
+    return [
+        fetch(batch, names, workspace) if (names := references(batch.schema)) else batch
+        for batch in batches
+    ]
+
+
+def loaded_bytes(batch: pa.RecordBatch) -> int:
+    """How many bytes the rows have once their values are fetched."""
+    return int(_bytes_of_rows(batch).sum()) if references(batch.schema) else int(batch.nbytes)
+
+
+def pieces(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of about so many bytes once fetched, at least a row each."""
+    if references(batch.schema):
+        ends = np.cumsum(_bytes_of_rows(batch))
+    else:
+        ends = np.linspace(0, batch.nbytes, batch.num_rows + 1)[1:]
+    begin = 0
+    while begin < batch.num_rows:
+        taken = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, taken + size, side="right")))
+        yield batch.slice(begin, end - begin)
+        begin = end
+
+
+class Large:
+    """A value in a file of the workspace, as functions of rows get it. No dataclass: it is no row.
+
+    Attributes:
+        path: within the workspace.
+        size: in bytes.
+        checksum: XXH3-128 of the bytes, 32 hexadecimal digits.
+        encoding: of text; None for bytes.
+
+    Example:
+        >>> def size(row: dict) -> dict:  # after a step with large="content"
+        ...     return {"n": row["content"].size}
+        >>> size({"content": large})
+        {'n': 7}
+    """
+
+    __slots__ = ("checksum", "encoding", "path", "size", "workspace")
+
+    def __init__(
+        self, *, workspace: str, path: str, size: int, checksum: str, encoding: str | None = None
+    ) -> None:
+        self.workspace, self.path, self.size = workspace, path, size
+        self.checksum, self.encoding = checksum, encoding
+
+    def __repr__(self) -> str:
+        return f"Large(path={self.path!r}, size={self.size})"
+
+    def read(self) -> Any:  # noqa: ANN401 - bytes, or str where the column was one of strings
+        """The value: bytes, or text if the column was one of text.
+
+        Example:
+            >>> large.read()
+            b'one two'
+        """
+        data = _read((self.workspace,), self.path, self.size, self.checksum)
+        return data.decode(self.encoding) if self.encoding else data
+
+
+def with_values(
+    rows: list[dict[str, Any]], schema: pa.Schema, workspace: str
+) -> list[dict[str, Any]]:
+    """Rows for a function, references in them as `Large` values. The rows given are changed."""
+    for name in references(schema):
+        for row in rows:
+            place: Mapping[str, Any] | None = row[name]
+            row[name] = None if place is None else Large(workspace=workspace, **place)
+    return rows
+
+
+def without_values(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[dict[str, Any]]:
+    """Rows that a function gave, with what `Large` values in them stand for.
+
+    That is the reference where the schema has one, and the value where it has bytes or text.
+    """
+    kept = set(references(schema))
+    return [
+        {
+            name: (_reference(v) if name in kept else v.read()) if isinstance(v, Large) else v
+            for name, v in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _reference(value: Large) -> dict[str, Any]:
+    place = {"path": value.path, "size": value.size, "checksum": value.checksum}
+    return place | ({"encoding": value.encoding} if value.encoding else {})
+
+
+def know(workspace: str) -> None:
+    """Let `read_large` find the values of a workspace in this process."""
+    _workspaces[workspace] = None
+
+
+def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
+    """The values of a column of large values, in a function of batches.
+
+    Example:
+        >>> def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:  # after a step with large="content"
+        ...     found = mr.read_large(batch, "content")
+        ...     return pa.record_batch({"n": [len(value.as_py()) for value in found]})
+        >>> sizes(large_batch).to_pydict()
+        {'n': [7]}
+    """
+    found = batch.column(column)
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    if not is_reference(found.type):
+        raise UserError(
+            f"column {column!r} holds no large values\n  found: {found.type}\n"
+            f"  large columns here: {', '.join(references(batch.schema)) or 'none'}\n"
+            "  to fix: name one of these, or mark the column with large="
+        )
+    return _fetch_column(found, tuple(_workspaces))
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if is_reference(kind):
+        return field
+    if pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind):
+        return pa.field(field.name, BYTES, nullable=field.nullable)
+    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.field(field.name, TEXT, nullable=field.nullable)
+    raise UserError(
+        f"column {field.name!r} is marked large and is {kind}\n"
+        "  to fix: mark columns of bytes or text only"
+    )
+
+
+def _loaded(kind: pa.DataType) -> pa.DataType:
+    return pa.large_string() if kind == TEXT else pa.large_binary()
+
+
+def _put_column(
+    store: LocalStore, folder: str, column: pa.Array, kind: pa.DataType, written: set[str]
+) -> pa.Array:
+    """A column of references; the folders in which there is something to sync join `written`."""
+    if is_reference(column.type):
+        return column  # The function passed a value on.
+    paths: list[str | None] = []
+    sizes: list[int | None] = []
+    checksums: list[str | None] = []
+    for value in column:
+        if not value.is_valid:
+            paths.append(None)
+            sizes.append(None)
+            checksums.append(None)
+            continue
+        data = memoryview(value.as_buffer())
+        checksum = xxhash.xxh3_128_hexdigest(data)
+        paths.append(_put(store, folder, checksum, data, written))
+        sizes.append(len(data))
+        checksums.append(checksum)
+    fields = [pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), pa.array(checksums)]
+    fields[2] = fields[2].cast(pa.string())
+    if kind == TEXT:
+        fields.append(pa.array([None if p is None else _ENCODING for p in paths], pa.string()))
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=fields[0].is_null())
+
+
+def _put(store: LocalStore, folder: str, checksum: str, data: memoryview, seen: set[str]) -> str:
+    """The path of a file with this content, made if it is not there."""
+    below = f"{folder}/{checksum[:2]}"
+    path = f"{below}/{checksum}-{len(data)}"
+    full = store.path(path)
+    with storage_errors(f"writing {full}"):
+        try:
+            # Its time is what keeps it: whoever removes files looks at it last.
+            os.utime(full)
+            is_there = os.stat(full).st_size == len(data)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            store.make_folder(below)
+            _write_new(full, data)
+    seen.add(below)
+    return path
+
+
+def _write_new(full: str, data: memoryview) -> None:
+    draft = f"{full}.{secrets.token_hex(8)}{DRAFT}"
+    try:
+        with open(draft, "xb", opener=modes.opener) as file:
+            file.write(data)
+            fault("large.put.after_fill")
+            file.flush()
+            os.fsync(file.fileno())
+        fault("large.put.before_rename")
+        os.rename(draft, full)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+    fault("large.put.after_rename")
+
+
+def _fetch_column(column: pa.Array, workspaces: Sequence[str]) -> pa.Array:
+    places = (field.to_pylist() for field in column.flatten()[:3])
+    values = [
+        None if path is None else _read(workspaces, path, size, checksum)
+        for path, size, checksum in zip(*places, strict=True)
+    ]
+    found = pa.array(values, pa.large_binary())
+    return found.cast(pa.large_string()) if column.type == TEXT else found
+
+
+def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> bytes:
+    """The bytes of a file, found to be those that were written."""
+    data = next((d for root in workspaces if (d := _content(root, path)) is not None), None)
+    if data is None:
+        raise DataLost(
+            f"the large value {path} is gone\n  expected: {size} bytes, checksum {checksum}\n"
+            f"  found: no such file in {', '.join(workspaces) or 'any workspace'}\n"
+            "  to fix: bring it back, or reset the step that made it"
+        )
+    found = xxhash.xxh3_128_hexdigest(data)
+    if len(data) != size or found != checksum:
+        raise Corrupt(
+            f"the large value {path} is not what was written\n"
+            f"  expected: {size} bytes, checksum {checksum}\n"
+            f"  found: {len(data)} bytes, checksum {found}\n"
+            "  to fix: bring it back, or reset the step that made it"
+        )
+    return data
+
+
+def _content(workspace: str, path: str) -> bytes | None:
+    full = checked_path(workspace, path)
+    # Somebody who is about to remove it, and will see that it is needed, may hold it.
+    for name in (full, full + GONE, full):
+        with storage_errors(f"reading {name}"):
+            try:
+                with open(name, "rb") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+    return None
+
+
+def checked_path(workspace: str, path: str) -> str:
+    """Where a value lies; a path that leads out of the workspace's large values is refused."""
+    full = LocalStore(workspace).path(path)
+    inside = os.path.join(os.path.realpath(workspace), ROOT) + os.sep
+    if not os.path.realpath(full).startswith(inside):
+        raise UserError(
+            f"{path!r} is no large value of the workspace {workspace}\n"
+            f"  to fix: read only what a step has put below {ROOT}/"
+        )
+    return full
+
+
+def _bytes_of_rows(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """About how many bytes each row has once its values are fetched."""
+    total = np.full(batch.num_rows, batch.nbytes / max(1, batch.num_rows))
+    for name in references(batch.schema):
+        sizes = batch.column(name).flatten()[1].fill_null(0)
+        total += sizes.to_numpy(zero_copy_only=False)
+    return total

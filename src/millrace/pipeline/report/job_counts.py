@@ -1,0 +1,219 @@
+"""Counts what a job's steps have done, from what its broker knows.
+
+Invariant: a step's counts never miss rows that its committed offset covers, also after those rows
+were truncated: how many they were is recorded before they go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millrace.errors import JournalUnknown
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import JournalInfo, Position
+from millrace.pipeline.core import call_records, hops
+from millrace.pipeline.core.call_records import CallRecord, Totals
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
+
+_LAST_ROWS = (4, 64, 4096)
+_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Of one part, over all runs."""
+
+    rows_in: int = 0
+    rows_out: int | None = None
+    backlog: int = 0
+    calls: Totals | None = None
+    dead_letters: int = 0
+    units: int = 0
+    waiting: int = 0
+    """Of the backlog, the rows that a run wants to be done: all but those that came later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """All parts at one moment, by name; and whether nothing is left to do."""
+
+    parts: Mapping[str, Counts]
+
+    @property
+    def backlog(self) -> int:
+        """Rows that some step has yet to do."""
+        return sum(counts.backlog for counts in self.parts.values())
+
+
+@dataclass(slots=True)
+class _FilesRead:
+    """How far a record of files was read, and the rows in them."""
+
+    offset: int = 0
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class Counting:
+    """Counts again and again what a job has done."""
+
+    broker: Broker
+    outline: Outline
+    removed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """For each journal's id, up to where it was truncated, and how many rows lay below."""
+    ends: Mapping[str, int] | None = None
+    """Where a run that does not wait for more rows ends, in journals of the user's, which may go on
+    growing; one that is not named came later."""
+    journals: frozenset[str] = frozenset()
+    """Those that were there at the last count."""
+    _files: dict[str, _FilesRead] = field(default_factory=dict)
+
+    def note(self, events: Sequence[JobEvent]) -> None:
+        """Take account of truncations."""
+        for event in events:
+            if event.happened is JobEventKind.TRUNCATED:
+                for journal_id, (to, rows) in event.detail["journals"].items():
+                    self.removed.setdefault(int(journal_id), []).append((to, rows))
+
+    def rows_below(self, journal_id: int, offset: int) -> int:
+        """How many rows lay below an offset, below which nothing is left."""
+        known = [rows for to, rows in self.removed.get(journal_id, ()) if to <= offset]
+        return max(known, default=0)
+
+    def count(self) -> Counted:
+        """Count now; parts near the sources first, so that what they hand on is not missed."""
+        for _ in range(_TRIES):
+            # Somebody else may be setting a step back, which deletes journals.
+            with contextlib.suppress(JournalUnknown):
+                return self._count()
+        return self._count()
+
+    def _count(self) -> Counted:
+        journals = journals_of(self.broker, self.outline)
+        self.journals = frozenset(journals)
+        asked: list[tuple[str, str]] = []
+        for part in self.outline.hops:
+            for info in units_of(part, journals):
+                asked += [(group_of(self.outline, part), info.name), (self._nobody, info.name)]
+        asked += [(self._nobody, name) for name in journals if self._is_own(name)]
+        found = self.broker.positions(asked)
+        at = {(position.group, position.journal): position for position in found}
+        records = last_calls(self.broker, [at[self._nobody, n] for n in journals if "/calls/" in n])
+        return Counted({p.name: self._of(p, journals, at, records) for p in self.outline.parts})
+
+    @property
+    def _nobody(self) -> str:
+        """A group that never commits: its backlog is all rows there are."""
+        return f"{hops.ROOT}/{self.outline.job}"
+
+    def _is_own(self, name: str) -> bool:
+        return name.startswith(f"{hops.ROOT}/{self.outline.job}/")
+
+    def _of(
+        self,
+        part: OutlineNode,
+        journals: Mapping[str, JournalInfo],
+        at: Mapping[tuple[str, str], Position],
+        records: Mapping[str, CallRecord],
+    ) -> Counts:
+        job = self.outline.job
+        units = units_of(part, journals)
+        done = backlog = waiting = 0
+        for info in units:
+            position = at[group_of(self.outline, part), info.name]
+            done += max(0, self._rows(at[self._nobody, info.name], info) - position.backlog)
+            backlog += position.backlog
+            if (position.committed or 0) < self._end(position):
+                waiting += position.backlog
+        prefix = output_of(self.outline, part)
+        if prefix is None:
+            out = self._rows_in_files(part, journals)
+        else:
+            out = sum(
+                self._rows(at[self._nobody, name], info)
+                for name, info in journals.items()
+                if name.startswith(f"{prefix}/") and (self._nobody, name) in at
+            )
+        names = [hops.calls_journal(job, part.name, info.id) for info in units]
+        totals = [records[name].totals for name in names if name in records]
+        letters = [
+            at.get((self._nobody, hops.dead_letters(job, name)))
+            for name in (*part.fused, part.name)
+        ]
+        return Counts(
+            rows_in=done,
+            rows_out=out,
+            backlog=backlog,
+            calls=_sum(totals) if part.expensive else None,
+            dead_letters=sum(found.backlog for found in letters if found is not None),
+            units=len(units),
+            waiting=waiting,
+        )
+
+    def _end(self, position: Position) -> int:
+        """Up to where a journal is wanted."""
+        if self.ends is None or self._is_own(position.journal):
+            return position.end
+        return self.ends.get(position.journal, 0)
+
+    def _rows(self, position: Position, info: JournalInfo) -> int:
+        """All rows that a journal ever had."""
+        return position.backlog + self.rows_below(info.id, position.start)
+
+    def _rows_in_files(self, part: OutlineNode, journals: Mapping[str, JournalInfo]) -> int | None:
+        name = hops.files_journal(self.outline.job, part.name)
+        if part.kind != "parquet":
+            return None
+        if name not in journals:
+            return 0
+        read = self._files.setdefault(name, _FilesRead())
+        while True:
+            found = self.broker.read(name, read.offset)
+            if found.num_rows:
+                read.rows += sum(found.rows()["rows"].to_pylist())
+            if found.next_offset == read.offset:
+                return read.rows
+            read.offset = found.next_offset
+
+
+def journals_of(broker: Broker, outline: Outline) -> dict[str, JournalInfo]:
+    """Every journal that a job reads or writes, by name."""
+    found = {info.name: info for info in broker.list(f"{hops.ROOT}/{outline.job}")}
+    others = {prefix for part in outline.parts for prefix in part.prefixes}
+    for prefix in sorted(others):
+        if not prefix.startswith(f"{hops.ROOT}/{outline.job}/"):
+            found |= {info.name: info for info in broker.list(prefix)}
+    return found
+
+
+def units_of(part: OutlineNode, journals: Mapping[str, JournalInfo]) -> list[JournalInfo]:
+    """The journals that a part reads."""
+    return [info for name, info in journals.items() if part.reads(name)]
+
+
+def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallRecord]:
+    """The last record of each of these journals; those without one are left out."""
+    found: dict[str, CallRecord] = {}
+    for back in _LAST_ROWS:
+        missing = [p for p in positions if p.journal not in found and p.backlog]
+        if not missing:
+            break
+        offsets = {p.journal: max(p.start, p.end - back) for p in missing}
+        for name, fetched in broker.read_many(offsets).items():
+            records = call_records.from_rows(fetched.rows())
+            if records:
+                found[name] = records[-1]
+    return found
+
+
+def _sum(totals: Sequence[Totals]) -> Totals:
+    return Totals(
+        calls=sum(one.calls for one in totals),
+        in_doubt=sum(one.in_doubt for one in totals),
+        errors=sum(one.errors for one in totals),
+        skipped=sum(one.skipped for one in totals),
+        dead_letters=sum(one.dead_letters for one in totals),
+    )

@@ -1,0 +1,261 @@
+"""What a run of a job did, as values and as text. Pure.
+
+Counts come from durable records: committed offsets, rows of journals, records of calls. So they
+are the same whoever asks, and tell what killed runs did, too. What workers spent their time on is
+known only of those that lived to say it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from millrace.pipeline.report.job_outline import Outline
+
+State = Literal["running", "finished", "interrupted", "failed", "held", "spent", "killed", "lost"]
+HINTS: dict[State, str] = {
+    "interrupted": "run it again to go on where it stopped",
+    "failed": "repair what the error says and run it again; what is done stays done",
+    "held": "decide what becomes of the calls in doubt: on_doubt='retry' or 'skip', then run again",
+    "spent": "give a higher max_calls and run it again; what is done stays done",
+    "lost": "see that what went away is there again, then run it again",
+    "killed": "run it again to go on where it stopped",
+}
+HEADS = (
+    "step",
+    "rows in",
+    "rows out",
+    "backlog",
+    "calls",
+    "this run",
+    "reused",
+    "in doubt",
+    "errors",
+    "skipped",
+    "dead letters",
+    "seconds",
+    "rows/s",
+    "in function",
+)
+_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """One step: what it did over all runs, and what of that in this one.
+
+    Example:
+        >>> step = job.run().step("caption")
+        >>> step.rows_in, step.rows_out, step.calls, step.in_doubt
+        (2, 2, 2, 0)
+    """
+
+    name: str
+    rows_in: int = 0
+    """Input rows that are done, over all runs."""
+    rows_out: int | None = None
+    """Rows it made, over all runs; None where only its target could tell."""
+    backlog: int = 0
+    """Input rows that are not done."""
+    calls: int | None = None
+    """Calls made, over all runs; None for steps whose calls are not recorded."""
+    calls_now: int | None = None
+    """Calls made in this run."""
+    reused: int = 0
+    """Input rows that were done before this run began, and were not done again."""
+    in_doubt: int = 0
+    """Calls that a killed worker may have made, over all runs."""
+    errors: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    seconds: float = 0.0
+    """What workers spent on it in this run, all together."""
+    in_function: float | None = None
+    """The share of that time in which they were in the user's function."""
+    rows_per_s: float = 0.0
+    """Input rows done in this run, by the time the run took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """One run of the job.
+
+    Example:
+        >>> [run.state for run in report.runs]
+        ['finished']
+    """
+
+    number: int
+    started_us: int
+    ended_us: int | None
+    state: State
+    who: str = ""
+    """What ran it: user, host and process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How far each step was at some moment of the run."""
+
+    at_s: float
+    """Since the run began."""
+    rows_in: tuple[int, ...]
+    """In the order of the report's steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What a run did. Prints as a table; `to_json()` and `write_html(path)` for others.
+
+    Example:
+        >>> report.state, report.step("caption").calls
+        ('finished', 2)
+    """
+
+    job: str
+    run: int
+    state: State
+    seconds: float
+    outline: Outline
+    steps: tuple[StepReport, ...]
+    runs: tuple[RunEntry, ...]
+    note: str = ""
+    """Why it ended as it did, where there is more to say than `state`."""
+    samples: tuple[Sample, ...] = field(default=(), repr=False)
+    html: str | None = None
+    """Where its page lies."""
+
+    def step(self, name: str) -> StepReport:
+        """The report of one step.
+
+        Example:
+            >>> report.step("caption").rows_in
+            2
+        """
+        return next(step for step in self.steps if step.name == name)
+
+    def to_json(self) -> str:
+        """All of it as JSON.
+
+        Example:
+            >>> import json
+            >>> json.loads(report.to_json())["state"]
+            'finished'
+        """
+        return json.dumps(self.document() | {"samples": [asdict(one) for one in self.samples]})
+
+    def document(self) -> dict[str, Any]:
+        """All but the samples, as a document."""
+        return {
+            "job": self.job,
+            "run": self.run,
+            "state": self.state,
+            "seconds": round(self.seconds, 3),
+            "note": self.note,
+            "html": self.html,
+            "outline": self.outline.to_json(),
+            "steps": [asdict(step) for step in self.steps],
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+    def write_html(self, path: str) -> str:
+        """Write it as one page that needs nothing else; returns the path.
+
+        Example:
+            >>> report.write_html("report.html")
+            '...report.html'
+        """
+        from millrace.pipeline.report.report_page import write_page  # noqa: PLC0415 - only who wants it
+
+        return write_page(self, path)
+
+    def summary(self) -> str:
+        """The first line.
+
+        Example:
+            >>> report.summary()
+            'job captions, run 1: finished after ... s'
+        """
+        text = f"job {self.job}, run {self.run}: {self.state} after {self.seconds:.1f} s"
+        return f"{text}: {self.note}" if self.note else text
+
+    def table(self) -> Table:
+        """The steps as a table for a terminal."""
+        return steps_table(self.steps)
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def __str__(self) -> str:
+        lines = [self.summary(), table_text(self.table())]
+        if self.state in HINTS:
+            lines.append(f"to go on: {HINTS[self.state]}")
+        if self.html is not None:
+            lines.append(f"page: {self.html}")
+        return "\n".join(lines)
+
+
+def cells(step: StepReport) -> tuple[str, ...]:
+    """A step as the texts of one row, under `HEADS`."""
+    called = step.calls is not None
+    return (
+        step.name,
+        _count(step.rows_in),
+        _count(step.rows_out),
+        _count(step.backlog),
+        _count(step.calls),
+        _count(step.calls_now),
+        _count(step.reused if called else None),
+        _count(step.in_doubt if called else None),
+        _count(step.errors),
+        _count(step.skipped),
+        _count(step.dead_letters),
+        f"{step.seconds:,.1f}",
+        f"{step.rows_per_s:,.0f}",
+        "" if step.in_function is None else f"{step.in_function:.0%}",
+    )
+
+
+def steps_table(steps: Sequence[StepReport]) -> Table:
+    """Steps as rows."""
+    table = Table(HEADS[0])
+    for name in HEADS[1:]:
+        table.add_column(name, justify="right")
+    for step in steps:
+        table.add_row(*cells(step))
+    return table
+
+
+def table_text(table: Table) -> str:
+    """A table as plain text, whole, wherever it is printed."""
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
+    console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def when(at_us: int | None) -> str:
+    """A time for people."""
+    if at_us is None:
+        return ""
+    at = datetime.fromtimestamp(at_us / 1e6, tz=UTC).astimezone()
+    return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def thinned(samples: Sequence[Sample], samples_max: int) -> list[Sample]:
+    """Every other sample as often as needed to keep no more than these, and the last."""
+    kept = list(samples)
+    while len(kept) > max(2, samples_max):
+        kept = [*kept[:-1:2], kept[-1]]
+    return kept
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"

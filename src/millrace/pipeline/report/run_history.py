@@ -1,0 +1,153 @@
+"""The record of a job's runs: reads it, adds to it, and tells from it what each run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from millrace.errors import JournalUnknown, UserError
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.names import existing
+from millrace.pipeline.core import hops, job_events
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_outline import Outline
+from millrace.pipeline.report.job_report import RunEntry, State
+
+_ENDINGS: dict[JobEventKind, State] = {
+    JobEventKind.FAILED: "failed",
+    JobEventKind.HELD: "held",
+    JobEventKind.SPENT: "spent",
+}
+STOPPING = frozenset(_ENDINGS)
+
+
+@dataclass(slots=True)
+class RunHistory:
+    """All that happened to a job so far."""
+
+    broker: Broker
+    job: str
+    events: list[JobEvent] = field(default_factory=list)
+    offset: int = 0
+    """Where the next look begins."""
+
+    @classmethod
+    def begin(cls, broker: Broker, job: str) -> RunHistory:
+        """The record of a job, made if there is none."""
+        broker.create(hops.runs_journal(job), job_events.SCHEMA)
+        return cls.open(broker, job)
+
+    @classmethod
+    def open(cls, broker: Broker, job: str) -> RunHistory:
+        """The record of a job that was run before."""
+        history = cls(broker, job)
+        try:
+            history.look()
+        except JournalUnknown as error:
+            known = existing(job, job_names(broker))
+            raise UserError(
+                f"there is no job {job!r} in this workspace\n  found: {known}\n"
+                "  to fix: give one of these, or run it first"
+            ) from error
+        return history
+
+    def look(self) -> list[JobEvent]:
+        """What happened since the last look."""
+        fresh: list[JobEvent] = []
+        while True:
+            found = self.broker.read(hops.runs_journal(self.job), self.offset)
+            fresh += job_events.from_rows(found.rows())
+            if found.next_offset == self.offset:
+                self.events += fresh
+                return fresh
+            self.offset = found.next_offset
+
+    def add(self, *added: JobEvent, lease: Lease | None = None) -> None:
+        """Record that something happened."""
+        with self.broker.transaction(lease) as t:
+            t.append(hops.runs_journal(self.job), job_events.to_rows(list(added)))
+
+    def last_started(self) -> JobEvent | None:
+        """The beginning of the last run."""
+        return self._last(JobEventKind.STARTED)
+
+    def job_id(self) -> str | None:
+        """What tells the job from any other in the world: made once, with its record."""
+        started = (e for e in self.events if e.happened is JobEventKind.STARTED)
+        return next((e.detail["job_id"] for e in started if "job_id" in e.detail), None)
+
+    def outline(self) -> Outline | None:
+        """What the job looked like in its last run."""
+        last = self.last_started()
+        return None if last is None else Outline.from_json(last.detail["outline"])
+
+    def taken_in(self, source: str) -> list[JobEvent]:
+        """What was taken in of a source and is still there; none if it was set back since."""
+        kept: list[JobEvent] = []
+        for event in self.events:
+            if event.happened is JobEventKind.RESET and source in event.detail["parts"]:
+                kept = []
+            elif event.happened is JobEventKind.TAKEN_IN and event.step == source:
+                kept.append(event)
+        return kept
+
+    def first_offsets(self) -> dict[str, int]:
+        """Where journals of the user's began when the job first read them."""
+        found: dict[str, int] = {}
+        for event in self.events:
+            if event.happened is JobEventKind.STARTED:
+                found = event.detail.get("starts", {}) | found
+        return found
+
+    def unfinished_reset(self) -> JobEvent | None:
+        """A reset that was begun and not finished."""
+        last = self._last(JobEventKind.RESET)
+        return None if last is None or last.detail.get("done") else last
+
+    def runs(self, running: int | None = None) -> tuple[RunEntry, ...]:
+        """All runs; one that did not say how it ended was killed, unless it is `running`."""
+        entries = []
+        for event in self.events:
+            if event.happened is JobEventKind.STARTED:
+                ended, state = self._end_of(event.run, running)
+                entry = RunEntry(
+                    number=event.run,
+                    started_us=event.at_us,
+                    ended_us=ended,
+                    state=state,
+                    who=event.detail.get("who", ""),
+                )
+                entries.append(entry)
+        return tuple(entries)
+
+    def _end_of(self, run: int, running: int | None) -> tuple[int | None, State]:
+        for event in reversed(self.events):
+            if event.run == run and event.happened is JobEventKind.ENDED:
+                return event.at_us, event.detail["state"]
+        if run == running:
+            return None, "running"
+        stopping = [e for e in self.events if e.run == run and e.happened in STOPPING]
+        return None, _ENDINGS[stopping[0].happened] if stopping else "killed"
+
+    def _last(self, happened: JobEventKind) -> JobEvent | None:
+        return next((e for e in reversed(self.events) if e.happened is happened), None)
+
+
+def job_names(broker: Broker) -> list[str]:
+    """The names of all jobs that were run."""
+    return sorted(
+        name.split("/")[1]
+        for name in (info.name for info in broker.list(hops.ROOT))
+        if name.count("/") == hops.runs_journal("x").count("/") and name.endswith("/runs")
+    )
+
+
+def stopping_event(happened: Sequence[JobEvent], run: int) -> JobEvent | None:
+    """The first event of a run that ends it."""
+    return next((e for e in happened if e.run == run and e.happened in STOPPING), None)
+
+
+def state_of(event: JobEvent) -> State:
+    """What becomes of a run at such an event."""
+    return _ENDINGS[event.happened]

@@ -1,0 +1,88 @@
+"""Makes the journals that a job's workers write, and marks what they are going to read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+from millrace.errors import Conflict, UserError
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import under
+from millrace.journal.core.values import ANYTHING, JournalInfo
+from millrace.pipeline.core import call_records, dead_letters, hops, job_events
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_model import FunctionSink, Map, StepOptions
+
+
+def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
+    """Make what is not there yet. Asking again is fine.
+
+    The group of each hop is put at the start of every journal it reads, so that nothing of it is
+    truncated before the hop has read it.
+    """
+    for job in {hop.job for hop in job_hops}:
+        broker.create(hops.runs_journal(job), job_events.SCHEMA)
+    for hop in job_hops:
+        _ensure_outputs(broker, hop)
+    for hop in job_hops:
+        inputs = journals_of(broker, hop)
+        if hop.expensive is not None:
+            names = [hops.calls_journal(hop.job, hop.name, each.id) for each in inputs]
+            broker.create_many(names, call_records.SCHEMA)
+        for position in broker.positions([(hop.group, each.name) for each in inputs]):
+            if position.committed is None:
+                # Somebody else may have put it there meanwhile.
+                with contextlib.suppress(Conflict):
+                    broker.commit(hop.group, position.journal, position.start, expected=None)
+
+
+def begin_again(broker: Broker, job_hops: Sequence[Hop], names: Collection[str]) -> None:
+    """Put hops that were set back at the start of what they read now.
+
+    They may have read the same journals long ago, when they were cut in another way.
+    """
+    for hop in job_hops:
+        if hop.name in names:
+            asked = [(hop.group, each.name) for each in journals_of(broker, hop)]
+            for position in broker.positions(asked):
+                if position.committed not in (None, position.start):
+                    broker.commit(hop.group, position.journal, position.start, expected=ANYTHING)
+
+
+def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
+    """Refuse a step that never read a journal of its job from which rows are gone already."""
+    for hop in job_hops:
+        own = [j for j in journals_of(broker, hop) if under(f"{hops.ROOT}/{hop.job}", j.name)]
+        for position in broker.positions([(hop.group, each.name) for each in own]):
+            if position.committed is None and position.start > 0:
+                before = position.journal.split("/")[2]
+                raise UserError(
+                    f"step {hop.name!r} of job {hop.job!r} is new, and rows that it would read are "
+                    f"gone\n  found: {position.journal} begins at offset {position.start}\n"
+                    f"  to fix: job.reset({before!r}) makes them again, with all that depends on "
+                    "them"
+                )
+
+
+def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:
+    """The journals that a hop reads, by name."""
+    listed = {each.name: each for given in hop.inputs for each in broker.list(given)}
+    return tuple(each for name, each in sorted(listed.items()) if hop.reads(name))
+
+
+def has_budget(options: StepOptions) -> bool:
+    """Whether the calls of a step are limited over all workers."""
+    return options.rate is not None or options.max_calls is not None
+
+
+def _ensure_outputs(broker: Broker, hop: Hop) -> None:
+    if hop.partitions:
+        names = [hops.output_journal(hop.job, hop.name, n) for n in range(hop.partitions)]
+        broker.create_many(names, hop.output)
+    called: list[Map | FunctionSink] = [step for step in hop.steps if isinstance(step, Map)]
+    called += [hop.sink] if isinstance(hop.sink, FunctionSink) else []
+    for step in called:
+        if step.options.on_error == "dead_letter" or step.options.on_doubt == "skip":
+            broker.create(hops.dead_letters(hop.job, step.name), dead_letters.SCHEMA)
+    if hop.expensive is not None and has_budget(hop.options):
+        broker.create(hops.budget_journal(hop.job, hop.name), call_records.BUDGET_SCHEMA)

@@ -1,0 +1,205 @@
+"""What is known of jobs, asked of the broker alone: no Spark, no definition of the job.
+
+It can be asked while the job runs elsewhere, and after it was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.job_events import JobEvent
+from millrace.pipeline.report.job_counts import Counted, Counting
+from millrace.pipeline.report.job_outline import Outline
+from millrace.pipeline.report.job_report import (
+    HINTS,
+    RunEntry,
+    State,
+    StepReport,
+    steps_table,
+    table_text,
+    when,
+)
+from millrace.pipeline.report.run_history import RunHistory, job_names
+from millrace.pipeline.run.reset import reset_step
+
+__all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "running", "step_reports"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job as it stands.
+
+    Example:
+        >>> status = job.status()
+        >>> status.state, status.holder, status.caught_up
+        ('finished', None, True)
+    """
+
+    job: str
+    state: State
+    holder: str | None
+    """Who runs it now."""
+    outline: Outline
+    steps: tuple[StepReport, ...]
+    runs: tuple[RunEntry, ...]
+    caught_up: bool
+    """Whether no step has rows left to do."""
+
+    def step(self, name: str) -> StepReport:
+        """How far one step is.
+
+        Example:
+            >>> job.status().step("caption").backlog
+            0
+        """
+        return next(step for step in self.steps if step.name == name)
+
+    def to_json(self) -> str:
+        """All of it as JSON.
+
+        Example:
+            >>> import json
+            >>> json.loads(job.status().to_json())["job"]
+            'captions'
+        """
+        return json.dumps(
+            {
+                "job": self.job,
+                "state": self.state,
+                "holder": self.holder,
+                "caught_up": self.caught_up,
+                "outline": self.outline.to_json(),
+                "steps": [asdict(step) for step in self.steps],
+                "runs": [asdict(run) for run in self.runs],
+            }
+        )
+
+    def __str__(self) -> str:
+        who = f" by {self.holder}" if self.holder else ""
+        lines = [f"job {self.job}: {self.state}{who}, {len(self.runs)} runs"]
+        if self.runs:
+            lines.append(f"last run {self.runs[-1].number} began {when(self.runs[-1].started_us)}")
+        lines.append(table_text(steps_table(self.steps)))
+        if self.state in HINTS:
+            lines.append(f"to go on: {HINTS[self.state]}")
+        return "\n".join(lines)
+
+
+def running(broker: Broker, job: str) -> Lease | None:
+    """The lease of whoever runs a job now."""
+    name = hops.run_lease(job)
+    return next((lease for lease in broker.leases(name) if lease.name == name), None)
+
+
+def job_status(broker: Broker, name: str) -> JobStatus:
+    """How far a job is, and who runs it."""
+    history = RunHistory.open(broker, name)
+    lease = running(broker, name)
+    runs = history.runs(None if lease is None else lease.epoch)
+    outline = history.outline() or Outline(name, ())
+    counting = Counting(broker, outline)
+    counting.note(history.events)
+    counted = counting.count()
+    return JobStatus(
+        job=name,
+        state=runs[-1].state if runs else "running" if lease else "killed",
+        holder=None if lease is None else lease.holder,
+        outline=outline,
+        steps=_since_start(history, outline, counted),
+        runs=runs,
+        caught_up=bool(runs) and counted.backlog == 0 and _all_taken_in(history, outline),
+    )
+
+
+def list_jobs(broker: Broker) -> tuple[JobStatus, ...]:
+    """All jobs, by name."""
+    return tuple(job_status(broker, name) for name in job_names(broker))
+
+
+def step_reports(
+    outline: Outline,
+    now: Counted,
+    before: Counted | None,
+    *,
+    seconds: float,
+    spent: Mapping[str, tuple[float, float]] | None = None,
+) -> tuple[StepReport, ...]:
+    """Counts as reports.
+
+    Args:
+        outline: whose steps.
+        now: as they stand.
+        before: as they stood when the run began.
+        seconds: how long the run has taken.
+        spent: for each step the seconds of workers, and those in the user's function.
+    """
+    found = []
+    for part in outline.hops:
+        counts = now.parts[part.name]
+        first = None if before is None else before.parts.get(part.name)
+        earlier = 0 if first is None else first.rows_in
+        made = counts.calls
+        made_before = 0 if first is None or first.calls is None else first.calls.calls
+        all_s, inside_s = (spent or {}).get(part.name, (0.0, 0.0))
+        step = StepReport(
+            name=part.name,
+            rows_in=counts.rows_in,
+            rows_out=counts.rows_out,
+            backlog=counts.backlog,
+            calls=None if made is None else made.calls,
+            calls_now=None if made is None else made.calls - made_before,
+            reused=earlier,
+            in_doubt=0 if made is None else made.in_doubt,
+            errors=0 if made is None else made.errors,
+            skipped=0 if made is None else made.skipped,
+            dead_letters=counts.dead_letters,
+            seconds=all_s,
+            in_function=inside_s / all_s if all_s else None,
+            rows_per_s=(counts.rows_in - earlier) / seconds if seconds > 0 else 0.0,
+        )
+        found.append(step)
+    return tuple(found)
+
+
+def baseline(counted: Counted) -> dict[str, Any]:
+    """What of the counts is recorded when a run begins, to tell later what it did."""
+    return {
+        name: {"rows_in": counts.rows_in, "calls": counts.calls.calls if counts.calls else 0}
+        for name, counts in counted.parts.items()
+    }
+
+
+def _since_start(history: RunHistory, outline: Outline, now: Counted) -> tuple[StepReport, ...]:
+    """Steps with what the last run did, as far as it wrote down where it began."""
+    last = history.last_started()
+    seconds = 0.0 if last is None else _seconds(history.events, last)
+    first: Mapping[str, Mapping[str, int]] = {} if last is None else last.detail.get("before", {})
+    found = []
+    for step in step_reports(outline, now, None, seconds=seconds):
+        known = first.get(step.name, {})
+        done, made = known.get("rows_in", 0), known.get("calls", 0)
+        changed = {
+            "reused": done,
+            "calls_now": None if step.calls is None else step.calls - made,
+            "rows_per_s": max(0.0, step.rows_in - done) / seconds if seconds > 0 else 0.0,
+        }
+        found.append(StepReport(**(asdict(step) | changed)))
+    return tuple(found)
+
+
+def _seconds(happened: Sequence[JobEvent], last: JobEvent) -> float:
+    ended = [e.at_us for e in happened if e.run == last.run and e.happened == "ended"]
+    until = ended[-1] if ended else time.time_ns() // 1000
+    return max(0.0, (until - last.at_us) / 1e6)
+
+
+def _all_taken_in(history: RunHistory, outline: Outline) -> bool:
+    sources = [part.name for part in outline.parts if part.kind == "source"]
+    return all(history.taken_in(name) for name in sources)

@@ -1,0 +1,75 @@
+"""Names of the processes that hold the lease of a job, and whether such a process still lives.
+
+Invariant: a process counts as dead only where this host can see that it is gone.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import secrets
+import socket
+import time
+from enum import StrEnum
+from typing import Final
+
+_PROCESS: Final = re.compile(r" on (\S+) \(process (\d+)\) since ")
+_KEPT: set[str] = set()
+"""Holders whose leases this process renews."""
+
+
+class HolderLife(StrEnum):
+    """What is known of the process that holds a lease."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+    """It runs on another host, or lets its lease run out."""
+
+
+def who_am_i() -> str:
+    """This process, for people."""
+    return f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
+
+
+def new_holder(doing: str = "") -> str:
+    """A holder of a lease, unlike any other: the same one asking again would get it twice."""
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    return f"{doing}{who_am_i()} since {since}, {secrets.token_hex(4)}"
+
+
+def keep(holder: str) -> None:
+    """This process renews the holder's lease from now on."""
+    _KEPT.add(holder)
+
+
+def let_go(holder: str) -> None:
+    """It does so no longer."""
+    _KEPT.discard(holder)
+
+
+def life_of(holder: str) -> HolderLife:
+    """Whether the process of a holder lives, as far as this host can see."""
+    found = _PROCESS.search(holder)
+    if found is None or found[1] != socket.gethostname():
+        return HolderLife.UNKNOWN
+    pid = int(found[2])
+    if pid == os.getpid():
+        return HolderLife.ALIVE if holder in _KEPT else HolderLife.UNKNOWN
+    return HolderLife.ALIVE if _is_running(pid) else HolderLife.DEAD
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # A process that ended and that nobody has waited for yet is a zombie.
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return not os.path.isdir("/proc/self")

@@ -1,0 +1,197 @@
+"""Sets a step back to its beginning, with all that depends on it.
+
+What is to go is recorded first, then it goes piece by piece, then it is recorded that it is gone.
+Invariant: after a kill at any point the next run, or the next reset, finishes what was begun before
+it does anything else. Doing it again does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from millrace.errors import LeaseHeld, UserError
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import under
+from millrace.journal.core.values import ANYTHING, Lease
+from millrace.names import existing
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.report.job_counts import journals_of, units_of
+from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.lease_holders import new_holder
+from millrace.pipeline.sinks import clear_sink
+
+
+def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> tuple[str, ...]:
+    """Set a step and everything downstream back to the start; returns the names of what was.
+
+    Args:
+        broker: whose journals hold the job.
+        job: its name.
+        step: a step, a sink or a source; a source is taken in anew by the next run.
+        again: let rows that a sink appended to a journal of yours be appended once more.
+    """
+    history = RunHistory.open(broker, job)
+    outline = history.outline()
+    part = None if outline is None else outline.hop_of(step)
+    if outline is None or part is None or part.kind == "journal":
+        known = () if outline is None else outline.parts
+        names = existing(step, [p.name for p in known if p.kind != "journal"])
+        raise UserError(
+            f"job {job!r} has no step {step!r}\n  found: {names}\n  to fix: give one of these"
+        )
+    lease = _hold(broker, job)
+    try:
+        finish_reset(history, lease)
+        reset_parts(history, outline, [part.name], lease, again=again)
+    finally:
+        broker.release(lease)
+    return tuple(each.name for each in outline.downstream(part.name))
+
+
+def reset_parts(
+    history: RunHistory,
+    outline: Outline,
+    names: Sequence[str],
+    lease: Lease,
+    *,
+    again: bool = False,
+) -> None:
+    """Set parts and all that depend on them back, under the lease of the job."""
+    gone = [
+        part
+        for part in outline.parts
+        if any(part in outline.downstream(name) for name in names) and part.kind != "journal"
+    ]
+    _refuse_truncated(history, outline, gone)
+    if not again:
+        _refuse_appended(history.broker, outline, gone)
+    event = JobEvent(
+        at_us=time.time_ns() // 1000,
+        run=lease.epoch,
+        happened=JobEventKind.RESET,
+        step=names[0],
+        detail={"parts": [part.name for part in gone], "outline": outline.to_json()},
+    )
+    history.add(event, lease=lease)
+    fault("job.reset.after_event")
+    history.look()
+    finish_reset(history, lease)
+
+
+def finish_reset(history: RunHistory, lease: Lease) -> bool:
+    """Finish a reset that was begun; says whether there was one."""
+    begun = history.unfinished_reset()
+    if begun is None:
+        return False
+    outline = Outline.from_json(begun.detail["outline"])
+    # From the end: a step's input is there as long as anything of the step is.
+    for name in reversed(begun.detail["parts"]):
+        part = outline.part(name)
+        assert part is not None, "recorded with its outline"
+        _remove(history.broker, outline, part)
+        fault("job.reset.after_part")
+    done = JobEvent(
+        at_us=time.time_ns() // 1000,
+        run=lease.epoch,
+        happened=JobEventKind.RESET,
+        step=begun.step,
+        detail=begun.detail | {"done": True},
+    )
+    fault("job.reset.before_done")
+    history.add(done, lease=lease)
+    history.look()
+    return True
+
+
+def _remove(broker: Broker, outline: Outline, part: OutlineNode) -> None:
+    """Remove everything of a part but its inputs, and let its group begin again."""
+    journals = journals_of(broker, outline)
+    for info in units_of(part, journals):
+        # A worker that wakes up late publishes nothing from now on.
+        broker.fence(hops.unit_lease(outline.job, part.name, info.id))
+        start = broker.start_offset(info.name)
+        group = group_of(outline, part)
+        if broker.committed(group, info.name) is not None:
+            broker.commit(group, info.name, start, expected=ANYTHING)
+    if hops.files_journal(outline.job, part.name) in journals:
+        _clear_files(broker, outline, part)
+    roots = [hops.step_root(outline.job, name) for name in (*part.fused, part.name)]
+    for name in journals:
+        if any(name.startswith(f"{root}/") for root in roots):
+            broker.delete(name)
+
+
+def _clear_files(broker: Broker, outline: Outline, part: OutlineNode) -> None:
+    """Remove the files that a sink has written."""
+    nothing = pa.schema([])
+    hop = Hop(
+        job=outline.job,
+        name=part.name,
+        inputs=part.prefixes,
+        schema=nothing,
+        steps=(),
+        sink=ParquetSink(name=part.name, schema=nothing, path=part.target),
+        output=nothing,
+        partitions=0,
+        depth=part.depth,
+        feeds=(),
+    )
+    clear_sink(hop, broker)
+
+
+def _refuse_truncated(history: RunHistory, outline: Outline, gone: Sequence[OutlineNode]) -> None:
+    """Refuse where rows that would be read again are gone; say what could be reset instead."""
+    journals = journals_of(history.broker, outline)
+    names = {part.name for part in gone}
+    for part in gone:
+        made_anew = [output_of(outline, other) for other in gone]
+        asked = [
+            (group_of(outline, part), info.name)
+            for info in units_of(part, journals)
+            if not any(prefix and under(prefix, info.name) for prefix in made_anew)
+        ]
+        first = history.first_offsets()
+        cut = [p for p in history.broker.positions(asked) if p.start > first.get(p.journal, 0)]
+        if cut:
+            above = ", ".join(repr(name) for name in part.inputs if name not in names)
+            raise UserError(
+                f"step {part.name!r} cannot be set back: its input was truncated\n"
+                f"  found: {cut[0].journal} begins at offset {cut[0].start}\n"
+                f"  to fix: reset {above} instead, which makes these rows again"
+            )
+
+
+def _refuse_appended(broker: Broker, outline: Outline, gone: Sequence[OutlineNode]) -> None:
+    for part in gone:
+        if part.kind != "append":
+            continue
+        group = group_of(outline, part)
+        journals = journals_of(broker, outline)
+        asked = [(group, info.name) for info in units_of(part, journals)]
+        if any((p.committed or 0) > p.start for p in broker.positions(asked)):
+            raise UserError(
+                f"sink {part.name!r} has appended rows to journal {part.target!r}, which is "
+                "yours\n  found: a reset would append them once more\n"
+                "  to fix: say again=True if that is wanted; delete the journal first if not"
+            )
+
+
+def _hold(broker: Broker, job: str) -> Lease:
+    """The right to change the job, which nobody has who runs it."""
+    try:
+        return broker.acquire(hops.run_lease(job), new_holder("reset by "))
+    except LeaseHeld as error:
+        name = hops.run_lease(job)
+        held = next((one.holder for one in broker.leases(name) if one.name == name), "somebody")
+        raise LeaseHeld(
+            f"job {job!r} cannot be changed while it runs\n  run by: {held}\n"
+            "  to fix: stop it first, or wait for its end"
+        ) from error

@@ -1,0 +1,138 @@
+"""Removes rows that everybody has read.
+
+Rows of cheap steps that are kept go while the job runs: they can be made again. Sources and what
+expensive steps made stays, so that a step that was changed later can use it, until the user asks
+for that room, too. How many rows go is recorded first, so that counts stay right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.errors import StillNeeded
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import under
+from millrace.journal.core.row_format import OFFSET
+from millrace.journal.core.values import JournalInfo, Lease
+from millrace.pipeline.core import hops
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.report.job_counts import Counting, journals_of
+from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
+from millrace.pipeline.report.run_history import RunHistory
+
+_KEPT: Final = 16
+"""Offsets of a record of calls that stay: more than its last row and what ends a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationReport:
+    """What a truncation removed."""
+
+    rows: int
+    journals: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Truncation:
+    """A journal to be truncated: up to where, and how many rows ever lay below."""
+
+    info: JournalInfo
+    to: int
+    rows_below: int
+
+
+def free_read_rows(
+    history: RunHistory, outline: Outline, *, run: int, lease: Lease | None = None, everything: bool
+) -> TruncationReport:
+    """Remove what all readers of the job have read.
+
+    Args:
+        history: the job's record.
+        outline: the job.
+        run: the number of the run that does it.
+        lease: under which it does.
+        everything: also sources, what expensive steps made, and old records of calls.
+    """
+    broker = history.broker
+    history.look()
+    counting = Counting(broker, outline)
+    counting.note(history.events)
+    journals = journals_of(broker, outline)
+    cuts = [
+        cut
+        for part in outline.parts
+        if _is_cheap(part) or (everything and part.kind != "journal")
+        for cut in _cuts(broker, outline, part, journals, counting)
+    ]
+    if cuts:
+        detail = {"journals": {str(cut.info.id): [cut.to, cut.rows_below] for cut in cuts}}
+        now_us = time.time_ns() // 1000
+        event = JobEvent(at_us=now_us, run=run, happened=JobEventKind.TRUNCATED, detail=detail)
+        history.add(event, lease=lease)
+        fault("job.truncate.after_event")
+    removed = 0
+    for cut in cuts:
+        try:
+            removed += broker.truncate_before(cut.info.name, cut.to).removed
+        except StillNeeded:
+            continue  # Somebody outside the job reads it, too.
+    if everything:
+        _shorten_records(broker, outline, journals)
+    return TruncationReport(removed, len(cuts))
+
+
+def free_all(broker: Broker, job: str) -> TruncationReport:
+    """Remove all that everybody has read, of any step. `reset` of a step that read it is over."""
+    history = RunHistory.open(broker, job)
+    outline = history.outline() or Outline(job, ())
+    last = history.last_started()
+    return free_read_rows(history, outline, run=0 if last is None else last.run, everything=True)
+
+
+def _is_cheap(part: OutlineNode) -> bool:
+    return part.kind in ("map", "key_by", "pass") and not part.expensive
+
+
+def _cuts(
+    broker: Broker,
+    outline: Outline,
+    part: OutlineNode,
+    journals: Mapping[str, JournalInfo],
+    counting: Counting,
+) -> list[_Truncation]:
+    prefix = output_of(outline, part)
+    readers = outline.readers(part.name)
+    if prefix is None or not readers:
+        return []
+    nobody = f"{hops.ROOT}/{outline.job}"
+    cuts = []
+    for name, info in journals.items():
+        if not under(prefix, name):
+            continue
+        groups = [group_of(outline, reader) for reader in readers]
+        everyone, *found = broker.positions([(g, name) for g in (nobody, *groups)])
+        done = [position.committed for position in found]
+        if any(offset is None for offset in done):
+            continue
+        lowest = min(found, key=lambda position: int(position.committed or 0))
+        to = int(lowest.committed or 0)
+        # With rows appended between the two looks the count would be wrong; there is a next time.
+        if to > everyone.start and lowest.end == everyone.end:
+            before = counting.rows_below(info.id, everyone.start)
+            cuts.append(_Truncation(info, to, before + everyone.backlog - lowest.backlog))
+    return cuts
+
+
+def _shorten_records(broker: Broker, outline: Outline, journals: Mapping[str, JournalInfo]) -> None:
+    """Keep only the end of each record of calls: its last row tells all that is asked of it."""
+    nobody = f"{hops.ROOT}/{outline.job}"
+    names = [name for name in journals if name.startswith(f"{nobody}/") and "/calls/" in name]
+    for position in broker.positions([(nobody, name) for name in names]):
+        found = broker.read(position.journal, max(position.start, position.end - _KEPT))
+        if found.num_rows:
+            offset = found.stored()[OFFSET][0].as_py()
+            broker.truncate_before(position.journal, offset)

@@ -1,0 +1,296 @@
+"""A sink that writes whole Parquet files, named by the offsets they hold.
+
+A file is written under a hidden name and synced. One transaction records it and commits the offset.
+Only then does it get its final name, and only if the record names it: so the files that readers see
+are exactly those of committed ranges, whoever dies or wakes up late. What is recorded and has no
+name yet is named by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from millrace.errors import Conflict, DataLost, UnsupportedType
+from millrace.faults import fault
+from millrace.identity.schemas import conform, plain_schema
+from millrace.journal.broker import Broker, Transaction
+from millrace.journal.core.values import ANYTHING
+from millrace.pipeline.core.hops import Hop, files_journal
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.large import large_values as large
+from millrace.pipeline.owner_retries import patiently
+from millrace.pipeline.sinks import sink_files
+from millrace.pipeline.sinks.sink_files import RecordedFile
+from millrace.pipeline.sinks.sink_folder import SinkFolder, local_path
+from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings
+from millrace.storage.local import storage_errors, sync_file, sync_folder
+
+
+def check_parquet_sink(hop: Hop, broker: Broker) -> None:
+    """Refuse a folder or columns that cannot be; make the folder and the record of its files."""
+    for field in large.loaded_schema(plain_schema(hop.output)):
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except pa.ArrowException as error:
+            raise UnsupportedType(
+                f"sink {hop.name!r}: column {field.name!r} cannot be written as Parquet: {error}\n"
+                f"  found: {field.type}\n  to fix: select it as another type first"
+            ) from error
+    journal = files_journal(hop.job, hop.name)
+    broker.create(journal, sink_files.SCHEMA)
+    begin = broker.start_offset(journal)
+    with contextlib.suppress(Conflict):
+        broker.commit(sink_files.keeping_group(hop.job, hop.name), journal, begin, expected=None)
+    folder = _folder(hop, broker)
+    folder.check_place()
+    # Listed before the record is read: what got its name meanwhile is in the record.
+    files = folder.parquet_files()
+    known = {
+        file.name for file, _ in read_record(broker, journal, begin) if file.folder == folder.path
+    }
+    folder.claim(files, known, broker)
+
+
+def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
+    """Remove every recorded file, then the record of them; asking again is fine."""
+    journal = files_journal(hop.job, hop.name)
+    folders: set[str] = set()
+    end: int = broker.start_offset(journal)
+    for file, after in read_record(broker, journal, end):
+        for name in (file.unfinished, file.name):
+            path = os.path.join(file.folder, name)
+            with storage_errors(f"removing {path}"), contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+                folders.add(file.folder)
+        end = after
+    for folder in folders:
+        with storage_errors(f"syncing {folder}"):
+            sync_folder(folder)
+    for group in (sink_files.named_group, sink_files.keeping_group):
+        broker.commit(group(hop.job, hop.name), journal, end, expected=ANYTHING)
+    broker.truncate_before(journal, end)
+
+
+def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[RecordedFile, int]]:
+    """Recorded files from an offset on, each with where to read on behind what was read with it."""
+    while True:
+        found = broker.read(journal, offset)
+        for file in sink_files.from_rows(found.rows(), journal=journal):
+            yield file, found.next_offset
+        if found.next_offset == offset:
+            return
+        offset = found.next_offset
+
+
+class ParquetWriter:
+    """The sink in the hands of one worker."""
+
+    def __init__(self, hop: Hop, broker: Broker, settings: SinkSettings) -> None:
+        """Nothing is written or looked at yet."""
+        self._hop = hop
+        self._broker = broker
+        self._settings = settings
+        self._journal = files_journal(hop.job, hop.name)
+        self._group = sink_files.named_group(hop.job, hop.name)
+        self._folder = patiently(lambda: _folder(hop, broker), settings.config)
+        self._stored = plain_schema(hop.output)
+        self._schema = large.loaded_schema(self._stored)
+
+    def recover(self, journal: str, journal_id: int) -> None:  # noqa: ARG002
+        """See `SinkWriter.recover`."""
+        # The unit's lease is ours: no older holder can record any of these from now on. They are
+        # listed before files get their names, so one that the record names is moved away by then.
+        left = self._folder.leftovers(journal_id, self._settings.config.unfinished_grace_ms)
+        self.name_recorded()
+        self._folder.remove(left)
+
+    def prepare(
+        self,
+        journal_id: int,
+        batches: Sequence[pa.RecordBatch],
+        first: int,
+        next: int,  # noqa: A002 - the word of the record
+    ) -> Prepared:
+        """See `SinkWriter.prepare`."""
+        where = f"sink {self._hop.name!r}"
+        rows = [conform(batch, self._stored, where=where) for batch in batches if batch.num_rows]
+        self._folder.check_mine()
+        if not rows:
+            return _Nothing()
+        unfinished = self._folder.new_name(journal_id, first, next)
+        path = os.path.join(self._folder.path, unfinished)
+        with storage_errors(f"writing {path} on host {socket.gethostname()}"):
+            try:
+                fault("sink.file.before_write")
+                size, checksum = self._write(path, rows)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                raise
+        file = RecordedFile(
+            folder=self._folder.path,
+            name=f"{sink_files.file_name(journal_id, first, next)}.parquet",
+            unfinished=unfinished,
+            rows=sum(batch.num_rows for batch in rows),
+            bytes=size,
+            checksum=checksum,
+            journal_id=journal_id,
+            first=first,
+            next=next,
+        )
+        return _File(self, self._journal, file)
+
+    def name_recorded(self) -> None:
+        """Give every recorded file its final name, and note how far that is done.
+
+        Also those of other workers: who moves a file does not matter, and it is moved once.
+        """
+        patiently(self._name_all, self._settings.config)
+
+    def _name_all(self) -> None:
+        before = self._broker.committed(self._group, self._journal)
+        begin = self._broker.start_offset(self._journal) if before is None else before
+        done: int = begin
+        folders: set[str] = set()
+        for file, after in read_record(self._broker, self._journal, begin):
+            _name(file)
+            folders.add(file.folder)
+            done = after
+        if done == begin:
+            return
+        for folder in folders:
+            with storage_errors(f"syncing {folder}"):
+                sync_folder(folder)
+        fault("sink.file.before_mark")
+        # Another worker may have been quicker; it saw these files named, too.
+        with contextlib.suppress(Conflict):
+            self._broker.commit(self._group, self._journal, done, expected=before)
+        fault("sink.file.after_mark")
+
+    def _write(self, path: str, batches: Sequence[pa.RecordBatch]) -> tuple[int, str]:
+        """Write a file durably; its size and checksum."""
+        size = self._settings.config.parquet_row_group_bytes
+        with pq.ParquetWriter(path, self._schema, compression="snappy") as writer:
+            for group in row_groups(batches, size):
+                loaded = large.fetch_all(group, self._settings.workspace)
+                writer.write_table(
+                    pa.Table.from_batches(loaded, self._schema), row_group_size=group_rows(group)
+                )
+        fault("sink.file.after_write")
+        sync_file(path)
+        sync_folder(os.path.dirname(path))
+        fault("sink.file.after_sync")
+        return _measured(path)
+
+
+class _Nothing:
+    """No rows: the offset moves, and there is no file."""
+
+    def add_to(self, transaction: Transaction) -> None:
+        pass
+
+    def finish(self) -> None:
+        pass
+
+    def abandon(self) -> None:
+        pass
+
+
+class _File:
+    """A file that waits for its transaction."""
+
+    def __init__(self, writer: ParquetWriter, journal: str, file: RecordedFile) -> None:
+        self._writer = writer
+        self._journal = journal
+        self._file = file
+        self._is_added = False
+
+    def add_to(self, transaction: Transaction) -> None:
+        self._is_added = True
+        transaction.append(self._journal, sink_files.to_rows(self._file))
+
+    def finish(self) -> None:
+        """The record decides, not the caller: one that wakes up late names nothing of its own."""
+        assert self._is_added, "the file was not part of a transaction"
+        self._writer.name_recorded()
+
+    def abandon(self) -> None:
+        if not self._is_added:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._file.folder, self._file.unfinished))
+
+
+def row_groups(batches: Sequence[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches put together up to about so many bytes, and larger ones cut.
+
+    Large values count as what they are in the file.
+    """
+    gathered: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        for piece in large.pieces(batch, size):
+            gathered.append(piece)
+            held += large.loaded_bytes(piece)
+            if held >= size:
+                yield gathered
+                gathered, held = [], 0
+    if gathered:
+        yield gathered
+
+
+def group_rows(group: Sequence[pa.RecordBatch]) -> int:
+    """How many rows a group has."""
+    return sum(batch.num_rows for batch in group)
+
+
+def _folder(hop: Hop, broker: Broker) -> SinkFolder:
+    assert isinstance(hop.sink, ParquetSink)
+    return SinkFolder(
+        path=local_path(hop.sink.path),
+        job=hop.job,
+        sink=hop.name,
+        record=broker.get(files_journal(hop.job, hop.name)),
+    )
+
+
+def _name(file: RecordedFile) -> None:
+    """Move a recorded file to its name, unless somebody did."""
+    source, target = (os.path.join(file.folder, name) for name in (file.unfinished, file.name))
+    with storage_errors(f"naming {target}"):
+        if os.path.exists(source):
+            fault("sink.file.before_rename")
+            try:
+                os.rename(source, target)
+            except FileNotFoundError:
+                if not os.path.exists(target):
+                    raise _lost(file) from None
+            fault("sink.file.after_rename")
+        elif not os.path.exists(target):
+            raise _lost(file)
+
+
+def _lost(file: RecordedFile) -> DataLost:
+    return DataLost(
+        f"file {file.name} of a sink is gone from {file.folder}\n"
+        f"  expected: {file.rows} rows, {file.bytes} bytes, of offsets {file.first} to {file.next} "
+        f"of journal {file.journal_id}\n"
+        f"  found: neither it nor {file.unfinished} on host {socket.gethostname()}\n"
+        "  to fix: bring the file back, or reset the sink"
+    )
+
+
+def _measured(path: str) -> tuple[int, str]:
+    digest = xxhash.xxh3_64()
+    size = 0
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+            size += len(piece)
+    return size, digest.hexdigest()

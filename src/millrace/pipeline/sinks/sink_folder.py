@@ -1,0 +1,219 @@
+"""The folder of a Parquet sink: whose it is, and what lies in it.
+
+Files are written in a hidden folder inside and get their name by a move, so that no reader of the
+folder sees half a file: not pyarrow, not Spark, and not DuckDB, whose `*` takes hidden names too. A
+note in the hidden folder says whose the folder is. A worker that does not find it sees another disk
+than the process that started the job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.errors import Conflict, JournalUnknown, StorageError, UserError
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import JournalInfo
+from millrace.pipeline.core.hops import files_journal
+from millrace.pipeline.sinks.sink_files import file_name
+from millrace.storage.local import storage_errors, sync_folder
+
+HIDDEN: Final = ".millrace"
+NOTE: Final = f"{HIDDEN}/sink.json"
+_ENDING: Final = ".unfinished"
+_PARQUET: Final = ".parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkFolder:
+    """A folder that belongs to one sink."""
+
+    path: str
+    job: str
+    sink: str
+    record: JournalInfo
+    """The journal that its files are recorded in."""
+
+    def check_place(self) -> None:
+        """Refuse what cannot be a folder of files."""
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            raise UserError(
+                f"{self._who()} cannot write to {self.path}: it is a file\n"
+                "  to fix: name a folder, which need not exist"
+            )
+
+    def parquet_files(self) -> list[str]:
+        """Parquet files that a reader of the folder would see, by their path within it."""
+        with storage_errors(f"listing {self.path}"):
+            return sorted(_parquet_below(self.path))
+
+    def claim(self, files: list[str], recorded: Container[str], broker: Broker) -> None:
+        """Make the folder this sink's; refuse one with files that it did not write.
+
+        A folder without files can be taken over, but not from another sink of the workspace.
+        """
+        foreign = next((name for name in files if name not in recorded), None)
+        if foreign is not None:
+            raise UserError(
+                f"{self._who()} cannot write to {self.path}: there are files it did not write\n"
+                f"  found: {foreign}\n"
+                "  to fix: name an empty or new folder, or move these files away"
+            )
+        whose = self._read_note()
+        if whose == self._note():
+            return
+        if whose is not None and (files or _is_here(whose, broker)):
+            raise UserError(
+                f"{self._who()} cannot write to {self.path}: it belongs to {_owner(whose)}\n"
+                f"  to fix: name another folder, or remove {NOTE} there"
+            )
+        with storage_errors(f"making {self.path}"):
+            _make_folders(os.path.join(self.path, HIDDEN))
+            draft = os.path.join(self.path, HIDDEN, f"{secrets.token_hex(8)}.draft")
+            with open(draft, "x", encoding="utf-8") as file:
+                file.write(self._note())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, os.path.join(self.path, NOTE))
+            sync_folder(os.path.join(self.path, HIDDEN))
+            sync_folder(self.path)
+
+    def check_mine(self) -> None:
+        """Refuse to write where the sink's folder is not, or no longer."""
+        whose = self._read_note()
+        if whose is None:
+            raise StorageError(
+                f"{self._who()} does not find its folder {self.path} on host "
+                f"{socket.gethostname()}\n  missing: {NOTE}\n"
+                "  to fix: write to a disk that all hosts share, and leave this file there"
+            )
+        if whose != self._note():
+            raise Conflict(
+                f"{self._who()} no longer has {self.path}\n  it was taken by {_owner(whose)}\n"
+                "  to fix: give each sink a folder of its own"
+            )
+
+    def new_name(self, journal_id: int, first: int, next_: int) -> str:
+        """A name within the folder to write a file under; nobody else has it."""
+        token = secrets.token_hex(8)
+        return f"{HIDDEN}/{file_name(journal_id, first, next_)}-{token}{_ENDING}"
+
+    def leftovers(self, journal_id: int, grace_ms: int) -> list[str]:
+        """Files of a unit that were written this long ago, by their path within the folder."""
+        mine = f"part-{journal_id:05}-"
+        before = time.time() - grace_ms / 1000
+        with storage_errors(f"listing {self.path}"):
+            try:
+                with os.scandir(os.path.join(self.path, HIDDEN)) as entries:
+                    return [
+                        f"{HIDDEN}/{entry.name}"
+                        for entry in entries
+                        if entry.name.startswith(mine)
+                        and entry.name.endswith(_ENDING)
+                        and _changed_at(entry) < before
+                    ]
+            except FileNotFoundError:
+                return []
+
+    def remove(self, names: list[str]) -> None:
+        """Remove files that may be gone already."""
+        for name in names:
+            fault("sink.recover.before_remove")
+            with storage_errors(f"removing {name} in {self.path}"):
+                try:
+                    os.unlink(os.path.join(self.path, name))
+                except FileNotFoundError:
+                    continue
+
+    def _who(self) -> str:
+        return f"sink {self.sink!r} of job {self.job!r}"
+
+    def _note(self) -> str:
+        return _note_of(self.job, self.sink, self.record)
+
+    def _read_note(self) -> str | None:
+        with storage_errors(f"reading {NOTE} in {self.path}"):
+            try:
+                with open(os.path.join(self.path, NOTE), encoding="utf-8") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+
+def local_path(path: str) -> str:
+    """The folder that a sink's path means; a path on an object store is refused."""
+    if "://" in path:
+        raise UserError(
+            f"a sink cannot write to {path}\n"
+            "  to fix: name a folder on a disk that all hosts share, and copy the files from there"
+        )
+    return os.path.abspath(path)
+
+
+def _parquet_below(path: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(path, onerror=_told):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in files:
+            if name.lower().endswith(_PARQUET) and not name.startswith((".", "_")):
+                yield os.path.relpath(os.path.join(folder, name), path)
+
+
+def _told(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _make_folders(path: str) -> None:
+    """Make a folder and those above it, durably."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    _make_folders(above)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    sync_folder(above)
+
+
+def _changed_at(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _note_of(job: str, sink: str, record: JournalInfo) -> str:
+    about = {
+        "job": job,
+        "sink": sink,
+        "record": record.id,
+        "created_at_ms": record.created_at_ms,
+    }
+    return json.dumps(about, sort_keys=True)
+
+
+def _is_here(note: str, broker: Broker) -> bool:
+    """Whether a note is that of a sink whose record this broker has."""
+    try:
+        about = json.loads(note)
+        record = broker.get(files_journal(about["job"], about["sink"]))
+    except (ValueError, KeyError, TypeError, JournalUnknown):
+        return False
+    return note == _note_of(about["job"], about["sink"], record)
+
+
+def _owner(note: str) -> str:
+    try:
+        about = json.loads(note)
+        return f"sink {about['sink']!r} of job {about['job']!r}"
+    except (ValueError, KeyError, TypeError):
+        return f"something else: {note[:80]!r}"

@@ -1,0 +1,231 @@
+"""A turn on a unit whose steps may run again: rows are gathered, and published while more are made.
+
+Invariant: one publish is in flight at a time, and offsets are committed in order.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from millrace.pipeline.calling.call_failures import QueryFailed
+from millrace.pipeline.calling.call_file import CallFile
+from millrace.pipeline.core.dead_letters import Letter
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.large.large_values import loaded_bytes
+from millrace.pipeline.sinks.sink_port import SinkWriter
+from millrace.pipeline.worker.call_files import CallFiles
+from millrace.pipeline.worker.call_recovery import death_of
+from millrace.pipeline.worker.publisher import Publisher, UnitPublish, abandoned_on_error
+from millrace.pipeline.worker.read_ahead import ReadAhead, RowsAhead
+from millrace.pipeline.worker.step_chain import ChainOutput, StepChain
+from millrace.pipeline.worker.turn import LeasedUnit, TurnEnd
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Rows that wait for their publish."""
+
+    next: int
+    since: float
+    outputs: list[pa.RecordBatch] = field(default_factory=list)
+    letters: dict[str, list[Letter]] = field(default_factory=dict)
+    bytes: int = 0
+
+
+class CheapTurn:
+    """Piece by piece through the line, published by time or size."""
+
+    def __init__(
+        self,
+        held: LeasedUnit,
+        line: StepChain,
+        ahead: ReadAhead,
+        publisher: Publisher,
+        sink: SinkWriter | None,
+        flights: CallFiles,
+    ) -> None:
+        self.held, self.line, self.ahead = held, line, ahead
+        self.publisher, self.sink, self.flights = publisher, sink, flights
+        self.flight = CallFile(0)
+        self.is_parquet = isinstance(held.hop.sink, ParquetSink)
+        self._gathered = _Gathered(publisher.at, time.monotonic())
+        self._flying: Future[None] | None = None
+        self._sent = publisher.at
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="millrace-publish")
+
+    def run(self) -> TurnEnd:
+        """Work until the turn is over or something ends it."""
+        try:
+            if self.line.callers:
+                self._recover()
+                slots = max(caller.options.concurrency for caller in self.line.callers)
+                self.flight = self.flights.open(slots=slots)
+            ended = self._pieces()
+            self._land()
+        finally:
+            self._threads.shutdown(wait=True)
+            self.flight.remove()
+        return ended
+
+    def _recover(self) -> None:
+        """Record the calls in which the last worker of this run on the unit ended, if it did."""
+        flown = self.flights.take()
+        callers = {caller.step.name: caller for caller in self.line.callers}
+        if flown is None:
+            return
+        caller = callers.get(flown.step)
+        if caller is not None and flown.header["run"] == self.held.run:
+            # Of several calls, one did it. All are made once more by themselves, which will tell.
+            most = caller.options.retries if len(flown.marks) > 1 else sys.maxsize
+            found = [
+                death_of(caller, flown.offsets, mark, min(mark.attempt, most))
+                for mark in flown.marks
+            ]
+            events = [self.held.died(death) for death in found]
+            self.publisher.publish(UnitPublish(next=self.publisher.at, events=events), "settle")
+        self.flights.forget()
+
+    def _pieces(self) -> TurnEnd:
+        while self.held.goes_on():
+            try:
+                piece = self.ahead.next()
+            except QueryFailed as failed:
+                failure = failed.failure
+                self._hand_over([self.held.failed(failed.step, failed.offset, failure)])
+                return TurnEnd.FAILED
+            if piece is None:
+                break
+            self._measure(piece)
+            for rows, next_ in self._cut(piece):
+                if not self.held.goes_on():
+                    break
+                is_suspect = len(rows) and self.held.deaths.is_suspect(int(rows.offsets[0]))
+                if is_suspect:
+                    self._publish_now()  # What was done before is not done again for its sake.
+                ended = self._take(rows, next_)
+                if ended is not None:
+                    return ended
+                if is_suspect:
+                    self._publish_now()
+            if self.ahead.is_dry():
+                self._hand_over_if_due()
+        self._hand_over()
+        return TurnEnd.OVER
+
+    def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
+        """Take some rows through the steps; why the turn ends, if it does."""
+        through = self.line.run(rows, self.held, self.flight)
+        if through.failed is not None:
+            return self._fail(through, rows)
+        if through.out is None:
+            if through.stuck is not None:
+                return self._stuck(through.stuck)
+            self._hand_over()
+            return TurnEnd.OVER
+        self._gather(through, next_)
+        tally, name = self.held.tally, self.held.hop.name
+        tally.add(tally.rows_out, name, len(through.out))
+        if through.stuck is not None:
+            return self._stuck(through.stuck)
+        self._hand_over_if_due()
+        return None
+
+    def _gather(self, through: ChainOutput, next_: int) -> None:
+        gathered = self._gathered
+        gathered.next = next_
+        if through.out is not None and len(through.out):
+            gathered.outputs.append(through.out.batch)
+            batch = through.out.batch
+            gathered.bytes += loaded_bytes(batch) if self.is_parquet else int(batch.nbytes)
+        for step, some in through.letters.items():
+            gathered.letters.setdefault(step, []).extend(some)
+
+    def _fail(self, through: ChainOutput, rows: HopRows) -> TurnEnd:
+        """Publish what lies before the row that failed, and say why it did."""
+        assert through.failed is not None
+        step, offset, failure = through.failed
+        before = rows.before(offset)
+        if len(before):
+            again = self.line.run(before, self.held, self.flight)
+            if again.out is not None:
+                self._gather(again, offset)
+        self._hand_over([self.held.failed(step, offset, failure)])
+        return TurnEnd.FAILED
+
+    def _stuck(self, step: str) -> TurnEnd:
+        self._hand_over([self.held.event(JobEventKind.STUCK, step)])
+        return TurnEnd.STUCK
+
+    def _hand_over_if_due(self) -> None:
+        config, gathered = self.held.config, self._gathered
+        if self.is_parquet:
+            is_due = gathered.bytes >= config.job_sink_bytes
+        else:
+            waited_ms = (time.monotonic() - gathered.since) * 1000
+            is_due = gathered.bytes >= config.job_publish_bytes
+            is_due |= waited_ms >= config.job_publish_ms
+        if is_due:
+            self._hand_over()
+
+    def _hand_over(self, events: list[JobEvent] | None = None) -> None:
+        """Publish what was gathered while the next rows are worked on."""
+        gathered = self._gathered
+        if gathered.next == self._sent and not events:
+            return
+        self._land()
+        first, self._sent = self._sent, gathered.next
+        self._flying = self._threads.submit(self._publish, gathered, first, events or [])
+        self._gathered = _Gathered(gathered.next, time.monotonic())
+        if self.is_parquet:
+            self._land()  # Two files at once would take twice the memory.
+
+    def _publish_now(self) -> None:
+        self._hand_over()
+        self._land()
+
+    def _publish(self, gathered: _Gathered, first: int, events: list[JobEvent]) -> None:
+        change = UnitPublish(next=gathered.next, letters=gathered.letters, events=events)
+        if self.sink is None:
+            change.outputs = gathered.outputs
+        elif gathered.outputs:
+            journal_id = self.held.journal.id
+            change.prepared = self.sink.prepare(journal_id, gathered.outputs, first, gathered.next)
+        with abandoned_on_error(change):
+            self.publisher.publish(change)
+
+    def _land(self) -> None:
+        """Wait for the publish in flight; what it raised is raised here."""
+        flying, self._flying = self._flying, None
+        if flying is not None:
+            flying.result()
+
+    def _measure(self, piece: RowsAhead) -> None:
+        tally, name = self.held.tally, self.held.hop.name
+        tally.add(tally.rows_in, name, piece.read)
+        if piece.read:
+            tally.row_bytes[name] = piece.bytes / piece.read
+
+    def _cut(self, piece: RowsAhead) -> Iterator[tuple[HopRows, int]]:
+        """A piece as the functions want it, with the offset behind each part."""
+        config, rows = self.held.config, piece.rows
+        each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
+        step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
+        step = max(1, step)
+        for first, last in self.held.deaths.parts(rows):
+            is_suspect = self.held.deaths.is_suspect(int(rows.offsets[first]))
+            # Rows that were called for together are again.
+            size = last - first if is_suspect else step
+            for begin in range(first, last, size):
+                end = min(begin + size, last)
+                is_last = end == len(rows)
+                yield rows.slice(begin, end), piece.next if is_last else int(rows.offsets[end])
+        if not len(rows):
+            yield rows, piece.next

@@ -1,0 +1,84 @@
+"""The steps of a hop in front of its last one: filters and columns, as one query over each batch.
+
+Invariant: a row that comes out has the offset of the one row that it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.engine.duckdb_engine import Engine, KeptOpen
+from millrace.engine.query_writer import query
+from millrace.errors import TaskFailed
+from millrace.journal.core.row_format import OFFSET, OFFSET_FIELD
+from millrace.pipeline.calling.call_failures import Failure, QueryFailed
+from millrace.pipeline.core.hop_rows import HopRows, nothing
+from millrace.pipeline.core.job_model import FilterStep, Select
+from millrace.plan.nodes import node
+from millrace.plan.nodes.map_batches import Made
+from millrace.sql.expressions import parse, parse_named
+from millrace.sql.text_limits import limits_of
+
+
+class FusedQuery:
+    """Filters and selects that follow each other. Opened with the first rows."""
+
+    def __init__(
+        self,
+        steps: Sequence[FilterStep | Select],
+        schema: pa.Schema,
+        *,
+        config: Config,
+        time_zone: str,
+        scratch: str,
+    ) -> None:
+        self.name = steps[-1].name
+        with limits_of(config):
+            self.schema, self._root = _tree(steps, schema)
+        self._engine = Engine(
+            memory_bytes_max=min(config.job_query_bytes_max, config.query_memory_bytes_max),
+            spill_folder=scratch,
+            time_zone=time_zone,
+        )
+        self._open: KeptOpen | None = None
+
+    def run(self, rows: HopRows) -> HopRows:
+        """What is left of some rows."""
+        if not len(rows):
+            return nothing(self.schema)
+        if self._open is None:
+            self._open = self._engine.keep_open(query(self._root), self._root.schema)
+        try:
+            found = HopRows.from_offsets(self._open.run(rows.with_offsets()))
+        except TaskFailed as error:
+            failure = Failure(place=0, error=str(error), traceback="")
+            raise QueryFailed(self.name, int(rows.offsets[0]), failure) from error
+        assert (np.diff(found.offsets) >= 0).all(), "one thread keeps the order of rows"
+        return found
+
+    def close(self) -> None:
+        """Give back what the query holds."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _tree(steps: Sequence[FilterStep | Select], schema: pa.Schema) -> tuple[pa.Schema, node.Node]:
+    """The columns that come out, and the plan, which passes the offsets on beside them."""
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
+    root: node.Node = Made(pa.schema([OFFSET_FIELD, *plain]))
+    offset = node.passed_on(root.schema, [OFFSET])
+    for step in steps:
+        if isinstance(step, FilterStep):
+            condition = parse(step.condition, plain, call=f"filter({step.condition!r})")
+            root = node.Filter(root, condition)
+            continue
+        call = f"select({', '.join(map(repr, step.columns))})"
+        named = [pair for text in step.columns for pair in parse_named(text, plain, call=call)]
+        root = node.Project(root, (*offset, *named))
+        plain = root.schema.remove(0)
+    return plain, root

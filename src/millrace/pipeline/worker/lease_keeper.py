@@ -1,0 +1,85 @@
+"""Keeps a worker's leases alive while it is in a call, and watches whether its run goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from millrace.config import Config
+from millrace.errors import LeaseLost, MillraceError
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.wakeup import WakeUp, WorkerThread, join
+
+
+class Keeper:
+    """A thread that renews leases. One that it could not renew in time counts as lost."""
+
+    def __init__(self, broker: Broker, config: Config, run_lease: str, run_epoch: int) -> None:
+        self._broker, self._config = broker, config
+        self._run_lease, self._run_epoch = run_lease, run_epoch
+        self._held: dict[str, tuple[Lease, float]] = {}
+        self._lock = threading.Lock()
+        self._ended = WakeUp()
+        self.run_is_over = threading.Event()
+        """Set when the run's lease is gone, or another run has it."""
+        self._thread = WorkerThread(self._run, "millrace-keep")
+        self._thread.start()
+
+    def hold(self, lease: Lease) -> None:
+        """Keep a lease from now on."""
+        with self._lock:
+            self._held[lease.name] = (lease, time.monotonic())
+
+    def drop(self, lease: Lease) -> None:
+        """Keep a lease no longer."""
+        with self._lock:
+            self._held.pop(lease.name, None)
+
+    def leases(self) -> list[Lease]:
+        """Those that are kept now."""
+        with self._lock:
+            return [lease for lease, _ in self._held.values()]
+
+    def has_lost(self, lease: Lease) -> bool:
+        """Whether somebody else may have the lease by now."""
+        with self._lock:
+            found = self._held.get(lease.name)
+        return found is None or time.monotonic() - found[1] > self._config.job_lease_ms / 1000
+
+    def close(self) -> None:
+        """Stop keeping."""
+        self._ended.stop()
+        join([self._thread], self._config.thread_stop_ms_max, "thread_stop_ms_max")
+
+    def look(self) -> None:
+        """See whether the run goes on; trouble with asking says nothing about it."""
+        try:
+            found = self._broker.leases(self._run_lease)
+        except MillraceError:
+            return
+        wanted = (self._run_lease, self._run_epoch)
+        if wanted not in [(lease.name, lease.epoch) for lease in found]:
+            self.run_is_over.set()
+
+    def _run(self) -> None:
+        every_s = min(self._config.job_lease_ms, self._config.job_run_lease_ms) / 5000
+        while self._ended.sleep(every_s):
+            self.look()
+            for lease in self.leases():
+                if self._ended.is_stopped:
+                    return
+                self._renew(lease)
+
+    def _renew(self, lease: Lease) -> None:
+        begun = time.monotonic()
+        try:
+            self._broker.renew(lease, lease_ms=self._config.job_lease_ms)
+        except LeaseLost:
+            self.drop(lease)
+        except MillraceError:
+            return  # Tried again; `has_lost` counts the time.
+        else:
+            with self._lock:
+                if lease.name in self._held:
+                    self._held[lease.name] = (lease, begun)

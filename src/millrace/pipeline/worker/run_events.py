@@ -1,0 +1,40 @@
+"""What is told of a run on its way: read from where the run began, each event once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.config import Config
+from millrace.journal.broker import Broker
+from millrace.pipeline.core import hops, job_events
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.owner_retries import patiently
+
+_WANTED: Final = frozenset(
+    {JobEventKind.FAILED, JobEventKind.HELD, JobEventKind.SPENT, JobEventKind.DIED}
+)
+
+
+class RunEvents:
+    """Events of one run that workers go by; for one thread."""
+
+    def __init__(self, broker: Broker, config: Config, job: str, *, run: int, offset: int) -> None:
+        """Nothing of the run lies before `offset` in the job's record."""
+        self._broker, self._config = broker, config
+        self._journal, self._run, self._offset = hops.runs_journal(job), run, offset
+        self._found: list[JobEvent] = []
+
+    def look(self) -> list[JobEvent]:
+        """What steps of this run gave up on, held or spent, and which calls ended workers."""
+        while True:
+            fetched = patiently(
+                lambda: self._broker.read(self._journal, self._offset), self._config
+            )
+            self._found += [
+                event
+                for event in job_events.from_rows(fetched.rows())
+                if event.run == self._run and event.happened in _WANTED
+            ]
+            if fetched.next_offset == self._offset:
+                return self._found
+            self._offset = int(fetched.next_offset)

@@ -1,0 +1,197 @@
+"""What is common to all turns: a unit that a worker holds the lease of, and what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from millrace.config import Config
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import JournalInfo, Lease
+from millrace.pipeline.calling.call_failures import Failure, Stopped
+from millrace.pipeline.core.dead_letters import Letter
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.row_keys import asker_of, row_keys
+from millrace.pipeline.core.worker_deaths import Death, Deaths
+from millrace.pipeline.worker.lease_keeper import Keeper
+
+_LOOK_S: Final = 0.02
+_RUN_LOOK_S: Final = 0.5
+
+
+class StopFlag:
+    """Like an event, and safe to set in a signal handler: nothing is locked."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self._is_set = True
+
+    def is_set(self) -> bool:
+        """Whether somebody did."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until somebody asks to stop."""
+        until = time.monotonic() + seconds
+        while not self._is_set and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_S))
+
+
+class TurnEnd(StrEnum):
+    """Why a turn ended."""
+
+    OVER = "over"
+    """Its time was over, there was nothing more, or the worker is to stop."""
+    LOST = "lost"
+    """Another worker has the unit."""
+    FAILED = "failed"
+    HELD = "held"
+    SPENT = "spent"
+    STUCK = "stuck"
+    """Calls never returned: this process should make no more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerTally:
+    """What a worker did, counted as it goes; all of it in `Outcome`."""
+
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    in_function: dict[str, float] = field(default_factory=dict)
+    row_bytes: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def add(to: dict[str, Any], name: str, count: float) -> None:
+        """Count some more for a step."""
+        if count:
+            to[name] = to.get(name, 0) + count
+
+
+@dataclass(slots=True, kw_only=True)
+class LeasedUnit:
+    """A unit in this worker's hands."""
+
+    broker: Broker
+    config: Config
+    hop: Hop
+    journal: JournalInfo
+    lease: Lease
+    run: int
+    job_id: str
+    keeper: Keeper
+    stopping: StopFlag
+    tally: WorkerTally
+    until: float
+    """When the turn is over, in steady seconds."""
+    end: int | None
+    """Rows from this offset on are left for later."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether the steps behind this one can take more; asked now and then."""
+    deaths: Deaths = field(default_factory=Deaths)
+    """Calls that ended their process, as far as this run knows."""
+    stays: Callable[[], bool] = lambda: False
+    """Whether the turn may go on when its time is over."""
+    looked: float = 0.0
+    is_over: bool = False
+    """Whether it ends whatever the time."""
+
+    def goes_on(self) -> bool:
+        """Whether to begin more in this turn."""
+        now = time.monotonic()
+        if self.is_ending():
+            return False
+        if now >= self.until:
+            if self.is_over or not self.stays():
+                return False
+            self.until = now + self.config.job_turn_ms / 1000
+        if now - self.looked > self._look_s:
+            if self.looked and not self.has_room():
+                self.is_over = True
+            self.looked = now
+        return not self.is_over
+
+    @property
+    def _look_s(self) -> float:
+        """How often to ask for room; a call would wait for the answer, so rarely between calls."""
+        if self.hop.expensive is None:
+            return self.config.job_publish_ms / 1000
+        return self.config.job_turn_ms / 2000
+
+    def is_ending(self) -> bool:
+        """Whether nothing more may be begun: the worker is to end, or has lost the unit."""
+        return (
+            self.stopping.is_set()
+            or self.keeper.run_is_over.is_set()
+            or self.keeper.has_lost(self.lease)
+        )
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in a call's name, or raise `Stopped`."""
+        until = time.monotonic() + seconds
+        while True:
+            if self.is_ending():
+                raise Stopped
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self.stopping.wait(min(left, _RUN_LOOK_S))
+
+    def letter(self, step: Map | FunctionSink, rows: HopRows, failure: Failure) -> Letter:
+        """A dead letter for the row that the failure names, of those that were called for."""
+        asker = asker_of(self.job_id, self.hop.job, step.name, step.calling.identity)
+        place = failure.place
+        (key,) = row_keys(asker, self.journal.id, rows, place, place + 1)
+        return Letter(
+            at_us=now_us(),
+            run=self.run,
+            journal=self.journal.name,
+            offset=int(rows.offsets[place]),
+            key=key,
+            error=failure.error,
+            traceback=failure.traceback,
+            row=rows.batch.slice(place, 1),
+        )
+
+    def event(self, happened: JobEventKind, step: str, **detail: Any) -> JobEvent:  # noqa: ANN401 - JSON
+        """Something to tell about this unit."""
+        return JobEvent(
+            at_us=now_us(),
+            run=self.run,
+            happened=happened,
+            step=step,
+            detail={"journal": self.journal.name, **detail},
+        )
+
+    def died(self, death: Death) -> JobEvent:
+        """A call ended its process; known to this turn from now on."""
+        self.deaths.add(death)
+        return self.event(JobEventKind.DIED, **death.detail())
+
+    def failed(self, step: str, offset: int, failure: Failure) -> JobEvent:
+        """The step gives up at this row."""
+        return self.event(
+            JobEventKind.FAILED,
+            step,
+            offset=offset,
+            error=failure.error,
+            traceback=failure.traceback,
+            attempts=failure.attempts,
+        )
+
+
+def now_us() -> int:
+    """The time that records carry."""
+    return time.time_ns() // 1000

@@ -1,0 +1,219 @@
+"""Sets up what a turn needs and takes it down again: reader, steps, publisher, sink."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Protocol
+
+from millrace.config import Config
+from millrace.errors import JournalUnknown, UserError
+from millrace.journal.broker import Broker
+from millrace.pipeline.calling.call_failures import Failure, MakingFailed
+from millrace.pipeline.calling.function_caller import FunctionCaller
+from millrace.pipeline.calling.function_instances import has_model
+from millrace.pipeline.core import call_records, hops
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.owner_retries import patiently
+from millrace.pipeline.run.job_journals import has_budget
+from millrace.pipeline.sinks import open_sink
+from millrace.pipeline.worker.call_budget import Budget
+from millrace.pipeline.worker.call_files import CallFiles
+from millrace.pipeline.worker.call_ranges import CallRanges
+from millrace.pipeline.worker.cheap_turn import CheapTurn
+from millrace.pipeline.worker.expensive_turn import ExpensiveTurn
+from millrace.pipeline.worker.publisher import Publisher, UnitPublish
+from millrace.pipeline.worker.read_ahead import ReadAhead
+from millrace.pipeline.worker.step_chain import StepChain
+from millrace.pipeline.worker.turn import LeasedUnit, TurnEnd
+from millrace.pipeline.worker.unit_leftovers import UnitLeftovers, look
+
+_AHEAD_BATCHES = 4
+
+
+class Surroundings(Protocol):
+    """What is asked of a worker's settings."""
+
+    @property
+    def config(self) -> Config:
+        """Its limits."""
+
+    @property
+    def time_zone(self) -> str:
+        """In which filters and columns are calculated."""
+
+    @property
+    def workspace(self) -> str:
+        """The folder of the workspace."""
+
+    @property
+    def scratch(self) -> str:
+        """A folder of this host's."""
+
+    @property
+    def job_id(self) -> str:
+        """What tells the job from any other in the world."""
+
+
+class TurnSetup:
+    """Where a worker does its turns. Steps that make nothing stay set up from turn to turn."""
+
+    def __init__(self, broker: Broker, settings: Surroundings) -> None:
+        self._broker, self._settings = broker, settings
+        self._lines: dict[str, StepChain] = {}
+        self.seconds_publishing = 0.0
+        self.has_moved = False
+        """Whether the last turn got its unit on."""
+
+    def work(self, held: LeasedUnit, *, is_told: Callable[[], bool]) -> TurnEnd:
+        """One turn. `is_told` says whether the user was told of this unit's doubt in this run."""
+        self.has_moved = False
+        publisher = self._publisher(held)
+        before = publisher.at
+        try:
+            with contextlib.ExitStack() as stack:
+                line = self._line(held, stack)
+                if held.hop.expensive is None:
+                    return self._cheap(held, line, publisher, stack)
+                return self._expensive(held, line, publisher, stack, is_told)
+        except MakingFailed as failed:
+            event = held.failed(failed.step, publisher.at, failed.failure)
+            publisher.publish(UnitPublish(next=publisher.at, events=[event]), "settle")
+            return TurnEnd.FAILED
+        except UserError as error:
+            # Results that cannot be published, such as too many bytes at once.
+            failure = Failure(place=0, error=str(error), traceback="")
+            event = held.failed(held.hop.name, publisher.at, failure)
+            publisher.publish(UnitPublish(next=publisher.at, events=[event]), "settle")
+            return TurnEnd.FAILED
+        finally:
+            self.seconds_publishing += publisher.seconds
+            self.has_moved = publisher.at != before
+
+    def close(self) -> None:
+        """Give back what was set up."""
+        for line in self._lines.values():
+            line.close()
+        self._lines.clear()
+
+    def _publisher(self, held: LeasedUnit) -> Publisher:
+        group, name = held.hop.group, held.journal.name
+        position = patiently(lambda: self._broker.positions([(group, name)]), held.config)[0]
+        at = position.start if position.committed is None else position.committed
+        return Publisher(
+            broker=self._broker,
+            config=held.config,
+            hop=held.hop,
+            journal=held.journal,
+            lease=held.lease,
+            at=int(at),
+            is_new=position.committed is None,
+        )
+
+    def _line(self, held: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
+        hop = held.hop
+        line = self._lines.get(hop.name)
+        if line is None:
+            settings = self._settings
+            line = StepChain(
+                hop,
+                held.config,
+                time_zone=settings.time_zone,
+                workspace=settings.workspace,
+                scratch=settings.scratch,
+                job_id=settings.job_id,
+            )
+            if has_model(hop):
+                stack.callback(line.close)
+            else:
+                self._lines[hop.name] = line
+        return line
+
+    def _cheap(
+        self, held: LeasedUnit, line: StepChain, publisher: Publisher, stack: contextlib.ExitStack
+    ) -> TurnEnd:
+        sink = None
+        if held.hop.sink is not None:
+            sink = open_sink(held.hop, self._broker, self._settings)
+            sink.recover(held.journal.name, held.journal.id)
+        ahead = ReadAhead(
+            self._broker,
+            held.journal.name,
+            publisher.at,
+            config=held.config,
+            end=held.end,
+            piece_rows=held.config.journal_read_rows_max,
+            through=line.first,
+        )
+        stack.callback(ahead.close)
+        flights = CallFiles(self._settings.workspace, held)
+        return CheapTurn(held, line, ahead, publisher, sink, flights).run()
+
+    def _expensive(
+        self,
+        held: LeasedUnit,
+        line: StepChain,
+        publisher: Publisher,
+        stack: contextlib.ExitStack,
+        is_told: Callable[[], bool],
+    ) -> TurnEnd:
+        step, config = held.hop.expensive, held.config
+        assert step is not None
+        left = self._left(held, publisher)
+        if left.unsettled is not None and step.options.on_doubt == "hold" and is_told():
+            return TurnEnd.HELD
+        publisher.calls_end = left.end
+        if has_budget(step.options):
+            journal = hops.budget_journal(held.hop.job, held.hop.name)
+            publisher.budget = Budget(self._broker, journal, step.options)
+        caller = self._caller(held, step)
+        stack.callback(caller.close)
+        rows_max = step.options.batch_rows or config.job_expensive_rows
+        ahead = ReadAhead(
+            self._broker,
+            held.journal.name,
+            publisher.at,
+            config=config,
+            end=held.end,
+            piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
+            through=line.first,
+        )
+        stack.callback(ahead.close)
+        ranges = CallRanges(
+            ahead,
+            line.schema,
+            publisher.at,
+            rows_max=rows_max,
+            bytes_max=step.options.batch_bytes or config.job_batch_bytes,
+            deaths=held.deaths,
+        )
+        turn = ExpensiveTurn(
+            held=held,
+            caller=caller,
+            ranges=ranges,
+            publisher=publisher,
+            flights=CallFiles(self._settings.workspace, held),
+            totals=left.totals,
+            unsettled=left.unsettled,
+        )
+        return turn.run()
+
+    def _caller(self, held: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
+        settings = self._settings
+        return FunctionCaller.of(
+            held.hop, step, held.config, workspace=settings.workspace, job_id=settings.job_id
+        )
+
+    def _left(self, held: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
+        """How the unit was left; a journal that is new gets its record now."""
+        committed = None if publisher.is_new else publisher.at
+
+        def ask() -> UnitLeftovers:
+            name = publisher.calls_journal
+            try:
+                return look(self._broker, name, committed)
+            except JournalUnknown:
+                self._broker.create(name, call_records.SCHEMA)
+                return look(self._broker, name, committed)
+
+        return patiently(ask, held.config)

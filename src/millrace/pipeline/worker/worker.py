@@ -1,0 +1,374 @@
+"""A worker: leases units of a job, one after the other, and works on each for a bounded time.
+
+It runs in a Spark task and ends by itself, so that Spark stays in charge. What it knows of the job
+is what the broker says; who may work on a unit is decided by its lease. A step's failure is an
+event of the job, not an error here: Spark would run the task again, and with it the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from millrace.config import Config
+from millrace.errors import LeaseHeld, LeaseLost, MillraceError
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import JournalInfo, Lease
+from millrace.pipeline.calling.call_thread import stuck_calls
+from millrace.pipeline.calling.function_instances import begin_run, has_model, made_for
+from millrace.pipeline.core import hops, unit_choice
+from millrace.pipeline.core.hops import Hop, Unit
+from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState
+from millrace.pipeline.core.worker_deaths import Deaths
+from millrace.pipeline.owner_retries import patiently
+from millrace.pipeline.run.job_journals import journals_of
+from millrace.pipeline.worker.call_files import release_dead
+from millrace.pipeline.worker.lease_keeper import Keeper
+from millrace.pipeline.worker.run_events import RunEvents
+from millrace.pipeline.worker.turn import LeasedUnit, StopFlag, TurnEnd, WorkerTally
+from millrace.pipeline.worker.turn_setup import TurnSetup
+
+_IDLE_LONGER_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Where a worker stands."""
+
+    config: Config
+    holder: str
+    """Names this attempt of a worker, and no other."""
+    run_epoch: int
+    """Of the lease of the job's run; under another the worker ends."""
+    time_zone: str
+    workspace: str
+    scratch: str
+    job_id: str
+    """What tells the job from any other in the world; made by its first run."""
+    events_from: int = 0
+    """Nothing of the run lies before this offset in the job's record."""
+    until_end: Mapping[str, int] | None = None
+    """Journals that are read no further than to these offsets."""
+    only: frozenset[str] | None = None
+    """The hops it may work on; all by default."""
+    idle_ms_max: int | None = None
+    """How long it waits for something to do before it leaves its place to others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOutcome:
+    """What a worker did; plain values, to be written as JSON."""
+
+    ended: str
+    """Why: "time", "run over", "stopped", "idle", "failed" or "stuck"."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """How often each hop was worked on."""
+    rows_in: dict[str, int] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    seconds_total: float = 0.0
+    seconds_per_hop: dict[str, float] = field(default_factory=dict)
+    """Within turns, so without waiting for something to do."""
+    seconds_in_function: dict[str, float] = field(default_factory=dict)
+    seconds_publishing: float = 0.0
+    seconds_waiting: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class Worker:
+    """Works on a job's units until its time is over."""
+
+    def __init__(self, broker: Broker, job_hops: Sequence[Hop], settings: WorkerSettings) -> None:
+        self._broker, self._settings, self._config = broker, settings, settings.config
+        self._steps = Steps.of(job_hops)
+        self._job = job_hops[0].job
+        self._stopping = StopFlag()
+        self._told = RunEvents(
+            broker,
+            settings.config,
+            self._job,
+            run=settings.run_epoch,
+            offset=settings.events_from,
+        )
+        self.keeper: Keeper | None = None
+        """While it runs."""
+        self._tally = WorkerTally()
+        self._shop = TurnSetup(broker, settings)
+        self._units: dict[Unit, JournalInfo] = {}
+        self._found_at = 0.0
+        self._aside: set[Unit] = set()
+        self._waits: dict[Unit, tuple[int | None, float]] = {}
+        self._warm: tuple[str, float] | None = None
+        self._turns: dict[str, int] = {}
+        self._seconds: dict[str, float] = {}
+        self._waited = 0.0
+        self._idle = 0
+        self._idle_s_max = (settings.idle_ms_max or math.inf) / 1000
+        self._until = 0.0
+        config = self._config
+        self._limits = FlowLimits(
+            backlog_rows_max=config.job_backlog_rows_max,
+            sink_bytes=config.job_sink_bytes,
+            sink_ms=config.job_sink_ms,
+        )
+
+    def stop(self) -> None:
+        """Make `run` end soon: no call is begun any more. From any thread or signal handler."""
+        self._stopping.set()
+
+    def run(self) -> WorkerOutcome:
+        """Work until the time is over, the run is, or somebody stops it."""
+        begun = time.monotonic()
+        name, config = hops.run_lease(self._job), self._config
+        begin_run(self._job, self._settings.run_epoch)
+        keeper = self.keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
+        try:
+            keeper.look()
+            self._find_units()
+            known = {(unit.hop, int(info.id)) for unit, info in self._units.items()}
+            release_dead(self._broker, self._settings.workspace, self._job, known)
+            self._until = begun + config.job_worker_ms / 1000
+            ended = self._work(keeper)
+        finally:
+            keeper.close()
+            self._shop.close()
+        tally = self._tally
+        return WorkerOutcome(
+            ended=ended,
+            turns=self._turns,
+            rows_in=tally.rows_in,
+            rows_out=tally.rows_out,
+            calls=tally.calls,
+            errors=tally.errors,
+            skipped=tally.skipped,
+            dead_letters=tally.dead_letters,
+            seconds_total=time.monotonic() - begun,
+            seconds_per_hop=self._seconds,
+            seconds_in_function=tally.in_function,
+            seconds_publishing=self._shop.seconds_publishing,
+            seconds_waiting=self._waited,
+        )
+
+    def _work(self, keeper: Keeper) -> str:
+        worked = time.monotonic()
+        while time.monotonic() < self._until:
+            if self._stopping.is_set():
+                return "stopped"
+            if stuck_calls() >= self._config.job_stuck_calls_max:
+                return "stuck"
+            ended = self._one_turn(keeper) if not keeper.run_is_over.is_set() else None
+            if keeper.run_is_over.is_set():
+                return "run over"
+            match ended:
+                case None:
+                    if time.monotonic() - worked > self._idle_s_max:
+                        return "idle"
+                    self._wait()
+                case TurnEnd.FAILED | TurnEnd.STUCK:
+                    return ended.value
+                case _:
+                    self._idle, worked = 0, time.monotonic()
+        return "time"
+
+    def _wait(self) -> None:
+        """Wait before asking again, longer when there was nothing to do for long."""
+        begun = time.monotonic()
+        longer = min(_IDLE_LONGER_MAX, 1 + self._idle // _IDLE_LONGER_MAX)
+        self._stopping.wait(self._config.job_idle_ms * longer / 1000)
+        self._idle += 1
+        self._waited += time.monotonic() - begun
+
+    # Choosing.
+    def _find_units(self) -> None:
+        self._found_at = time.monotonic()
+        found = patiently(
+            lambda: [(hop, journals_of(self._broker, hop)) for hop in self._steps.hops.values()],
+            self._config,
+        )
+        self._units = {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
+        self._aside |= self._left_alone()
+
+    def _run_has_failed(self) -> bool:
+        """Whether a step of this run gave up: to call once more what failed would be paid for."""
+        return any(event.happened is JobEventKind.FAILED for event in self._told.look())
+
+    def _left_alone(self) -> set[Unit]:
+        """Units that this run is not to work on: held for the user, or without budget."""
+        out: set[Unit] = set()
+        for event in self._told.look():
+            if event.happened is JobEventKind.HELD:
+                out.add(Unit(event.step, event.detail["journal"]))
+            elif event.happened is JobEventKind.SPENT:
+                out |= {unit for unit in self._units if unit.hop == event.step}
+        return out
+
+    def _ranked(self, keeper: Keeper) -> list[Unit]:
+        units = list(self._units)
+        wanted = [(self._steps.hops[unit.hop].group, unit.journal) for unit in units]
+        positions = patiently(lambda: self._broker.positions(wanted), self._config)
+        leases = patiently(lambda: self._broker.leases(f"{hops.ROOT}/{self._job}"), self._config)
+        held = {lease.name for lease in leases}
+        if hops.run_lease(self._job) not in held:
+            keeper.look()  # Who has nothing to do is told at once that the run is over.
+        places = []
+        for unit, position in zip(units, positions, strict=True):
+            rows, end = position.backlog, (self._settings.until_end or {}).get(unit.journal)
+            if end is not None and (position.committed or position.start) >= end:
+                rows = 0
+            places.append(
+                UnitState(
+                    unit=unit,
+                    rows=rows,
+                    held=self._lease_name(unit) in held,
+                    waited_ms=self._waited_ms(unit, position.committed, rows),
+                )
+            )
+        ranked = unit_choice.rank(
+            self._steps,
+            places,
+            self._limits,
+            aside=self._aside,
+            warm=self._warm_hop(),
+            row_bytes=self._tally.row_bytes,
+        )
+        only = self._settings.only
+        return ranked if only is None else [unit for unit in ranked if unit.hop in only]
+
+    def _waited_ms(self, unit: Unit, committed: int | None, rows: int) -> int:
+        """How long rows have been seen to wait at this offset."""
+        known = self._waits.get(unit)
+        if not rows or known is None or known[0] != committed:
+            self._waits[unit] = (committed, time.monotonic())
+            return 0
+        return int((time.monotonic() - known[1]) * 1000)
+
+    def _warm_hop(self) -> str | None:
+        if self._warm is None or time.monotonic() - self._warm[1] > self._config.job_warm_ms / 1000:
+            return None
+        name = self._warm[0]
+        return name if made_for(self._steps.hops[name]) else None
+
+    def _lease_name(self, unit: Unit) -> str:
+        return hops.unit_lease(self._job, unit.hop, self._units[unit].id)
+
+    # Working.
+    def _one_turn(self, keeper: Keeper) -> TurnEnd | None:
+        """Work on the best unit that can be had; None if there was none, or nothing to do on it."""
+        is_old = time.monotonic() - self._found_at > self._config.job_turn_ms / 1000
+        if self._settings.until_end is None and is_old:
+            self._find_units()  # The user's journals may be more by now.
+        for unit in self._ranked(keeper):
+            if keeper.run_is_over.is_set():
+                return None
+            with contextlib.ExitStack() as stack:
+                lease = self._acquire(unit, keeper, stack)
+                if lease is None:
+                    continue
+                # Who gave a unit up said so before it gave the lease back.
+                if self._steps.hops[unit.hop].expensive and self._run_has_failed():
+                    return TurnEnd.FAILED
+                ended = self._turn(unit, lease, keeper)
+                is_nothing = ended in (TurnEnd.OVER, TurnEnd.LOST) and not self._shop.has_moved
+                return None if is_nothing else ended
+        return None
+
+    def _acquire(self, unit: Unit, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:
+        """Take the unit's lease, and one of the places of a step whose workers are limited."""
+        workers = self._steps.hops[unit.hop].options.workers
+        if workers is not None:
+            places = [hops.place_lease(self._job, unit.hop, n) for n in range(workers)]
+            if not any(self._take(name, keeper, stack) for name in places):
+                return None
+        return self._take(self._lease_name(unit), keeper, stack)
+
+    def _take(self, name: str, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:
+        holder, config = self._settings.holder, self._config
+        fault("worker.lease.before")
+        try:
+            lease = patiently(
+                lambda: self._broker.acquire(name, holder, lease_ms=config.job_lease_ms), config
+            )
+        except LeaseHeld:
+            return None
+        fault("worker.lease.after")
+        keeper.hold(lease)
+        stack.callback(self._give_back, lease, keeper)
+        return lease
+
+    def _give_back(self, lease: Lease, keeper: Keeper) -> None:
+        keeper.drop(lease)
+        fault("worker.release.before")
+        # One that cannot be given back runs out by itself.
+        with contextlib.suppress(MillraceError):
+            self._broker.release(lease)
+        fault("worker.release.after")
+
+    def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
+        hop, begun = self._steps.hops[unit.hop], time.monotonic()
+        is_file = isinstance(hop.sink, ParquetSink)
+        length_ms = self._config.job_sink_ms if is_file else self._config.job_turn_ms
+        held = LeasedUnit(
+            broker=self._broker,
+            config=self._config,
+            hop=hop,
+            journal=self._units[unit],
+            lease=lease,
+            run=self._settings.run_epoch,
+            job_id=self._settings.job_id,
+            keeper=keeper,
+            stopping=self._stopping,
+            tally=self._tally,
+            until=begun + length_ms / 1000,
+            end=(self._settings.until_end or {}).get(unit.journal),
+            deaths=Deaths.of(self._told.look(), unit.journal, hop.called),
+            has_room=lambda: self._has_room(hop),
+            stays=lambda: self._stays(hop, keeper),
+        )
+        try:
+            ended = self._shop.work(held, is_told=lambda: unit in self._left_alone())
+        except LeaseLost:
+            ended = TurnEnd.LOST
+        finally:
+            spent = time.monotonic() - begun
+            self._turns[hop.name] = self._turns.get(hop.name, 0) + 1
+            self._seconds[hop.name] = self._seconds.get(hop.name, 0.0) + spent
+        if ended is TurnEnd.HELD:
+            self._aside.add(unit)
+        elif ended is TurnEnd.SPENT:
+            self._aside |= {each for each in self._units if each.hop == unit.hop}
+        self._keep_warm(hop)
+        return ended
+
+    def _stays(self, hop: Hop, keeper: Keeper) -> bool:
+        """Whether a turn may go on when its time is over: nothing else is as urgent."""
+        if time.monotonic() >= self._until:
+            return False
+        return all(self._steps.hops[unit.hop].depth < hop.depth for unit in self._ranked(keeper))
+
+    def _has_room(self, hop: Hop) -> bool:
+        """Whether no step behind a hop has too many rows waiting."""
+        for name in hop.feeds:
+            group = self._steps.hops[name].group
+            wanted = [(group, unit.journal) for unit in self._units if unit.hop == name]
+            positions = patiently(partial(self._broker.positions, wanted), self._config)
+            if sum(each.backlog for each in positions) >= self._config.job_backlog_rows_max:
+                return False
+        return True
+
+    def _keep_warm(self, hop: Hop) -> None:
+        if has_model(hop) and (self._warm is None or self._warm[0] != hop.name):
+            self._warm = (hop.name, time.monotonic())

@@ -1,0 +1,1 @@
+"""Builds operators from the arguments of a user's call, and refuses what cannot be built."""

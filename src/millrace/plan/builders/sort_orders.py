@@ -1,0 +1,76 @@
+"""Reads orders as users write them: `"a"`, `"b DESC"`, `"year(c) ASC NULLS LAST"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.errors import UserError
+from millrace.plan.nodes.node import Node, Project, passed_on
+from millrace.plan.nodes.sort import SortKey
+from millrace.sql.expressions import Expression, parse, worded
+from millrace.sql.name_checks import free_name
+from millrace.sql.parser import read
+from millrace.sql.syntax_errors import pointed
+from millrace.sql.terms import ExpressionRefused, quoted
+from millrace.text import did_you_mean
+
+_ORDER: Final = re.compile(
+    r"(?P<what>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tuple[SortKey, ...]]:
+    """The child, with columns added for what is calculated to sort by, and the keys."""
+    if not texts:
+        raise UserError(f"{call} has nothing to sort by\n  to fix: name a column, as in 'a DESC'")
+    added: list[tuple[str, Expression]] = []
+    keys = []
+    for text in texts:
+        expression, descending, nulls_first = _read(child, text, call)
+        (name,) = expression.columns if len(expression.columns) == 1 else ("",)
+        if expression.sql != quoted(name):
+            taken = [*child.schema.names, *(name for name, _ in added)]
+            name = free_name("__order", taken, "_")
+            added.append((name, expression))
+        keys.append(SortKey(name, descending, nulls_first))
+    if not added:
+        return child, tuple(keys)
+    return Project(child, (*passed_on(child.schema, child.schema.names), *added)), tuple(keys)
+
+
+def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
+    with worded(call):
+        given: object = text
+        found = _ORDER.fullmatch(text) if isinstance(given, str) else None
+        if found is None:
+            raise ExpressionRefused(
+                "an order is a column or an expression", found=repr(text), fix="write 'a DESC'"
+            )
+        _refuse_other_words(read(found["what"]), text)
+    expression = parse(found["what"], child.schema, call=call)
+    if expression.type.arrow is not None:
+        raise UserError(
+            f"{call}: rows cannot be sorted by {text!r}\n  found: type {expression.type.arrow}\n"
+            "  to fix: sort by a number, text, date or time"
+        )
+    descending = (found["way"] or "").lower() == "desc"
+    nulls = (found["nulls"] or "").lower()
+    return expression, descending, nulls == "first" if nulls else not descending
+
+
+def _refuse_other_words(tree: exp.Expression, text: str) -> None:
+    """A word behind the column that is neither a direction nor a place for nulls."""
+    if not isinstance(tree, exp.Alias):
+        return
+    word = tree.alias
+    ways = "write ASC or DESC behind it, then NULLS FIRST or NULLS LAST, or nothing"
+    raise ExpressionRefused(
+        f"rows cannot be sorted {word}",
+        found=pointed(text, max(0, text.rfind(word)), len(word)),
+        fix=did_you_mean(word, ("ASC", "DESC"), ways),
+    )

@@ -1,0 +1,26 @@
+"""Brings the sides of a union to the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.errors import UserError
+from millrace.plan.nodes.node import Node, Project, passed_on
+from millrace.sql.types import SqlType, from_arrow
+
+
+def named_as(first: Node, other: Node) -> Node:
+    """The other side of a union under the first one's names."""
+    mine = [(field.name, from_arrow(field.type)) for field in first.schema]
+    theirs = [(field.name, from_arrow(field.type)) for field in other.schema]
+    if [kind for _, kind in mine] != [kind for _, kind in theirs]:
+        raise UserError(
+            f"union() of different columns\n  found: {_listed(mine)}, and {_listed(theirs)}\n"
+            "  to fix: bring both to the same types in the same order with select"
+        )
+    columns = passed_on(other.schema, other.schema.names)
+    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(mine, columns, strict=True)))
+
+
+def _listed(columns: Sequence[tuple[str, SqlType]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)

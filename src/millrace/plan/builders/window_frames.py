@@ -1,0 +1,149 @@
+"""Reads frames as users write them: `ROWS BETWEEN 2 PRECEDING AND CURRENT ROW`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.plan.nodes.sort import SortKey
+from millrace.plan.nodes.window import FIRST, HERE, LAST, Bound, Frame
+from millrace.sql.expressions import worded
+from millrace.sql.functions.dates import Span, span
+from millrace.sql.parser import read
+from millrace.sql.terms import ExpressionRefused, as_type
+from millrace.sql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, SqlType, from_arrow
+
+_FRAME: Final = re.compile(
+    r"\s*(?P<unit>ROWS|RANGE)\s+"
+    r"(?:BETWEEN\s+(?P<start>.+?)\s+AND\s+(?P<end>.+?)|(?!BETWEEN)(?P<only>.+?))\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_BOUND: Final = re.compile(
+    r"CURRENT\s+ROW|(?P<by>.+?)\s+(?P<way>PRECEDING|FOLLOWING)", re.IGNORECASE | re.DOTALL
+)
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+_ROWS_MAX: Final = (1 << 31) - 1
+_DAY_MICROS: Final = 86_400_000_000
+_SHAPE: Final = (
+    "write, for example, ROWS BETWEEN 2 PRECEDING AND CURRENT ROW, with UNBOUNDED PRECEDING, "
+    "n PRECEDING, CURRENT ROW, n FOLLOWING or UNBOUNDED FOLLOWING"
+)
+
+
+def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Frame:
+    """A frame over rows in an order."""
+    with worded(f"window(frame={text!r})"):
+        found = _FRAME.fullmatch(str(text))
+        if found is None:
+            raise ExpressionRefused("the frame cannot be read", found=str(text), fix=_SHAPE)
+        unit = "ROWS" if found["unit"].upper() == "ROWS" else "RANGE"
+        if unit == "RANGE" and not order:
+            raise ExpressionRefused("a RANGE needs an order", fix="give order_by=, or use ROWS")
+        kinds = [from_arrow(schema.field(key.column).type) for key in order]
+        by = kinds if unit == "RANGE" else None
+        start = _bound(found["only"] or found["start"], by)
+        end = HERE if found["only"] else _bound(found["end"], by)
+        if start.place > end.place or start == LAST or end == FIRST:
+            raise ExpressionRefused(
+                "the frame ends before it begins", found=text, fix="swap its bounds"
+            )
+        return Frame("ROWS" if unit == "ROWS" else "RANGE", start, end)
+
+
+def _way(sign: int) -> str:
+    return "PRECEDING" if sign < 0 else "FOLLOWING"
+
+
+def _bound(text: str, order: list[SqlType] | None) -> Bound:
+    """One end of a frame; `order` has the types that a RANGE is counted in."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        raise ExpressionRefused("the bound of a frame cannot be read", found=text, fix=_SHAPE)
+    if found["by"] is None:
+        return HERE
+    sign = -1 if found["way"].upper() == "PRECEDING" else 1
+    if found["by"].upper() == "UNBOUNDED":
+        return FIRST if sign < 0 else LAST
+    if order is None:
+        return _rows(found["by"], sign, text)
+    if len(order) != 1:
+        raise ExpressionRefused(
+            "a RANGE by value needs one column to order by",
+            found=text,
+            fix="order by one column, or use ROWS",
+        )
+    return _range(found["by"], sign, order[0], text)
+
+
+def _rows(by: str, sign: int, text: str) -> Bound:
+    if not by.isdecimal() or int(by) > _ROWS_MAX:
+        raise ExpressionRefused("ROWS are counted in whole numbers", found=text, fix=_SHAPE)
+    return Bound(f"{int(by)} {_way(sign)}", sign * int(by))
+
+
+def _range(by: str, sign: int, kind: SqlType, text: str) -> Bound:
+    if kind.is_numeric or (kind == DATE and _NUMBER.fullmatch(by)):
+        value = _amount(by, kind, text)
+        sql = f"to_days(CAST({value} AS INTEGER))" if kind == DATE else as_type(f"'{value}'", kind)
+        scale = _DAY_MICROS if kind == DATE else 1
+        return Bound(f"{sql} {_way(sign)}", sign * float(value) * scale)
+    if kind not in (DATE, TIMESTAMP, TIMESTAMP_NTZ):
+        raise ExpressionRefused(
+            f"a RANGE by value cannot be counted in {kind}",
+            found=text,
+            fix="order by a number, a date or a time, or use ROWS",
+        )
+    return _interval(by, sign, kind, text)
+
+
+def _amount(by: str, kind: SqlType, text: str) -> Decimal:
+    value = Decimal(by) if _NUMBER.fullmatch(by) else None
+    if value is None or (value % 1 and not (kind.is_floating or kind.is_decimal)):
+        whole = "" if kind.is_floating or kind.is_decimal else "whole "
+        raise ExpressionRefused(
+            f"a RANGE over {kind} is counted in {whole}numbers", found=text, fix=_SHAPE
+        )
+    digits = -int(value.as_tuple().exponent)
+    if kind.is_decimal and digits > kind.scale:
+        raise ExpressionRefused(f"{by} has more digits than {kind}", found=text, fix="round it")
+    return value
+
+
+def _interval(by: str, sign: int, kind: SqlType, text: str) -> Bound:
+    tree = read(by)
+    unit = tree.args.get("unit") if isinstance(tree, exp.Interval) else None
+    if not isinstance(unit, exp.Var) or not isinstance(tree.this, exp.Literal):
+        raise ExpressionRefused(
+            f"a RANGE over {kind} is counted in intervals of one unit",
+            found=text,
+            fix="write, for example, RANGE BETWEEN INTERVAL 1 DAY PRECEDING AND CURRENT ROW",
+        )
+    length = span(tree.this.name, unit.name)
+    if min(length.months, length.days, length.micros) < 0:
+        raise ExpressionRefused("a frame is counted in positive numbers", found=text, fix=_SHAPE)
+    if kind == DATE and length.micros:
+        raise ExpressionRefused(
+            "a RANGE over dates is counted in days or months", found=text, fix=_SHAPE
+        )
+    if kind == TIMESTAMP and length.micros > _DAY_MICROS and length.micros % _DAY_MICROS:
+        # 24 hours are a day of the calendar, and Spark adds it before the rest, DuckDB after it.
+        raise ExpressionRefused(
+            "an interval of more than a day is a whole number of days here",
+            found=text,
+            fix="count in days, in at most 24 hours, or over a timestamp_ntz",
+        )
+    micros = (length.months * 30 + length.days) * _DAY_MICROS + length.micros
+    return Bound(f"{_interval_sql(length)} {_way(sign)}", sign * float(micros))
+
+
+def _interval_sql(length: Span) -> str:
+    if length.months:
+        return f"to_months(CAST({length.months} AS INTEGER))"
+    # As Spark does it: 24 hours are a day of the calendar, which may have 23 or 25.
+    days, rest = divmod(length.micros, _DAY_MICROS)
+    whole = f"to_days(CAST({length.days + days} AS INTEGER))"
+    return f"({whole} + to_microseconds(CAST({rest} AS BIGINT)))" if rest else whole

@@ -1,0 +1,1 @@
+"""The operators of a plan, one kind in a file. Values only."""

@@ -1,0 +1,126 @@
+"""Groups: in one step, or in two with an exchange between them. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.plan.nodes.node import Node, OverOne
+from millrace.plan.nodes.placement import Placement, renamed
+from millrace.sql.aggregates.aggregate_expressions import AggregateCall, AggregateExpression
+from millrace.sql.types import to_arrow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate(OverOne):
+    """One row for each distinct value of the keys; with no keys, one row."""
+
+    child: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateExpression, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The keys, then the aggregates."""
+        below = self.child.schema
+        fields = [below.field(name) for name in self.keys]
+        return pa.schema([*fields, *(pa.field(a.name, to_arrow(a.type)) for a in self.aggregates)])
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the child, as long as the keys tell."""
+        return renamed(self.child.lies, {key: key for key in self.keys})
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether a task can put its own rows together before the exchange."""
+        return all(call.mergeable for aggregate in self.aggregates for call in aggregate.calls)
+
+    def requires_shuffle(self) -> bool:
+        """Rows of a group must meet."""
+        return True
+
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys."""
+        return (self.keys,)
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on keys: they take out whole groups."""
+        whole = self.keys and columns <= set(self.keys)
+        return ({name: name for name in columns} if whole else None,)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The keys and what is calculated with."""
+        del wanted
+        return self, ({*self.keys}.union(*(one.columns for one in self.aggregates)),)
+
+    def describe(self) -> str:
+        """Keys and aggregates."""
+        return _grouped("aggregate", self.keys, self.aggregates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialAggregate(OverOne):
+    """What one task can say of its own rows before the groups come together."""
+
+    child: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[AggregateExpression, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The keys, then the partial columns of every call."""
+        below = self.child.schema
+        fields = [below.field(name) for name in self.keys]
+        partials = [
+            pa.field(part.name, to_arrow(part.type))
+            for prefix, call in numbered_calls(self.aggregates)
+            for part in call.partials(prefix)
+        ]
+        return pa.schema([*fields, *partials])
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the child, as long as the keys tell."""
+        return renamed(self.child.lies, {key: key for key in self.keys})
+
+    def describe(self) -> str:
+        """Keys and aggregates."""
+        return _grouped("partial aggregate", self.keys, self.aggregates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinalAggregate(OverOne):
+    """Groups put together from what `PartialAggregate` said."""
+
+    child: Node
+    whole: Aggregate
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As if it had been done in one go."""
+        return self.whole.schema
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the child: keys keep their names."""
+        return renamed(self.child.lies, {key: key for key in self.whole.keys})
+
+    def describe(self) -> str:
+        """Keys and aggregates."""
+        return _grouped("final aggregate", self.whole.keys, self.whole.aggregates)
+
+
+def numbered_calls(
+    aggregates: tuple[AggregateExpression, ...],
+) -> list[tuple[str, AggregateCall]]:
+    """Every call of every aggregate, with the prefix that names its columns."""
+    calls = [call for aggregate in aggregates for call in aggregate.calls]
+    return [(f"__call{number}", call) for number, call in enumerate(calls)]
+
+
+def _grouped(what: str, keys: tuple[str, ...], aggregates: tuple[AggregateExpression, ...]) -> str:
+    by = f" by {', '.join(keys)}" if keys else ""
+    texts = [aggregate.text for aggregate in aggregates]
+    return f"{what}{by}: {', '.join(texts)}" if texts else f"{what}{by}"

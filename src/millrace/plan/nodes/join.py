@@ -1,0 +1,142 @@
+"""Joins on equal keys, with or without a further condition. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from millrace.plan.nodes.node import Exchange, Node, ReadStage
+from millrace.plan.nodes.placement import Placement, ToOne, renamed
+from millrace.sql.expressions import Expression
+
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+KEEPS_LEFT: Final = frozenset({"inner", "left", "semi", "anti", "cross"})
+"""Joins that can be done with a part of the left side and the whole right side."""
+KEEPS_RIGHT: Final = frozenset({"inner", "right", "cross"})
+"""Joins that can be done with a part of the right side and the whole left side."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinColumn:
+    """A column of a join's result. Side "key": the left key or, where there is none, the right."""
+
+    name: str
+    side: Literal["left", "right", "key"]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Join(Node):
+    """Rows of both sides whose keys are equal and that meet the condition. Null equals nothing.
+
+    `columns` says for each column of the result where it comes from. The condition speaks of the
+    right side's columns by the names in `right_names`, as some may be named like left ones.
+    """
+
+    left: Node
+    right: Node
+    left_keys: tuple[str, ...]
+    right_keys: tuple[str, ...]
+    how: JoinKind
+    columns: tuple[JoinColumn, ...]
+    condition: Expression | None = None
+    right_names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        # Once for each side: asked for by column, joins of joins of joins would never end.
+        left, right = self.left.schema, self.right.schema
+        sides = [(c, right if c.side == "right" else left) for c in self.columns]
+        return pa.schema([pa.field(c.name, side.field(c.source).type) for c, side in sides])
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """Both sides."""
+        return (self.left, self.right)
+
+    def condition_schema(self) -> pa.Schema:
+        """The columns that the condition speaks of, by its names for them."""
+        theirs = self.right.schema
+        renamed = [pa.field(name, theirs.field(source).type) for source, name in self.right_names]
+        return pa.schema([*self.left.schema, *renamed])
+
+    def with_children(self, *children: Node) -> Join:
+        """The same join of other sides."""
+        left, right = children
+        return replace(self, left=left, right=right)
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the side that is not read whole; of outer joins the side that is kept."""
+        if is_broadcast(self.left):
+            names = {c.source: c.name for c in reversed(self.columns) if c.side == "right"}
+            names |= {
+                right: column.name
+                for left, right in zip(self.left_keys, self.right_keys, strict=True)
+                for column in self.columns
+                if column.side == "key" and column.source == left
+            }
+            return renamed(self.right.lies, names)
+        if self.how not in KEEPS_LEFT:
+            return None
+        names = {c.source: c.name for c in reversed(self.columns) if c.side != "right"}
+        return renamed(self.left.lies, names)
+
+    def requires_shuffle(self) -> bool:
+        """Rows with equal keys must meet."""
+        return True
+
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys of each side."""
+        return (self.left_keys, self.right_keys)
+
+    def whole_sides(self) -> tuple[bool, ...]:
+        """Sides of which no row is kept for having no partner."""
+        return (self.how in KEEPS_RIGHT, self.how in KEEPS_LEFT)
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on one side that the join keeps, or on keys."""
+        found = {c.name: c for c in self.columns}
+        pairs = dict(zip(self.left_keys, self.right_keys, strict=True))
+        left: dict[str, str] | None = {}
+        right: dict[str, str] | None = {}
+        for name in columns:
+            column = found[name]
+            if left is not None and column.side != "right":
+                left[name] = column.source
+            else:
+                left = None
+            if right is not None and column.side != "left":
+                right[name] = column.source if column.side == "right" else pairs[column.source]
+            else:
+                right = None
+        return (
+            left if self.how in KEEPS_LEFT else None,
+            right if self.how in KEEPS_RIGHT else None,
+        )
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Keys, wanted columns, and what the condition is about."""
+        some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
+        about = self.condition.columns if self.condition is not None else frozenset()
+        named = {name for _, name in self.right_names}
+        left = {c.source for c in some if c.side != "right"} | {*self.left_keys} | (about - named)
+        right = {c.source for c in some if c.side == "right"} | {*self.right_keys}
+        right |= {source for source, name in self.right_names if name in about}
+        return replace(self, columns=some), (left, right)
+
+    def describe(self) -> str:
+        """Kind, keys and condition."""
+        pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
+        pairs += [self.condition.text] if self.condition is not None else []
+        return f"{self.how} join on {', '.join(pairs)}" if pairs else f"{self.how} join"
+
+
+def is_broadcast(node: Node) -> bool:
+    """Whether every task reads all rows of a node."""
+    return isinstance(node, Exchange | ReadStage) and (
+        isinstance(node.placement, ToOne) and node.placement.broadcast
+    )

@@ -1,0 +1,89 @@
+"""Sorting, all rows or the first ones of the order. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millrace.plan.nodes.node import Limit, Node, OverOne, Project
+from millrace.plan.nodes.placement import ByRange, Placement, ToOne
+from millrace.sql.terms import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A column to sort by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+    @property
+    def plain(self) -> bool:
+        """Whether nulls are where Spark puts them by itself: with the lowest."""
+        return self.nulls_first != self.descending
+
+    def sql(self) -> str:
+        """As DuckDB writes it."""
+        way = "DESC" if self.descending else "ASC"
+        return f"{quoted(self.column)} {way} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+    def __str__(self) -> str:
+        text = f"{self.column} DESC" if self.descending else self.column
+        if self.plain:
+            return text
+        return f"{text} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sort(OverOne):
+    """Rows in order; with `rows`, only the first so many."""
+
+    child: Node
+    order: tuple[SortKey, ...]
+    rows: int | None = None
+
+    @property
+    def lies(self) -> Placement | None:
+        """All in one place, if they do below."""
+        lies = self.child.lies
+        return lies if isinstance(lies, ToOne) else None
+
+    def requires_shuffle(self) -> bool:
+        """An order is one of all rows."""
+        return True
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Any filter, unless it is the first rows that are wanted."""
+        return ({name: name for name in columns} if self.rows is None else None,)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What is wanted and what is sorted by."""
+        return self, (wanted | {key.column for key in self.order},)
+
+    def describe(self) -> str:
+        """The order."""
+        first = "" if self.rows is None else f", first {self.rows}"
+        return f"sort by {', '.join(map(str, self.order))}{first}"
+
+
+def range_of(order: tuple[SortKey, ...], partitions: int) -> ByRange | None:
+    """The placement that brings rows into this order by parts; None if none can."""
+    if not order[0].plain:
+        return None
+    keys = []
+    for key in order:
+        if not key.plain or key.descending != order[0].descending:
+            break
+        keys.append(key.column)
+    return ByRange(tuple(keys), order[0].descending, partitions)
+
+
+def limited(plan: Node, rows: int) -> Node:
+    """The first rows of a plan; of a sorted one the first of the order, found without the rest."""
+    match plan:
+        case Sort(rows=before):
+            return replace(plan, rows=rows if before is None else min(rows, before))
+        case Project(child=Sort() as child):
+            return replace(plan, child=limited(child, rows))
+        case _:
+            return Limit(plan, rows)

@@ -1,0 +1,173 @@
+"""Windows: columns calculated from a row and the rows around it. Values only.
+
+Invariant: a window keeps every row of its child, and what it adds does not depend on how rows lie
+over tasks: rows that are equal in the order keep the order they come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from millrace.plan.nodes.node import Node, OverOne, Project, passed_on
+from millrace.plan.nodes.placement import Placement, renamed
+from millrace.plan.nodes.sort import SortKey
+from millrace.sql.aggregates.aggregate_expressions import AggregateCall
+from millrace.sql.expressions import Expression
+from millrace.sql.terms import as_type
+from millrace.sql.types import DOUBLE, SqlType, to_arrow
+
+Looks = Literal["ranks", "rows", "frame", "values"]
+"""What a function looks at: ranks of the order; single rows in turn, whatever the frame; all rows
+of the frame together; single rows of the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a frame begins or ends, counted from the current row; `place` tells which is first."""
+
+    sql: str
+    place: float
+
+
+FIRST: Final = Bound("UNBOUNDED PRECEDING", float("-inf"))
+HERE: Final = Bound("CURRENT ROW", 0)
+LAST: Final = Bound("UNBOUNDED FOLLOWING", float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rows around a row that a function looks at, by their number or by the order's value."""
+
+    unit: Literal["ROWS", "RANGE"]
+    start: Bound
+    end: Bound
+
+    def sql(self) -> str:
+        """As DuckDB writes it."""
+        return f"{self.unit} BETWEEN {self.start.sql} AND {self.end.sql}"
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFunction:
+    """One window function as DuckDB has it."""
+
+    function: str
+    arguments: tuple[str, ...]
+    looks: Looks
+    ignore_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """One call as the user wrote it, and the pieces that it is calculated from."""
+
+    function: str
+    pieces: tuple[WindowFunction, ...]
+    type: SqlType
+    columns: frozenset[str]
+    aggregate: AggregateCall | None = None
+
+    def value(self, pieces: Sequence[str]) -> str:
+        """The SQL over the values of its pieces."""
+        if self.type.arrow is not None:
+            return pieces[0]
+        if self.function == "avg":
+            assert self.aggregate is not None
+            return self.aggregate.mean(*pieces)
+        if len(pieces) == 1:
+            return as_type(pieces[0], self.type)
+        count, odd, spread = pieces
+        least = 1 if self.function.endswith("_samp") else 0
+        return as_type(
+            f"CASE WHEN {count} <= {least} THEN NULL WHEN {odd} THEN CAST('NaN' AS DOUBLE) "
+            f"ELSE {spread} END",
+            DOUBLE,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowColumn:
+    """A new column: an expression in which calls stand as marks, between two zero bytes."""
+
+    name: str
+    expression: Expression
+    calls: tuple[WindowCall, ...]
+
+    def sql(self, names: Mapping[WindowFunction, str]) -> str:
+        """The expression over columns and the values of pieces, which have these names."""
+        parts = self.expression.sql.split("\0")
+        for place in range(1, len(parts), 2):
+            call = self.calls[int(parts[place])]
+            parts[place] = f"({call.value([names[piece] for piece in call.pieces])})"
+        return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Window(OverOne):
+    """The rows of the child with new columns. A new column takes the place of an equal name."""
+
+    child: Node
+    keys: tuple[str, ...]
+    order: tuple[SortKey, ...]
+    frame: Frame | None
+    columns: tuple[WindowColumn, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The child's columns, then the new ones."""
+        new = {one.name: to_arrow(one.expression.type) for one in self.columns}
+        kept = [
+            pa.field(field.name, new.pop(field.name)) if field.name in new else field
+            for field in self.child.schema
+        ]
+        return pa.schema([*kept, *(pa.field(name, kind) for name, kind in new.items())])
+
+    @property
+    def pieces(self) -> tuple[WindowFunction, ...]:
+        """All that DuckDB has to calculate, each once."""
+        calls = [call for column in self.columns for call in column.calls]
+        return tuple(dict.fromkeys(piece for call in calls for piece in call.pieces))
+
+    @property
+    def lies(self) -> Placement | None:
+        """As the child, as long as the columns that tell are not replaced."""
+        new = {one.name for one in self.columns}
+        names = [name for name in self.child.schema.names if name not in new]
+        return renamed(self.child.lies, {name: name for name in names})
+
+    def requires_shuffle(self) -> bool:
+        """Rows of a window must meet."""
+        return True
+
+    def partition_keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys."""
+        return (self.keys,)
+
+    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+        """Filters on keys: they take out whole partitions."""
+        whole = self.keys and columns <= {*self.keys} - {one.name for one in self.columns}
+        return ({name: name for name in columns} if whole else None,)
+
+    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The keys, the order, and what is wanted or calculated with; no window if none is."""
+        some = tuple(one for one in self.columns if one.name in wanted)
+        new = {one.name for one in self.columns}
+        rest = wanted - new
+        if not some:
+            names = [name for name in self.child.schema.names if name in rest]
+            names = names or self.child.schema.names[:1]
+            return Project(self.child, passed_on(self.child.schema, names)), (set(names),)
+        read = rest | {*self.keys} | {key.column for key in self.order}
+        return replace(self, columns=some), (read.union(*(c.expression.columns for c in some)),)
+
+    def describe(self) -> str:
+        """New columns, keys, order and frame."""
+        parts = [", ".join(f"{one.expression.text} as {one.name}" for one in self.columns)]
+        parts += [f"by {', '.join(self.keys)}"] if self.keys else []
+        parts += [f"in order of {', '.join(map(str, self.order))}"] if self.order else []
+        parts += [self.frame.sql()] if self.frame is not None else []
+        return f"window {'; '.join(parts)}"

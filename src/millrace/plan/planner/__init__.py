@@ -1,0 +1,1 @@
+"""From a plan to stages: pushes filters down, inserts exchanges, cuts stages and adapts them."""

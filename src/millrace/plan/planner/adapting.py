@@ -1,0 +1,187 @@
+"""Changes the stages of a plan as the sizes of those before them are measured.
+
+- A smaller side of a join that came out small is read by all tasks. The larger side then stays
+  where it is: its stage is not run, and its work moves into the stage of the join.
+- When all that a stage reads is small, it and the stages that only follow one another behind it
+  become one stage of one task.
+
+Invariant: the choice follows from measured sizes alone, so that the same rows always lead to the
+same stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Literal
+
+from millrace.plan.nodes.aggregate import PartialAggregate
+from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
+from millrace.plan.nodes.node import Filter, Node, Project, ReadStage, Scan
+from millrace.plan.nodes.placement import ByHash
+from millrace.plan.planner.exchanges import ASKED_FOR, EVERYWHERE, TO_BE_KEPT, scanned_bytes
+from millrace.plan.planner.stages import Stage
+
+_Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptable:
+    """A join whose smaller side, once measured, may spare the larger side its exchange."""
+
+    reader: int
+    small: int
+    large: int
+    small_side: _Side
+
+
+def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
+    """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
+    found = []
+    for stage in stages:
+        join = _join_of(stage.root)
+        if join is None:
+            continue
+        left, right = (side for side in join.children if isinstance(side, ReadStage))
+        sides: list[tuple[_Side, int, int]] = []
+        if join.how in KEEPS_LEFT and _leaves_out(stages, right.stage):
+            sides.append(("right", right.stage, left.stage))
+        if join.how in KEEPS_RIGHT and _leaves_out(stages, left.stage):
+            sides.append(("left", left.stage, right.stage))
+        if sides:
+            side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
+            if not stages[large].alone:  # Its work belongs into one task.
+                found.append(Adaptable(stage.number, small, large, side))
+    return found
+
+
+def adapt(stages: Sequence[Stage], choice: Adaptable) -> Stage:
+    """The stage of the join, with the larger side's work in it and the small side read by all."""
+    reader, large = stages[choice.reader], stages[choice.large]
+    join = _join_of(reader.root)
+    assert join is not None, "only what was found adaptable is adapted"
+    small = join.right if choice.small_side == "right" else join.left
+    assert isinstance(small, ReadStage), "as above"
+    whole = replace(small, placement=EVERYWHERE)
+    sides = (large.root, whole) if choice.small_side == "right" else (whole, large.root)
+    return replace(reader, root=_replaced(reader.root, join, join.with_children(*sides)))
+
+
+class Course:
+    """The stages of a plan as they are run: some change, some are left out, as others come out."""
+
+    def __init__(
+        self, stages: Sequence[Stage], *, broadcast_bytes_max: int, together_bytes_max: int
+    ) -> None:
+        self._stages = list(stages)
+        self._choices = adaptable(stages)
+        self._broadcast_limit = broadcast_bytes_max
+        self._together_limit = together_bytes_max
+        self.left_out: dict[int, str] = {}
+        """Stages that are not run, and why."""
+
+    def waits(self) -> list[frozenset[int]]:
+        """For each stage, those that have to be finished or left out before it is looked at."""
+        return [
+            frozenset(n for n in stage.reads if n >= 0)  # Others were taken in before.
+            | {c.small for c in self._choices if c.large == stage.number}
+            for stage in self._stages
+        ]
+
+    def stage(self, number: int, measured: Mapping[int, int]) -> Stage | None:
+        """The stage as it is to be run, given the bytes of those before it; None to leave out."""
+        limit = self._broadcast_limit
+        small = [c for c in self._choices if measured.get(c.small, limit + 1) <= limit]
+        for choice in small:
+            if choice.reader == number:
+                self._stages[number] = adapt(self._stages, choice)
+        if any(choice.large == number for choice in small):
+            self.left_out[number] = "the other side of the join is small"
+        elif number not in self.left_out:
+            self._gather(number, measured)
+        return None if number in self.left_out else self._stages[number]
+
+    def _gather(self, number: int, measured: Mapping[int, int]) -> None:
+        """Put a stage, and those behind it, into the last one if what it reads is small."""
+        behind = followers(self._stages, number)
+        size = _read_bytes(self._stages[number], measured)
+        if not behind or size > self._together_limit:
+            return
+        root = self._stages[number].root
+        for before, stage in zip([number, *behind], behind, strict=False):
+            read = next(leaf for leaf in self._stages[stage].leaves if _reads(leaf, before))
+            root = _replaced(self._stages[stage].root, read, root)
+        last = behind[-1]
+        self._stages[last] = replace(self._stages[last], root=root, alone=True)
+        for each in (number, *behind[:-1]):
+            self.left_out[each] = f"its rows are few and made in stage {last}"
+
+
+def followers(stages: Sequence[Stage], number: int) -> list[int]:
+    """The stages behind one up to the last, if each reads nothing but the one before it.
+
+    None if rows are to be kept on the way, or lie as the user asked for.
+    """
+    behind: list[int] = []
+    at = number
+    while True:
+        if any(stages[read].why == ASKED_FOR for read in stages[at].reads if read >= 0):
+            return []
+        if at == stages[-1].number:
+            return behind
+        readers = [stage for stage in stages if at in stage.reads]
+        if stages[at].why == TO_BE_KEPT or len(readers) != 1 or len(readers[0].leaves) != 1:
+            return []
+        at = readers[0].number
+        behind.append(at)
+
+
+def _reads(leaf: Scan | ReadStage, number: int) -> bool:
+    return isinstance(leaf, ReadStage) and leaf.stage == number
+
+
+def _read_bytes(stage: Stage, measured: Mapping[int, int]) -> float:
+    """How much a stage reads; without end if that is not known."""
+    read = [measured.get(number, inf) for number in stage.reads]
+    return scanned_bytes(stage.root) + sum(read)
+
+
+def _join_of(node: Node) -> Join | None:
+    """The join of two exchanged sides, if nothing above it relies on how its rows lie."""
+    match node:
+        case Join(left=ReadStage(placement=ByHash()), right=ReadStage(placement=ByHash())):
+            return node
+        case Project(child=child) | Filter(child=child) | PartialAggregate(child=child):
+            return _join_of(child)
+        case Join(left=left, right=right) if is_broadcast(right):
+            return _join_of(left)
+        case Join(left=left, right=right) if is_broadcast(left):
+            return _join_of(right)
+        case _:
+            return None
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    return node.with_children(*(_replaced(child, old, new) for child in node.children))
+
+
+def _leaves_out(stages: Sequence[Stage], number: int) -> bool:
+    """Whether a stage may write less than is read: if not, waiting for its size is in vain."""
+    stage = stages[number]
+    return _has_more_than_columns(stage.root) or any(_leaves_out(stages, n) for n in stage.reads)
+
+
+def _has_more_than_columns(node: Node) -> bool:
+    if not isinstance(node, Scan | ReadStage | Project):
+        return True
+    return any(_has_more_than_columns(child) for child in node.children)
+
+
+def _scanned(stages: Sequence[Stage], number: int) -> int:
+    """How many bytes of files a stage and all below it read."""
+    stage = stages[number]
+    below = [number for number in stage.reads if number >= 0]  # Not what was taken in before.
+    return scanned_bytes(stage.root) + sum(_scanned(stages, number) for number in below)

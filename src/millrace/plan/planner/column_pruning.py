@@ -1,0 +1,38 @@
+"""Leaves out columns that nobody needs, down to the scans.
+
+Invariant: the plan's result is the same, rows and columns.
+"""
+
+from __future__ import annotations
+
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.node import Filter, Node, Project
+from millrace.sql.expressions import Expression, quoted
+from millrace.sql.types import SqlType, from_arrow
+
+
+def prune(plan: Node) -> Node:
+    """The same plan, reading only what it needs."""
+    return _prune(plan, set(plan.schema.names))
+
+
+def _prune(node: Node, wanted: set[str]) -> Node:
+    kept, read = node.reads(wanted)
+    children = [_prune(child, names) for child, names in zip(kept.children, read, strict=True)]
+    if kept.requires_shuffle() and not isinstance(kept, Aggregate):
+        children = [_narrowed(child, names) for child, names in zip(children, read, strict=True)]
+    return kept.with_children(*children)
+
+
+def _narrowed(node: Node, wanted: set[str]) -> Node:
+    """What only a filter looked at does not go through the exchange behind it."""
+    schema = node.schema
+    names = [name for name in schema.names if name in wanted]
+    if not isinstance(node, Filter) or not names or len(names) == len(schema.names):
+        return node
+    columns = [(name, _column(name, from_arrow(schema.field(name).type))) for name in names]
+    return Project(node, tuple(columns))
+
+
+def _column(name: str, kind: SqlType) -> Expression:
+    return Expression(sql=quoted(name), type=kind, columns=frozenset({name}), text=name)

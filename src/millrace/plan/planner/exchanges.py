@@ -1,0 +1,225 @@
+"""Puts exchanges into a plan, just where rows have to change tasks.
+
+Invariant: below an operator that needs equal keys together, they are; an exchange is left out where
+rows already lie right, and everywhere if the inputs fit one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from millrace.plan.nodes.aggregate import Aggregate, FinalAggregate, PartialAggregate
+from millrace.plan.nodes.distinct import DistinctOn
+from millrace.plan.nodes.frame_rows import TakenIn
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.map_batches import spread_function
+from millrace.plan.nodes.node import (
+    Exchange,
+    Filter,
+    Limit,
+    Node,
+    Project,
+    Repartition,
+    Scan,
+    Union,
+    with_new_children,
+)
+from millrace.plan.nodes.placement import (
+    ByHash,
+    InPlace,
+    Placement,
+    ToOne,
+    brings_together,
+)
+from millrace.plan.nodes.sort import Sort, range_of
+from millrace.plan.planner.one_task import InOneTask, looks_at_many
+from millrace.scan.source import FileSource
+
+GATHER: Final = ToOne(broadcast=False)
+EVERYWHERE: Final = ToOne(broadcast=True)
+ASKED_FOR: Final = "asked for"
+TO_BE_KEPT: Final = "to be kept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Limits that decide how a plan is cut."""
+
+    one_task_bytes_max: int
+    broadcast_bytes_max: int
+    partition_bytes_target: int
+    partitions_max: int
+    many_to_a_group: Callable[[FileSource, tuple[str, ...]], bool] = lambda _source, _keys: True
+    """Whether a task has many rows to a group of these columns of a source."""
+
+    def partitions(self, size: int) -> int:
+        """How many partitions so many bytes are put into: a power of two.
+
+        So that a file more or less seldom changes the count, which would move every row.
+        """
+        wanted = max(1, -(-size // self.partition_bytes_target))
+        return min(self.partitions_max, 1 << (wanted - 1).bit_length())
+
+
+def fits_one_task(plan: Node, sizes: Sizes) -> bool:
+    """Whether a plan is too small to be cut up, and nobody asked for a function in many tasks."""
+    return scanned_bytes(plan) <= sizes.one_task_bytes_max and not spread_function(plan)
+
+
+def insert_exchanges(plan: Node, sizes: Sizes) -> Node:
+    """The plan with exchanges; if its inputs fit one task, only those that keep rows at rest."""
+    if fits_one_task(plan, sizes):
+        return _keep_durable(plan)
+    return _place(plan, sizes)
+
+
+def scanned_bytes(node: Node) -> int:
+    """How many bytes the scans below read, as far as files tell."""
+    if isinstance(node, Scan):
+        return node.source.bytes_of(node.columns)
+    if isinstance(node, TakenIn):
+        return node.bytes
+    return sum(scanned_bytes(child) for child in node.children)
+
+
+def _keep_durable(node: Node) -> Node:
+    """One task does everything, so rows change tasks only where they are to be kept."""
+    children = [_keep_durable(child) for child in node.children]
+    if not isinstance(node, Repartition):
+        return with_new_children(node, children)
+    if isinstance(node.placement, InPlace):
+        return Exchange(children[0], GATHER, TO_BE_KEPT)
+    return children[0]
+
+
+def _place(node: Node, sizes: Sizes) -> Node:
+    if _is_small(node, sizes):
+        return InOneTask(node)
+    placed = with_new_children(node, [_place(child, sizes) for child in node.children])
+    match placed:
+        case Union():
+            return with_new_children(placed, [_apart(child) for child in placed.children])
+        case Repartition(child=child, placement=placement):
+            kept = isinstance(placement, InPlace)
+            return Exchange(child, placement, TO_BE_KEPT if kept else ASKED_FOR)
+        case Aggregate():
+            return _place_aggregate(placed, sizes)
+        case _ if any(placed.whole_sides()):
+            return _place_join(placed, sizes)
+        case Sort():
+            return _place_sort(placed, sizes)
+        case DistinctOn(child=child, keys=keys) if not brings_together(child.lies, keys):
+            by = ByHash(keys, sizes.partitions(scanned_bytes(placed)))
+            return replace(placed, child=Exchange(placed, by, "rows with equal keys must meet"))
+        case Limit(child=child) if child.lies != GATHER:
+            return replace(placed, child=Exchange(placed, GATHER, "the first rows of all"))
+        case Limit():
+            return placed
+        case _ if placed.requires_shuffle():
+            return _bring_together(placed, sizes)
+        case _:
+            return placed
+
+
+def _is_small(node: Node, sizes: Sizes) -> bool:
+    """Whether rows of several tasks would have to meet below, of inputs that one task can read."""
+    limit = min(sizes.one_task_bytes_max, sizes.partition_bytes_target)
+    return looks_at_many(node) and not _repartitions(node) and scanned_bytes(node) <= limit
+
+
+def _repartitions(node: Node) -> bool:
+    return isinstance(node, Repartition) or any(map(_repartitions, node.children))
+
+
+def _apart(node: Node) -> Node:
+    """A side of a union, whose other sides are not read by the one task that makes this."""
+    return Exchange(node, GATHER, "made in one task") if isinstance(node, InOneTask) else node
+
+
+def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:
+    if brings_together(node.child.lies, node.keys):
+        return node
+    wanted: Placement
+    if node.keys:
+        wanted = ByHash(node.keys, sizes.partitions(scanned_bytes(node)))
+        why = "rows of a group must meet"
+    else:
+        wanted = GATHER
+        why = "one row is made of all rows"
+    if node.mergeable and _worth_beginning(node, sizes):
+        partial = PartialAggregate(node.child, node.keys, node.aggregates)
+        return FinalAggregate(Exchange(partial, wanted, why), node)
+    return replace(node, child=Exchange(node.child, wanted, why))
+
+
+def _worth_beginning(node: Aggregate, sizes: Sizes) -> bool:
+    """Whether groups are begun before the exchange: not if nearly every row is one of its own."""
+    scanned = _scanned(node.child, node.keys)
+    return scanned is None or sizes.many_to_a_group(*scanned)
+
+
+def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str, ...]] | None:
+    """The source that columns are read from as they are, and their names there."""
+    match node:
+        case Scan(source=source) if names:
+            return source, names
+        case Filter(child=child):
+            return _scanned(child, names)
+        case Project(child=child):
+            (sources,) = node.passes(frozenset(names))
+            if sources is None:
+                return None
+            return _scanned(child, tuple(sources[name] for name in names))
+        case _:
+            return None
+
+
+def _place_join(node: Node, sizes: Sizes) -> Node:
+    """Let every task read a small side whole where that is right, else bring keys together."""
+    left, right = node.children
+    left_whole, right_whole = node.whole_sides()
+    if right_whole and isinstance(node, Join) and not node.left_keys:
+        why = "there are no keys to meet by"
+        return node.with_children(left, Exchange(right, EVERYWHERE, why))
+    if right_whole and scanned_bytes(right) <= sizes.broadcast_bytes_max:
+        return node.with_children(left, Exchange(right, EVERYWHERE, "the right side is small"))
+    if left_whole and scanned_bytes(left) <= sizes.broadcast_bytes_max:
+        return node.with_children(Exchange(left, EVERYWHERE, "the left side is small"), right)
+    return _bring_together(node, sizes)
+
+
+def _place_sort(node: Sort, sizes: Sizes) -> Node:
+    if node.child.lies == GATHER:
+        return node
+    if node.rows is not None:
+        return replace(node, child=Exchange(node, GATHER, "the first rows of all"))
+    by = range_of(node.order, sizes.partitions_max)
+    if by is None:
+        return replace(node, child=Exchange(node.child, GATHER, "this order is made in one place"))
+    measured = Exchange(node.child, InPlace(), "bounds are found in these rows")
+    return replace(node, child=Exchange(measured, by, "parts of the order follow one another"))
+
+
+def _bring_together(node: Node, sizes: Sizes) -> Node:
+    """Put rows with equal keys of all children into the same task; with no keys, all rows."""
+    keys = node.partition_keys()
+    if not any(keys):
+        gathered = [_placed(child, GATHER, "all rows must meet") for child in node.children]
+        return with_new_children(node, gathered)
+    if len(keys) == 1 and brings_together(node.children[0].lies, keys[0]):
+        return node
+    count = sizes.partitions(max(scanned_bytes(child) for child in node.children))
+    for child, by in zip(node.children, keys, strict=True):
+        if isinstance(child.lies, ByHash) and child.lies.keys == by:
+            count = child.lies.partitions
+    placed = [
+        _placed(child, ByHash(by, count), "rows with equal keys must meet")
+        for child, by in zip(node.children, keys, strict=True)
+    ]
+    return with_new_children(node, placed)
+
+
+def _placed(node: Node, wanted: Placement, why: str) -> Node:
+    return node if node.lies == wanted else Exchange(node, wanted, why)

@@ -1,0 +1,81 @@
+"""Moves filters down, past operators and later exchanges, to the scans where they leave out most.
+
+A filter that could fail for some value stays where it was written: further down it would meet rows
+that are gone by then. Nothing passes what is to be kept at rest: others read it too. Of a filter
+that cannot move, and of a join's condition, what they imply of one side goes down as well.
+Invariant: the plan's result is the same, rows and columns.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.node import Filter, Node, with_new_children
+from millrace.sql.implied_conditions import implied
+
+_LEFT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "right"})
+_RIGHT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "anti", "left"})
+"""Joins in which a row of that side is seen only with a partner that meets the condition."""
+
+
+def push_filters(plan: Node) -> Node:
+    """The same plan, with filters as near to the scans as they can be."""
+    if isinstance(plan, Filter) and not plan.condition.raises:
+        moved = _moved(plan)
+        if moved is not None:
+            return push_filters(moved)
+        plan = Filter(_narrowed(plan), plan.condition)
+    if isinstance(plan, Join):
+        plan = _by_condition(plan)
+    return with_new_children(plan, [push_filters(child) for child in plan.children])
+
+
+def _moved(plan: Filter) -> Node | None:
+    """The operator below, over inputs that are filtered instead; None if it cannot be."""
+    below = plan.child
+    if isinstance(below, Filter):
+        inner = _moved(Filter(below.child, plan.condition))
+        return None if inner is None else Filter(inner, below.condition)
+    passes = below.passes(plan.condition.columns)
+    if all(names is None for names in passes):
+        return None
+    children = [
+        child if names is None else Filter(child, plan.condition.renamed(names))
+        for child, names in zip(below.children, passes, strict=True)
+    ]
+    return below.with_children(*children)
+
+
+def _narrowed(plan: Filter) -> Node:
+    """What a filter that stays is over, its inputs without rows that the filter leaves out."""
+    below = plan.child
+    if isinstance(below, Filter):
+        return Filter(_narrowed(Filter(below.child, plan.condition)), below.condition)
+    every = plan.condition.columns
+    alone = {name: below.passes(frozenset({name})) for name in every}
+    children = list(below.children)
+    for place, child in enumerate(children):
+        mine = frozenset(name for name in every if alone[name][place] is not None)
+        weaker = implied(plan.condition, below.schema, mine) if mine else None
+        names = below.passes(weaker.columns)[place] if weaker is not None else None
+        if weaker is not None and names is not None:
+            children[place] = Filter(child, weaker.renamed(names))
+    return below.with_children(*children) if children else below
+
+
+def _by_condition(join: Join) -> Join:
+    """A join over sides without the rows of which its condition cannot be true."""
+    if join.condition is None:
+        return join
+    theirs = {name: source for source, name in join.right_names}
+    schema = join.condition_schema()
+    left, right = join.left, join.right
+    mine = frozenset(join.left.schema.names)
+    about_left = implied(join.condition, schema, mine)
+    about_right = implied(join.condition, schema, frozenset(theirs))
+    if about_left is not None and join.how in _LEFT_NEEDS_PARTNER:
+        left = Filter(left, about_left)
+    if about_right is not None and join.how in _RIGHT_NEEDS_PARTNER:
+        right = Filter(right, about_right.renamed(theirs))
+    return join.with_children(left, right)

@@ -1,0 +1,140 @@
+"""Decides which task reads what of partitions that were measured.
+
+Small partitions are read together; a skewed one is read in parts, each by a task of its own, where
+the operators above allow it. Invariant: the choice follows from the sizes and the limits alone, and
+every partition of every side is read whole: by one task, or by several that share one side's map
+outputs among them and read all of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from millrace.plan.nodes.aggregate import PartialAggregate
+from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
+from millrace.plan.nodes.node import Filter, Node, Project, ReadStage
+from millrace.plan.nodes.placement import ByHash
+from millrace.text import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSizes:
+    """Sizes that decide how partitions are read."""
+
+    together_bytes_max: int
+    skew_bytes_min: int
+    skew_factor: int
+    split_bytes_target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the stages whose partitions of equal number are read together by a task.
+
+    `split`: asked for a partition, the bytes of it in each map output; None if it must stay whole.
+    """
+
+    partition_bytes: Sequence[int]
+    split: Callable[[int], Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRead:
+    """What one task reads: partitions; of the split side only what some map outputs hold of it."""
+
+    partitions: tuple[int, ...]
+    split_side: int | None = None
+    outputs: tuple[int, ...] = ()
+
+
+def read_pieces(sides: Sequence[Side], limits: ReadSizes) -> list[TaskRead]:
+    """The tasks that read these sides, in order of their partitions."""
+    pieces: list[TaskRead] = []
+    totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
+    for group in together(totals, limits.together_bytes_max):
+        parts = _split(sides, group[0], limits) if len(group) == 1 else []
+        pieces += parts or [TaskRead(group)]
+    return pieces
+
+
+def together(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
+    """Neighbours put together as long as they are not too large, each exactly once.
+
+    By number and not by size: a partition that grows a little then moves few others.
+    """
+    groups: list[list[int]] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if groups and held + size <= bytes_max:
+            groups[-1].append(number)
+            held += size
+        else:
+            groups.append([number])
+            held = size
+    return [tuple(group) for group in groups]
+
+
+def told(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
+    """What was chosen, in words; nothing if every partition is read by a task of its own."""
+    found = []
+    grouped = [piece for piece in pieces if len(piece.partitions) > 1]
+    if grouped:
+        few = sum(len(piece.partitions) for piece in grouped)
+        by = counted(len(grouped), "task")
+        found.append(f"{few} of {partitions} partitions are small and read by {by}")
+    for number in sorted({p.partitions[0] for p in pieces if p.split_side is not None}):
+        parts = sum(p.partitions == (number,) for p in pieces)
+        found.append(f"partition {number} is skewed and read in {parts} parts")
+    return found
+
+
+def _split(sides: Sequence[Side], number: int, limits: ReadSizes) -> list[TaskRead]:
+    """The parts of a skewed partition: of its largest side that may be split; none if none may."""
+    skewed = [
+        (side.partition_bytes[number], place)
+        for place, side in enumerate(sides)
+        if side.split is not None and _is_skewed(side.partition_bytes, number, limits)
+    ]
+    if not skewed:
+        return []
+    _, place = max(skewed)
+    by_output = sides[place].split
+    assert by_output is not None, "only such sides were looked at"
+    parts = together(by_output(number), limits.split_bytes_target)
+    return [TaskRead((number,), place, part) for part in parts] if len(parts) > 1 else []
+
+
+def _is_skewed(sizes: Sequence[int], number: int, limits: ReadSizes) -> bool:
+    size = sizes[number]
+    return size >= limits.skew_bytes_min and size > limits.skew_factor * median(sizes)
+
+
+def can_be_split(node: Node) -> set[int]:
+    """Leaves whose rows may be shared out over tasks that read all of the others; by identity.
+
+    All operators above such a leaf look at its rows one by one, or merge what tasks say of them
+    later. Not where a row of another leaf must come out exactly once: outer joins.
+    """
+    match node:
+        case ReadStage(placement=ByHash()):
+            return {id(node)}
+        case Project(child=child) | Filter(child=child) | PartialAggregate(child=child):
+            return can_be_split(child)
+        case Join(left=left, right=right, how=how):
+            if is_broadcast(right):
+                return can_be_split(left) if how in KEEPS_LEFT else set()
+            if is_broadcast(left):
+                return can_be_split(right) if how in KEEPS_RIGHT else set()
+            found = can_be_split(left) if how in ("inner", "semi", "anti") else set()
+            return found | can_be_split(right) if how == "inner" else found
+        case _:
+            return set()
+
+
+def meeting(node: Node) -> list[Node]:
+    """The leaves below a node that tasks share out: all but those that every task reads whole."""
+    if not node.children:
+        return [node]
+    return [leaf for child in node.children if not is_broadcast(child) for leaf in meeting(child)]

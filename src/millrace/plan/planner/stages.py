@@ -1,0 +1,123 @@
+"""Cuts a plan with exchanges into stages: what one kind of task runs between two of them.
+
+Invariant: every stage comes after those it reads, and the same plan is always cut alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from millrace.plan.nodes.node import (
+    Exchange,
+    Node,
+    ReadStage,
+    Scan,
+    Union,
+    leaves,
+    with_new_children,
+)
+from millrace.plan.nodes.placement import Placement
+from millrace.plan.planner.column_pruning import prune
+from millrace.plan.planner.exchanges import Sizes, fits_one_task, insert_exchanges
+from millrace.plan.planner.filter_pushdown import push_filters
+from millrace.plan.planner.one_task import InOneTask, looks_at_many
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A tree over scans and earlier stages, and where its rows go (None: they are the result).
+
+    A stage that is `alone` belongs to a plan that fits one task: that task reads all files.
+    """
+
+    number: int
+    root: Node
+    placement: Placement | None
+    why: str
+    alone: bool
+
+    @property
+    def leaves(self) -> tuple[Scan | ReadStage, ...]:
+        """Where its rows come from, left to right."""
+        return tuple(leaves(self.root))
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The stages it reads, in order of its leaves."""
+        return tuple(leaf.stage for leaf in self.leaves if isinstance(leaf, ReadStage))
+
+    @property
+    def branches(self) -> list[Node]:
+        """What its tasks run, one or the other: each of them takes one side of every union.
+
+        Not where the sides lie alike or one task reads everything: there a task takes all of them.
+        """
+        return [self.root] if self.alone else _branches(self.root)
+
+
+def plan_stages(plan: Node, sizes: Sizes) -> list[Stage]:
+    """The stages that a plan is run in."""
+    pruned = prune(push_filters(plan))
+    return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
+
+
+def cut(plan: Node, *, alone: bool) -> list[Stage]:
+    """The stages of a plan, each after those it reads; the last one makes the result."""
+    stages: list[Stage] = []
+    root = _cut(plan, stages, alone=alone)
+    stages.append(_stage(len(stages), root, None, "the result", alone=alone))
+    return stages
+
+
+def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
+    """The stages as text: a tree each, where its rows go and why, and what is `said` of it."""
+    lines: list[str] = []
+    for stage in stages:
+        goes = "" if stage.placement is None else f"{stage.placement}: "
+        lines.append(f"stage {stage.number} -> {goes}{stage.why}")
+        if said is not None and stage.number in said:
+            lines.append(f"  ({said[stage.number]})")
+        _draw(stage.root, 1, lines)
+    return "\n".join(lines)
+
+
+def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
+    """A stage. Of a small plan one task reads all files if an operator looks at many rows."""
+    small, whole = _is_small(root), _without_marks(root)
+    many = looks_at_many(whole) or len(leaves(whole)) > 1
+    return Stage(number, whole, placement, why, alone=small or (alone and many))
+
+
+def _is_small(node: Node) -> bool:
+    return isinstance(node, InOneTask) or any(map(_is_small, node.children))
+
+
+def _without_marks(node: Node) -> Node:
+    if isinstance(node, InOneTask):
+        return _without_marks(node.child)
+    return with_new_children(node, [_without_marks(child) for child in node.children])
+
+
+def _draw(node: Node, depth: int, lines: list[str]) -> None:
+    lines.append("  " * depth + node.describe())
+    for child in node.children:
+        _draw(child, depth + 1, lines)
+
+
+def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
+    children = [_cut(child, stages, alone=alone) for child in node.children]
+    if not isinstance(node, Exchange):
+        return with_new_children(node, children)
+    (root,) = children
+    stage = _stage(len(stages), root, node.placement, node.why, alone=alone)
+    stages.append(stage)
+    return ReadStage(stage.number, node.schema, node.placement)
+
+
+def _branches(node: Node) -> list[Node]:
+    if isinstance(node, Union) and node.lies is None:
+        return [one for side in node.branches for one in _branches(side)]
+    below = [_branches(child) for child in node.children]
+    return [with_new_children(node, children) for children in product(*below)]

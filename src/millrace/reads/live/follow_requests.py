@@ -1,0 +1,153 @@
+"""What a follower asks for, and what it is told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypedDict, Unpack
+
+import pyarrow as pa
+
+from millrace.errors import UserError
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.values import Fetched
+from millrace.keys.key_columns import as_names
+from millrace.keys.key_ranges import WHOLE, KeyRange
+
+From = int | Literal["start", "end"] | Mapping[str, int] | None
+To = int | Literal["end"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowRequest:
+    """Which rows of which journals a follower wants."""
+
+    prefix: str
+    """A journal's name, or a prefix of names."""
+    keys: tuple[str, ...] = ()
+    """The columns whose hash `range` is about."""
+    range: KeyRange = WHOLE
+    key: pa.RecordBatch | None = None
+    """One row: just the rows that have this key, instead of a range."""
+    begins: Mapping[str, int] = field(default_factory=dict)
+    """Where to begin in these journals."""
+    others: Literal["start", "end"] = "start"
+    """Where to begin in others that are there now; later ones are read from their start."""
+    ends: Mapping[str, int] | None = None
+    """Read just these journals, each up to its offset, and end."""
+    until_end: bool = False
+    """Read up to where committed rows end now, and end."""
+    alone: bool = False
+    """Just the journal whose name `prefix` is."""
+    version: str = ""
+    """Of the task that reads."""
+
+    def resumed(self, at: Mapping[str, int], ends: Mapping[str, int] | None) -> FollowRequest:
+        """The same, going on from where a follower is."""
+        return replace(self, begins=dict(at), others="start", ends=ends, until_end=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowStarted:
+    """The follower was let in: where it begins, and where it ends if it does."""
+
+    at: Mapping[str, int]
+    ends: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerBeat:
+    """Nothing but where the follower is by now, in journals in which it moved."""
+
+    at: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """This stream lasted long enough: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowEnded:
+    """Everything asked for was sent."""
+
+
+Message = FollowStarted | Fetched | FollowerBeat | AskAgain | FollowEnded
+
+
+class FollowRange(TypedDict, total=False):
+    """Which rows a user asks for; all of them if nothing is said.
+
+    Example:
+        >>> for found in ws.journals.follow("orders", key={"cust_id": 1}, to_offset="end"):
+        ...     print(found.rows()["amount"].to_pylist())
+        [10, 30]
+    """
+
+    key: Mapping[str, Any] | None
+    """Columns and values: just rows that have these."""
+    keys: str | Sequence[str]
+    """With `key_range`: just rows whose key columns have a hash in that range."""
+    key_range: KeyRange
+    """One of `millrace.keys.key_ranges.tile(n)`, say."""
+    from_offset: From
+    """An offset of a journal, {journal: offset, ...}, or "end". Default: the first there is."""
+    to_offset: To
+    """An offset of a journal at which to end, or "end": where committed rows end now."""
+    version: str
+    """Of the task that reads: followers of one version share reads."""
+
+
+def wanted(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:
+    """Check what a user asks for."""
+    key, keys = which.get("key"), which.get("keys", ())
+    key_range = which.get("key_range", WHOLE)
+    from_offset, to_offset = which.get("from_offset"), which.get("to_offset")
+    if key is not None and (keys or key_range != WHOLE):
+        raise UserError(
+            "a key and a range of keys were given\n  to fix: give key={column: value}, or keys= "
+            "and key_range="
+        )
+    if key_range != WHOLE and not keys:
+        raise UserError("a range of keys, and no columns\n  to fix: name them with keys=")
+    is_one = isinstance(from_offset, int) or isinstance(to_offset, int)
+    return FollowRequest(
+        prefix=prefix,
+        keys=tuple(sorted(key)) if key else as_names(keys) if keys else (),
+        range=key_range,
+        key=None if key is None else _row(key),
+        begins=_begins(prefix, from_offset),
+        others="end" if from_offset == "end" else "start",
+        ends={prefix: Offset(to_offset)} if isinstance(to_offset, int) else None,
+        until_end=to_offset == "end",
+        alone=is_one,
+        version=which.get("version", ""),
+    )
+
+
+def _begins(prefix: str, from_offset: From) -> Mapping[str, int]:
+    match from_offset:
+        case None | "start" | "end":
+            return {}
+        case int():
+            return {prefix: from_offset}
+        case Mapping():
+            return dict(from_offset)
+    raise UserError(
+        f"from_offset is {from_offset!r}\n"
+        "  to fix: give an offset, {journal: offset, ...}, 'start' or 'end'"
+    )
+
+
+def _row(key: Mapping[str, Any]) -> pa.RecordBatch:
+    """A key as one row; columns by name, so that followers share reads however it was written."""
+    if not key:
+        raise UserError("an empty key was given\n  to fix: give key={column: value}")
+    try:
+        columns = {str(name): pa.array([key[name]]) for name in sorted(key)}
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise UserError(
+            f"key {dict(key)!r} has no Arrow type\n  found: {error}\n"
+            "  to fix: give values of the types of the key columns"
+        ) from error
+    return pa.record_batch(columns)

@@ -1,0 +1,1 @@
+"""What a coordinated read is made of: checkpoints, frontier, order, routing. Pure."""

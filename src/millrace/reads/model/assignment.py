@@ -1,0 +1,23 @@
+"""Which slice reads a journal. Pure.
+
+The member whose range holds all its rows, if the journal's labels fix the key; else any member,
+chosen by highest random weight, so that most journals stay where they are when members change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from millrace.journal.core.values import JournalInfo
+from millrace.keys.key_ranges import KeyRange
+from millrace.keys.rendezvous import choose
+from millrace.reads.model.coordinated_read import Binding
+from millrace.reads.model.labels import fixed_place
+
+
+def assign(journal: JournalInfo, binding: Binding, ranges: Sequence[KeyRange]) -> int:
+    """The member that reads a journal for a binding."""
+    fixed = fixed_place(journal, binding.key)
+    if fixed is not None:
+        return next(n for n, each in enumerate(ranges) if each.contains(fixed))
+    return choose(f"{binding.name}/{journal.name}", range(len(ranges)))

@@ -1,0 +1,238 @@
+"""The order in which a slice lets rows go. Pure.
+
+Rows of one tag keep their order. Across tags, those of higher priority go first, then those with
+the lower clock plus read delay, as far as rows have arrived: a row waits while a tag that has more
+to read could still bring an earlier one. A row under its delay waits for the time and blocks
+nobody; one without a delay never waits for the time, whatever its clock. The key of a row is the
+highest clock plus delay of its tag so far, so that a tag's own order holds: that is a merge of the
+tags by their heads, and of two heads that are equal the tag that was started first goes first.
+
+Invariant: the keys that are let go within a priority never fall, as long as no tag brings a key
+below one that was let go already, but for rows that waited for their delay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.reads.model.numbering import UNKNOWN, Numbering
+from millrace.reads.model.tags import Clocks, Ints
+
+Mask = npt.NDArray[np.bool_]
+_LAST: Final = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrder:
+    """Rows in the order in which they go: each by the chunk it came in and its place there."""
+
+    chunk: Ints
+    place: Ints
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+
+@dataclass(slots=True)
+class _Class:
+    """The tags of one priority and what is buffered of them."""
+
+    tags: Numbering = field(default_factory=Numbering)
+    last_key: Clocks = field(default_factory=lambda: np.empty(0, np.uint64))
+    """The key of the last row that arrived, by tag."""
+    has_more: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether more can be read of a tag at once."""
+    is_delayed: Mask = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Whether rows of a tag wait for the time."""
+    parts: list[_Part] = field(default_factory=list)
+
+    def number(self, tags: Ints) -> Ints:
+        """The numbers of tags that were started or are now."""
+        numbers = self.tags.number(tags)
+        more = len(self.tags) - len(self.last_key)
+        if more > 0:
+            more += len(self.last_key) // 2  # Room to grow, so that this is rare.
+            self.last_key = np.concatenate([self.last_key, np.zeros(more, np.uint64)])
+            self.has_more = np.concatenate([self.has_more, np.zeros(more, np.bool_)])
+            self.is_delayed = np.concatenate([self.is_delayed, np.zeros(more, np.bool_)])
+        return numbers
+
+    def find(self, tags: Ints) -> Ints:
+        """The numbers of tags that were started."""
+        numbers = self.tags.find(tags)
+        assert (numbers != UNKNOWN).all(), "a tag that was not started"
+        return numbers
+
+    def holding(self, now: int) -> Ints:
+        """The tags that have more to read and could bring a row that goes now, by number."""
+        waits = self.is_delayed & (self.last_key > np.uint64(now))
+        return np.flatnonzero(self.has_more & ~waits)
+
+
+class _Part:
+    """Rows of a chunk that wait."""
+
+    __slots__ = ("chunk", "highest", "keys", "lowest", "places", "tags")
+
+    def __init__(self, chunk: int, tags: Ints, keys: Clocks, places: Ints) -> None:
+        self.chunk = chunk
+        self.tags = tags
+        """Numbers in the class."""
+        self.keys = keys
+        self.places = places
+        self.lowest, self.highest = keys.min(), keys.max()
+
+    def take(self, which: Mask) -> _Part:
+        """Some of its rows."""
+        return _Part(self.chunk, self.tags[which], self.keys[which], self.places[which])
+
+
+class Governor:
+    """Holds rows that were read and says which go next."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, _Class] = {}
+
+    def start(self, tags: int | Ints, priority: int, *, is_delayed: bool = True) -> None:
+        """Expect rows of a tag, or of many: until it has been read once, it may bring anything."""
+        of = self._classes.setdefault(priority, _Class())
+        numbers = of.number(np.atleast_1d(np.asarray(tags, np.int64)))
+        of.last_key[numbers], of.has_more[numbers], of.is_delayed[numbers] = 0, True, is_delayed
+
+    def stop(self, tag: int, priority: int) -> None:
+        """Forget a tag and what is buffered of it."""
+        of = self._classes[priority]
+        number = int(of.find(np.array([tag], np.int64))[0])
+        of.has_more[number] = False
+        kept = []
+        for part in of.parts:
+            mask = part.tags != number
+            if mask.all():
+                kept.append(part)
+            elif mask.any():
+                kept.append(part.take(mask))
+        of.parts = kept
+
+    def add(self, priority: int, chunk: int, tags: Ints, due: Clocks) -> None:
+        """Take rows that were read, of tags of one priority; `due` is clock plus delay.
+
+        Rows of one tag stand together and in order.
+        """
+        if not len(tags):
+            return
+        of = self._classes[priority]
+        numbers = of.find(tags)
+        keys = _running_max(numbers, np.maximum(due, of.last_key[numbers]))
+        of.last_key[numbers] = keys  # The last row of a tag is written last.
+        of.parts.append(_Part(chunk, numbers, keys, np.arange(len(tags))))
+
+    def set_more(self, priority: int, tags: Ints, more: Mask) -> None:
+        """Say of tags whether more can be read of them at once."""
+        of = self._classes[priority]
+        of.has_more[of.find(tags)] = more
+
+    def next_rows(self, now: int) -> RowOrder:
+        """The rows that can go at this clock, in order; those of one priority at most."""
+        for priority in sorted(self._classes, reverse=True):
+            of = self._classes[priority]
+            holding = of.holding(now)
+            if of.parts:
+                found = _in_order(_taken(of, holding, now))
+                if len(found):
+                    return found
+            if len(holding):
+                break
+        return RowOrder(chunk=np.empty(0, np.int64), place=np.empty(0, np.int64))
+
+    def wanted(self, count: int, now: int) -> Ints:
+        """Tags that should be read next: those that hold the others back come first.
+
+        A tag that already has rows under their delay is not read on.
+        """
+        found: list[Ints] = []
+        for priority in sorted(self._classes, reverse=True):
+            of = self._classes[priority]
+            numbers = of.holding(now)
+            order = np.argsort(of.last_key[numbers], kind="stable")
+            found.append(of.tags.values[numbers[order[:count]]])
+            count -= len(found[-1])
+            if count <= 0:
+                break
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def next_due(self) -> int | None:
+        """The lowest key that waits for the time: when nothing else happens, wait until then."""
+        keys = [
+            int(part.lowest)
+            for of in self._classes.values()
+            for part in of.parts
+            if of.is_delayed[part.tags].any()
+        ]
+        return min(keys, default=None)
+
+    def chunks(self) -> set[int]:
+        """The chunks of which rows wait."""
+        return {part.chunk for of in self._classes.values() for part in of.parts}
+
+
+def _taken(of: _Class, holding: Ints, now: int) -> list[_Part]:
+    """Take out the rows that can go: up to the lowest last key of those that hold others back."""
+    key, tag = _LAST, len(of.tags)
+    if len(holding):
+        keys = of.last_key[holding]
+        first = int(np.argmin(keys))  # Of equal keys the first tag.
+        key, tag = keys[first], int(holding[first])
+    any_delayed = bool(of.is_delayed.any())
+    taken: list[_Part] = []
+    kept: list[_Part] = []
+    for part in of.parts:
+        if part.lowest > key:
+            kept.append(part)
+        elif part.highest < key and (not any_delayed or part.highest <= np.uint64(now)):
+            taken.append(part)
+        else:
+            mask = (part.keys < key) | ((part.keys == key) & (part.tags <= tag))
+            if any_delayed:
+                mask &= (part.keys <= np.uint64(now)) | ~of.is_delayed[part.tags]
+            if mask.all():
+                taken.append(part)
+            elif mask.any():
+                taken.append(part.take(mask))
+                kept.append(part.take(~mask))
+            else:
+                kept.append(part)
+    of.parts = kept
+    return taken
+
+
+def _in_order(parts: list[_Part]) -> RowOrder:
+    """By key, then tag, then as they came."""
+    if not parts:
+        return RowOrder(chunk=np.empty(0, np.int64), place=np.empty(0, np.int64))
+    chunk = np.concatenate([np.full(len(part.places), part.chunk, np.int64) for part in parts])
+    place = np.concatenate([part.places for part in parts])
+    keys = np.concatenate([part.keys for part in parts])
+    tags = np.concatenate([part.tags for part in parts])
+    if (keys[1:] < keys[:-1]).any() or ((keys[1:] == keys[:-1]) & (tags[1:] < tags[:-1])).any():
+        order = np.lexsort((tags, keys))  # Stable: rows of one tag and key stay as they came.
+        chunk, place = chunk[order], place[order]
+    return RowOrder(chunk=chunk, place=place)
+
+
+def _running_max(groups: Ints, values: Clocks) -> Clocks:
+    """The highest value so far within each run of equal groups."""
+    falls = (values[1:] < values[:-1]) & (groups[1:] == groups[:-1])
+    if not falls.any():
+        return values
+    # Ranks instead of values: they leave room for the number of the run above them.
+    order = np.argsort(values, kind="stable")
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = np.arange(len(values))
+    above = np.zeros(len(values), np.int64)
+    np.cumsum(groups[1:] != groups[:-1], out=above[1:])
+    above *= len(values)
+    return values[order[np.maximum.accumulate(ranks + above) - above]]

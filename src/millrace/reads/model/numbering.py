@@ -1,0 +1,113 @@
+"""Dense numbers for sparse ones, many at a time. Pure.
+
+State that belongs to tags and producers is kept in arrays; a numbering says where in them.
+
+Invariant: a number, once given, stays; numbers count from 0 without a gap.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from millrace.reads.model.tags import Ints
+
+UNKNOWN: Final = -1
+_PRODUCER_BITS: Final = 32
+_RUNS_FROM: Final = 64
+"""From so many pairs on, those that stand together are looked up once."""
+
+
+class Numbering:
+    """Numbers values in the order in which they first appear."""
+
+    def __init__(self) -> None:
+        self._sorted: Ints = np.empty(0, np.int64)
+        self._numbers: Ints = np.empty(0, np.int64)
+        self._values: Ints = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def values(self) -> Ints:
+        """What was numbered, by number."""
+        return self._values
+
+    def find(self, values: Ints) -> Ints:
+        """The numbers of values; `UNKNOWN` for those that have none."""
+        if not len(self._sorted):
+            return np.full(len(values), UNKNOWN, np.int64)
+        if len(values) and (values[0] == values).all():
+            return np.full(len(values), self._find_one(int(values[0])), np.int64)
+        places = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        return np.where(self._sorted[places] == values, self._numbers[places], UNKNOWN)
+
+    def number(self, values: Ints) -> Ints:
+        """The numbers of values; those that have none get the next ones."""
+        found = self.find(values)
+        if not (found == UNKNOWN).any():
+            return found
+        fresh, first = np.unique(values[found == UNKNOWN], return_index=True)
+        fresh = fresh[np.argsort(first, kind="stable")]
+        self._values = np.concatenate([self._values, fresh])
+        order = np.argsort(self._values, kind="stable")
+        self._sorted, self._numbers = self._values[order], order
+        return self.find(values)
+
+    def _find_one(self, value: int) -> int:
+        place = int(np.searchsorted(self._sorted, value))
+        if place < len(self._sorted) and self._sorted[place] == value:
+            return int(self._numbers[place])
+        return UNKNOWN
+
+
+class PairNumbering:
+    """Numbers pairs of a value and a producer, such as a tag's or a cohort's."""
+
+    def __init__(self) -> None:
+        self._firsts = Numbering()
+        self._producers = Numbering()
+        self._pairs = Numbering()
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def number(self, firsts: Ints, producers: Ints) -> Ints:
+        """The numbers of pairs; those that have none get the next ones."""
+        if len(firsts) < _RUNS_FROM:
+            return self._number(firsts, producers)
+        is_head = np.ones(len(firsts), np.bool_)
+        np.not_equal(firsts[1:], firsts[:-1], out=is_head[1:])
+        is_head[1:] |= producers[1:] != producers[:-1]
+        heads = np.flatnonzero(is_head)
+        if 2 * len(heads) > len(firsts):
+            return self._number(firsts, producers)
+        numbers = self._number(firsts[heads], producers[heads])
+        return np.repeat(numbers, np.diff(heads, append=len(firsts)))
+
+    def _number(self, firsts: Ints, producers: Ints) -> Ints:
+        first = self._firsts.number(firsts)
+        second = self._producers.number(producers)
+        assert len(self._producers) < 2**_PRODUCER_BITS
+        return self._pairs.number(first << np.int64(_PRODUCER_BITS) | second)
+
+    @property
+    def firsts(self) -> Ints:
+        """The first of each pair, by number."""
+        numbers: Ints = self._pairs.values >> np.int64(_PRODUCER_BITS)
+        return self._firsts.values[numbers]
+
+    @property
+    def producers(self) -> Ints:
+        """The producer of each pair, by number."""
+        numbers: Ints = self._pairs.values & np.int64(2**_PRODUCER_BITS - 1)
+        return self._producers.values[numbers]
+
+    def parts(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """The first and the producer of the pairs with these numbers."""
+        pairs = self._pairs.values[numbers]
+        second: Ints = pairs & np.int64(2**_PRODUCER_BITS - 1)
+        first: Ints = pairs >> np.int64(_PRODUCER_BITS)
+        return self._firsts.values[first], self._producers.values[second]

@@ -1,0 +1,76 @@
+"""What session and slices say to each other. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from millrace.reads.model.checkpoint import ShownClock
+from millrace.reads.model.journal_catalog import JournalCatalog
+from millrace.reads.model.number_tables import Table
+from millrace.reads.model.slice_progress import SliceProgress
+from millrace.reads.model.tags import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Starts(Table):
+    """Tags to read, each from an offset on."""
+
+    tag: Ints
+    offset: Ints
+    until: Ints
+    """Not beyond this offset before `Continue`; `NONE`: as far as there is something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartReads:
+    """Read these journals."""
+
+    starts: Starts
+    names: tuple[str, ...]
+    """Of the journals, one for each start."""
+    shown: ShownClock = field(default_factory=ShownClock.empty)
+    """What is shown of these tags: their rows up to these clocks are duplicates."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopReads:
+    """Read these tags no longer."""
+
+    tags: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogUpdate:
+    """What the task reads now; sent before anything of it is started."""
+
+    catalog: JournalCatalog
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """What was prepared has been shown again: read on beyond it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Count what this producer has open as rolled back: it will never end it."""
+
+    producer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Everything of this progress lies in the queues."""
+
+    progress: SliceProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Whether queues push this slice back."""
+
+    is_pushed_back: bool
+
+
+ToSlice = StartReads | StopReads | CatalogUpdate | Continue | Abandon
+ToSession = Reported | Pressure

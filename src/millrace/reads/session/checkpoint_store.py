@@ -1,0 +1,372 @@
+"""Where the checkpoints of a task are kept: a journal of its own in the workspace.
+
+A checkpoint is stored under its number, fenced by the session's lease, before it is handed out; a
+commit notes the number and moves the task's group, so that nobody truncates what it still needs.
+Now and then a whole checkpoint is stored and what lies before it is removed.
+
+Invariant: what `load` gives is what was stored by calls that returned, in order; a session whose
+lease is over stores nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.errors import DataLost, JournalUnknown, UserError
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.values import ANYTHING, Append, Commit, Lease, Publish
+from millrace.names import check_text, existing
+from millrace.reads.model.checkpoint import (
+    BEGINNING,
+    Checkpoint,
+    CheckpointNumber,
+    merge,
+    without_done,
+    without_silent,
+)
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session.checkpoint_times import CheckpointTimes
+from millrace.reads.session.session_state import Resumed
+from millrace.storage import documents
+
+_PART_BYTES: Final = 256 * 1024
+"""Larger ones are cut, since brokers limit what one row may hold."""
+_READ_ROWS: Final = 10_000
+_ROOT: Final = "millrace/reads"
+_TASK_PART: Final = 2
+"""Which part of a journal's name is the task's."""
+_TO_FIX: Final = "read under another task name, which begins anew"
+
+
+class CheckpointRowKind(StrEnum):
+    """What a row of the journal holds."""
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    WHOLE = "whole"
+    DROPPED = "dropped"
+    """Whatever was prepared above this number never counts."""
+    TASK = "task"
+    """The task as it was when this was written, as JSON."""
+    GIVEN = "given"
+    """Numbers up to this one were given out; as JSON, which number was the last one when."""
+
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("part", pa.int64(), nullable=False),
+        pa.field("parts", pa.int64(), nullable=False),
+        pa.field("content", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Where a journal is needed from on: below this offset the task needs nothing any more."""
+
+    id: JournalId
+    name: str
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: CheckpointNumber
+    kind: CheckpointRowKind
+    content: bytes = b""
+
+
+def journal_name(task: str) -> str:
+    """The journal that keeps a task's checkpoints."""
+    return f"{_ROOT}/{task}/checkpoints"
+
+
+def group_name(task: str) -> str:
+    """The group that stands for a task in the journals it reads."""
+    return f"reads/{task}"
+
+
+class CheckpointStore:
+    """The checkpoints of one task, for the session that holds its lease."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        task: str,
+        lease: Lease,
+        *,
+        silent_ms: int | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Producers that were silent for longer than `silent_ms` are left out, if given."""
+        self._silent_ms = silent_ms
+        self._now_ms = now_ms
+        self._task_text = b""
+        self._history = CheckpointTimes()
+        self._broker = broker
+        self._task = task
+        self._journal = journal_name(task)
+        self._lease = lease
+        self._whole = Checkpoint()
+        self._prepared: dict[CheckpointNumber, Checkpoint] = {}
+        self._bytes_since_whole = 0
+        self._whole_bytes = 0
+        broker.create(self._journal, SCHEMA)
+
+    def load(self, *, last_commit: int | None = None, read_through: int | None = None) -> Resumed:
+        """Where to begin: after the last commit, with what was handed out beyond it.
+
+        A caller with a log of its own says which checkpoint was its last commit, and through which
+        one it has to read first; what lies above that is forgotten.
+        """
+        stored = _read(self._broker, self._task)
+        found = stored.resumed()
+        self._task_text, self._history = stored.task, stored.history
+        self._whole = found.committed
+        begin = found.committed.number if last_commit is None else last_commit
+        end = read_through if read_through is not None else last_commit
+        _check_there(found, self._task, begin, end)
+        done = [each for each in found.prepared if each.number <= begin]
+        open_ = [
+            each
+            for each in found.prepared
+            if each.number > begin and (end is None or each.number <= end)
+        ]
+        self._prepared = {each.number: each for each in (*done, *open_)}
+        if end is not None and len(self._prepared) < len(found.prepared):
+            self._append([_Row(CheckpointNumber(end), CheckpointRowKind.DROPPED)])
+        committed = without_done(merge(found.committed, *done))
+        return Resumed(committed, tuple(open_), found.last_number)
+
+    def keep_task(self, task: CoordinatedRead) -> None:
+        """Note what the task is; refuse one whose bindings are not those that were read before.
+
+        Bindings are known by their place, so they may be changed and added, not moved or removed.
+        """
+        if self._task_text:
+            before = _task_of(self._task_text, self._journal)
+            names, now = [b.name for b in before.bindings], [b.name for b in task.bindings]
+            if now[: len(names)] != names:
+                raise UserError(
+                    f"task {task.name} has other bindings than its checkpoints\n  before: "
+                    f"{', '.join(names)}\n  now: {', '.join(now)}\n  to fix: keep them in this "
+                    "order and add new ones at the end, or begin anew under another name"
+                )
+        text = json.dumps(task.to_dict(), sort_keys=True).encode()
+        if text != self._task_text:
+            self._task_text = text
+            self._append([_Row(BEGINNING, CheckpointRowKind.TASK, text)])
+
+    def renewed(self, lease: Lease) -> None:
+        """Write under a lease that was renewed."""
+        self._lease = lease
+
+    def prepare(self, delta: Checkpoint) -> None:
+        """Store a checkpoint before it is handed out."""
+        fault("reads.prepare.before_store")
+        self._append([_Row(delta.number, CheckpointRowKind.PREPARED, delta.to_bytes())])
+        fault("reads.prepare.after_store")
+        self._history.note(delta.number, self._now_ms())
+        self._prepared[delta.number] = delta
+
+    def commit(self, number: CheckpointNumber, floors: Iterable[Floor]) -> Checkpoint:
+        """Note that everything up to a checkpoint was processed; returns it whole.
+
+        A journal of them that is gone refuses the commit with `JournalUnknown`.
+        """
+        if number <= self._whole.number:
+            return self._whole
+        if number not in self._prepared:
+            there = ", ".join(map(str, self._prepared)) or "none"
+            raise UserError(
+                f"checkpoint {number} of task {self._task} was not handed out\n"
+                f"  handed out and not committed: {there}\n"
+                "  to fix: commit one of these"
+            )
+        fault("reads.commit.before_store")
+        self._append([_Row(number, CheckpointRowKind.COMMITTED)], floors)
+        fault("reads.commit.after_store")
+        done = [each for each in self._prepared if each <= number]
+        whole = merge(self._whole, *(self._prepared.pop(each) for each in done))
+        self._whole = self._pruned(without_done(whole))
+        self._compact()
+        return self._whole
+
+    def _compact(self) -> None:
+        """Store the whole once the deltas since are larger, and remove what lies before."""
+        if self._bytes_since_whole <= max(self._whole_bytes, _PART_BYTES):
+            return
+        content = self._whole.to_bytes()
+        rows = [
+            _Row(BEGINNING, CheckpointRowKind.TASK, self._task_text),
+            _Row(self._history.last, CheckpointRowKind.GIVEN, self._history.to_bytes()),
+            _Row(self._whole.number, CheckpointRowKind.WHOLE, content),
+        ]
+        rows += [
+            _Row(n, CheckpointRowKind.PREPARED, each.to_bytes())
+            for n, each in self._prepared.items()
+        ]
+        first = self._append(rows)
+        fault("reads.compact.after_store")
+        self._broker.truncate_before(self._journal, first)
+        self._whole_bytes, self._bytes_since_whole = len(content), 0
+
+    def _pruned(self, whole: Checkpoint) -> Checkpoint:
+        if self._silent_ms is None:
+            return whole
+        return without_silent(whole, self._history.number_at(self._now_ms() - self._silent_ms))
+
+    def _append(self, rows: list[_Row], floors: Iterable[Floor] = ()) -> Offset:
+        group = group_name(self._task)
+        commits = tuple(
+            Commit(
+                group=group, journal=each.name, offset=each.offset, expected=ANYTHING, id=each.id
+            )
+            for each in floors
+        )
+        batch = _to_batch(rows)
+        part = Append(journal=self._journal, rows=batch)
+        done = self._broker.publish(Publish(parts=(part,), commits=commits, lease=self._lease))
+        self._bytes_since_whole += sum(len(row.content) for row in rows) + 100 * len(rows)
+        return done.appended[self._journal].first_offset
+
+
+def read_checkpoints(broker: Broker, task: str) -> Resumed:
+    """What is stored of a task, without being its session; nothing if it never ran."""
+    return _read(broker, task).resumed()
+
+
+def check_read(broker: Broker, task: str) -> None:
+    """Refuse the name of a task that was never read."""
+    check_text(task, "a task")
+    known = [info.name.split("/")[_TASK_PART] for info in broker.list(_ROOT)]
+    if task not in known:
+        raise UserError(
+            f"there is no task {task!r} in this workspace\n  found: {existing(task, known)}\n"
+            "  to fix: give the name of a task that was read here"
+        )
+
+
+def read_task(broker: Broker, task: str) -> CoordinatedRead | None:
+    """A task as it was when it was last read; None if it never was."""
+    text = _read(broker, task).task
+    return _task_of(text, journal_name(task)) if text else None
+
+
+def _task_of(text: bytes, journal: str) -> CoordinatedRead:
+    """A task as it is stored."""
+    with documents.decoding(f"journal {journal}", "a task", _TO_FIX):
+        return CoordinatedRead.from_dict(json.loads(text))
+
+
+@dataclass(slots=True)
+class _Stored:
+    """What the rows of the journal add up to."""
+
+    whole: Checkpoint = field(default_factory=Checkpoint)
+    prepared: dict[CheckpointNumber, Checkpoint] = field(default_factory=dict)
+    number: CheckpointNumber = BEGINNING
+    task: bytes = b""
+    history: CheckpointTimes = field(default_factory=CheckpointTimes)
+
+    def take(self, row: _Row) -> None:
+        """The next row."""
+        self.number = CheckpointNumber(max(self.number, row.number))
+        self.history.last = self.number
+        match row.kind:
+            case CheckpointRowKind.WHOLE:
+                self.whole = Checkpoint.from_bytes(row.number, row.content)
+                self.prepared = {}
+            case CheckpointRowKind.PREPARED:
+                self.prepared[row.number] = Checkpoint.from_bytes(row.number, row.content)
+            case CheckpointRowKind.COMMITTED:
+                done = [each for each in self.prepared if each <= row.number]
+                self.whole = merge(self.whole, *(self.prepared.pop(each) for each in done))
+            case CheckpointRowKind.DROPPED:
+                self.prepared = {n: c for n, c in self.prepared.items() if n <= row.number}
+            case CheckpointRowKind.TASK:
+                self.task = row.content
+            case CheckpointRowKind.GIVEN:
+                self.history = CheckpointTimes.from_bytes(row.content)
+
+    def resumed(self) -> Resumed:
+        """Where a session begins."""
+        handed = tuple(self.prepared[each] for each in sorted(self.prepared))
+        return Resumed(without_done(self.whole), handed, self.number)
+
+
+def _read(broker: Broker, task: str) -> _Stored:
+    stored = _Stored()
+    try:
+        rows = _read_all(broker, journal_name(task))
+    except JournalUnknown:
+        return stored
+    with documents.decoding(f"journal {journal_name(task)}", "checkpoints", _TO_FIX):
+        for row in rows:
+            stored.take(row)
+    return stored
+
+
+def _read_all(broker: Broker, journal: str) -> list[_Row]:
+    offset = broker.start_offset(journal)
+    rows: list[_Row] = []
+    pieces: list[bytes] = []
+    while True:
+        fetched = broker.read(journal, offset, rows_max=_READ_ROWS)
+        for each in fetched.rows().to_pylist():
+            if each["part"] != len(pieces):
+                raise DataLost(
+                    f"checkpoint {each['number']} in {journal} is not whole\n"
+                    "  to fix: go back to an earlier checkpoint of the task"
+                )
+            pieces.append(each["content"])
+            if len(pieces) == each["parts"]:
+                number = CheckpointNumber(each["number"])
+                rows.append(_Row(number, CheckpointRowKind(each["kind"]), b"".join(pieces)))
+                pieces = []
+        offset = fetched.next_offset
+        if offset >= fetched.end_offset:
+            return rows
+
+
+def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
+    out = []
+    for row in rows:
+        pieces = [
+            row.content[begin : begin + _PART_BYTES]
+            for begin in range(0, max(1, len(row.content)), _PART_BYTES)
+        ]
+        out += [
+            {
+                "number": row.number,
+                "kind": row.kind.value,
+                "part": part,
+                "parts": len(pieces),
+                "content": piece,
+            }
+            for part, piece in enumerate(pieces)
+        ]
+    return pa.RecordBatch.from_pylist(out, schema=SCHEMA)
+
+
+def _check_there(found: Resumed, task: str, begin: int, end: int | None) -> None:
+    known = {found.committed.number, *(each.number for each in found.prepared)}
+    for wanted in (begin, end):
+        if wanted is not None and wanted not in known:
+            raise UserError(
+                f"task {task} has no checkpoint {wanted} to resume from\n"
+                f"  committed: {found.committed.number}, handed out beyond: "
+                f"{', '.join(str(each.number) for each in found.prepared) or 'none'}\n"
+                "  to fix: name one of these, or begin anew under another task name"
+            )

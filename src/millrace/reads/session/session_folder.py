@@ -1,0 +1,81 @@
+"""The folder of an open session: its queues, and how it stands, for others to look at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from millrace.journal.core.values import Lease
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session.session_status import SessionStatus
+from millrace.storage import documents, modes
+from millrace.storage.documents import Document
+from millrace.storage.local import LocalStore
+
+_STATUS: Final = "status.json"
+
+
+def fresh_folder(parent: str, task: CoordinatedRead, lease: Lease) -> str:
+    """The folder of this session's queues; what earlier ones of the task left is removed."""
+    modes.make_folders(parent)
+    for name in os.listdir(parent):
+        stem, _, epoch = name.rpartition("-")
+        if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+    mine = os.path.join(parent, f"{task.name}-{lease.epoch}")
+    modes.make_folders(mine)
+    return mine
+
+
+def write_status(folder: str, status: SessionStatus, now_ms: int) -> None:
+    """Write down how a session stands."""
+    about = {
+        documents.WORKSPACE: _workspace_of(os.path.dirname(folder)),
+        **asdict(replace(status, open=())),
+        "at_ms": now_ms,
+    }
+    path = os.path.join(folder, _STATUS)
+    with open(f"{path}.new", "wb", opener=modes.opener) as file:
+        file.write(documents.seal(about))
+    os.replace(f"{path}.new", path)
+
+
+def read_status(parent: str, task: str) -> dict[str, Any] | None:
+    """What an open session of a task last wrote down in this folder; None if there is none."""
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    parts = [name.rpartition("-") for name in names]
+    epochs = [int(last) for stem, _, last in parts if stem == task and last.isdecimal()]
+    for epoch in sorted(epochs, reverse=True):
+        try:
+            path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
+            with open(path, "rb") as file:
+                data = file.read()
+        except OSError:
+            continue
+        return documents.load(
+            data,
+            _status_of,
+            where=path,
+            what="the status of a session",
+            to_fix="remove the file; a session that is open writes it again",
+            workspace=_workspace_of(parent),
+        )
+    return None
+
+
+def _status_of(document: Document) -> dict[str, Any]:
+    """What a session wrote down, with how long ago that was."""
+    document.wholes("disk_bytes")
+    for name in ("waiting", "long_open"):
+        document.documents(name)
+    ours = (documents.WORKSPACE, documents.CHECKSUM)
+    about = {name: value for name, value in document.fields.items() if name not in ours}
+    return {**about, "age_ms": time.time_ns() // 1_000_000 - document.whole("at_ms")}
+
+
+def _workspace_of(parent: str) -> str | None:
+    """Which workspace a folder of sessions lies in."""
+    return LocalStore(os.path.dirname(os.path.abspath(parent))).workspace_id()

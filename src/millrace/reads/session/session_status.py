@@ -1,0 +1,153 @@
+"""How a session stands, for people and for monitoring. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millrace.reads.model.tags import binding_of
+from millrace.reads.session.session_state import SessionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatus:
+    """How far a journal is read for a binding.
+
+    Example:
+        >>> journal = session.status().journals[0]
+        >>> journal.journal, journal.binding, journal.member
+        ('shop/orders', 'orders', 0)
+    """
+
+    journal: str
+    binding: str
+    member: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingStatus:
+    """A transaction that waits for its part in a journal.
+
+    Example:
+        >>> [(each.source, each.target) for each in session.status().waiting]
+        []
+    """
+
+    producer: str
+    clock: int
+    source: str
+    target: str
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStatus:
+    """A transaction that is not ended, or not shown yet.
+
+    Example:
+        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> with ws.journals.producer("shop") as shop:
+        ...     done = shop.append("orders", rows)  # and not committed yet
+        ...     with ws.reads(task) as session:
+        ...         checkpoint = session.next_checkpoint(timeout=60)
+        ...         found = session.status().open
+        >>> [(each.journal, each.begin) for each in found]
+        [('orders (orders)', 3)]
+    """
+
+    producer: str
+    journal: str
+    begin: int
+    age_ms: int
+    """Since the session saw it first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStatus:
+    """A session at a moment.
+
+    Example:
+        >>> status = session.status()
+        >>> status.task, status.checkpoint, status.waiting
+        ('shop', 1, ())
+    """
+
+    task: str
+    checkpoint: int
+    is_recovering: bool
+    journals: tuple[JournalStatus, ...]
+    waiting: tuple[WaitingStatus, ...]
+    open: tuple[OpenStatus, ...]
+    long_open: tuple[OpenStatus, ...]
+    """Those of them that have been open for longer than the limit."""
+    disk_bytes: tuple[int, ...]
+    """Of each member."""
+
+
+class OpenSince:
+    """Remembers since when transactions have been open."""
+
+    def __init__(self) -> None:
+        self._since_ms: dict[tuple[int, ...], int] = {}
+
+    def ages_ms(self, opened: Sequence[tuple[int, ...]], now_ms: int) -> list[int]:
+        """How long each of these has been open; all others are forgotten."""
+        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in opened}
+        return [now_ms - self._since_ms[each] for each in opened]
+
+
+def status_of(
+    state: SessionState,
+    since: OpenSince,
+    disk_bytes: Sequence[int],
+    *,
+    now_ms: int,
+    open_ms_max: int,
+    with_journals: bool = True,
+) -> SessionStatus:
+    """What can be said of a session; of very many journals it takes its time to tell each."""
+    journals = _journals(state) if with_journals else []
+    waiting = [
+        WaitingStatus(
+            producer=f"{each.producer:012x}",
+            clock=each.clock,
+            source=state.name_of(each.source),
+            target=state.name_of(each.target),
+            age_ms=now_ms - each.since_ms,
+        )
+        for each in state.unmet()
+    ]
+    rows = state.frontier.opened().rows()
+    opened = [
+        OpenStatus(
+            producer=f"{producer:012x}", journal=state.name_of(tag), begin=begin, age_ms=age_ms
+        )
+        for (tag, producer, begin), age_ms in zip(rows, since.ages_ms(rows, now_ms), strict=True)
+    ]
+    return SessionStatus(
+        task=state.task.name,
+        checkpoint=state.whole.number,
+        is_recovering=state.is_recovering,
+        journals=tuple(sorted(journals, key=lambda each: (each.binding, each.journal))),
+        waiting=tuple(waiting),
+        open=tuple(opened),
+        long_open=tuple(each for each in opened if each.age_ms > open_ms_max),
+        disk_bytes=tuple(disk_bytes),
+    )
+
+
+def _journals(state: SessionState) -> list[JournalStatus]:
+    readers, names = state.readers(), state.names()
+    read = state.frontier.read_offsets()
+    offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
+    bindings = state.task.bindings
+    return [
+        JournalStatus(
+            journal=name,
+            binding=bindings[binding_of(tag)].name,
+            member=readers[tag],
+            offset=offsets.get(tag, 0),
+        )
+        for tag, name in names.items()
+    ]

@@ -1,0 +1,92 @@
+"""What a slice has to report at its next flush. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.reads.model.checkpoint import RolledBack
+from millrace.reads.model.sequence import RowOutcomes, Sequences, Stamped
+from millrace.reads.model.slice_progress import (
+    Hints,
+    Opens,
+    Points,
+    Reads,
+    SliceProgress,
+    collapse,
+    run_starts,
+)
+from millrace.reads.model.tags import Ints
+
+
+class Gathering:
+    """Collects commits, hints, rollbacks and read offsets between two flushes."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._points: list[Points] = []
+        self._hinted: list[npt.NDArray[np.bool_]] = []
+        self._hints: list[Hints] = []
+        self._gone: list[RolledBack] = []
+        self._pairs: list[Ints] = []
+        self._tags: list[Ints] = []
+        self._offsets: list[Ints] = []
+
+    def add(
+        self, rows: Stamped, done: RowOutcomes, hints: Hints, hinted: npt.NDArray[np.bool_]
+    ) -> None:
+        """Note what rows did; `hinted` tells of each commit whether it named anybody."""
+        commits = done.commits
+        if len(commits):
+            points = Points(
+                rows.tags[commits], rows.producers[commits], rows.clocks[commits], done.begins
+            )
+            # Runs within these rows are joined at once, so that little is held.
+            self._points.append(collapse(points, hinted))
+            self._hinted.append(hinted[run_starts(points, hinted)])
+        if len(hints):
+            self._hints.append(hints)
+        if len(done.rolled_back):
+            self._gone.append(done.rolled_back)
+        self._pairs.append(np.unique(done.pairs))
+        tags, places = _last_of_each(rows.tags)
+        self._tags.append(tags)
+        self._offsets.append(rows.offsets[places] + 1)
+
+    def roll_back(self, pairs: Ints, gone: RolledBack) -> None:
+        """Note ranges that are given up without an ACK that says so."""
+        self._pairs.append(pairs)
+        self._gone.append(gone)
+
+    def take(self, sequences: Sequences) -> SliceProgress:
+        """Everything since the last time, as a report; nothing is held afterwards."""
+        points = Points.concat(self._points)
+        if len(points):
+            pairs = sequences.numbering.number(points.tag, points.producer)
+            order = np.argsort(pairs, kind="stable")
+            points = collapse(points.take(order), np.concatenate(self._hinted)[order])
+        touched = np.unique(np.concatenate([*self._pairs, np.empty(0, np.int64)]))
+        numbering = sequences.numbering
+        opens = Opens(
+            numbering.firsts[touched], numbering.producers[touched], sequences.open_begins(touched)
+        )
+        tags = np.concatenate([*self._tags, np.empty(0, np.int64)])
+        offsets = np.concatenate([*self._offsets, np.empty(0, np.int64)])
+        last_tags, last = _last_of_each(tags)
+        progress = SliceProgress(
+            points=points,
+            hints=Hints.concat(self._hints),
+            opens=opens,
+            rolled_back=RolledBack.concat(self._gone),
+            reads=Reads(last_tags, offsets[last]),
+        )
+        self._clear()
+        return progress
+
+
+def _last_of_each(values: Ints) -> tuple[Ints, Ints]:
+    """Each value once, and the last place where it stands."""
+    fresh, places = np.unique(values[::-1], return_index=True)
+    return fresh, len(values) - 1 - places

@@ -1,0 +1,113 @@
+"""How a slice reads its journals: many in one call, each a bounded piece."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.errors import JournalUnknown, OffsetOutOfRange
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.values import Fetched
+from millrace.reads.model.tags import Tag, journal_of
+from millrace.reads.slice.slice_state import Fetch
+
+_ONE_BY_ONE_MAX: Final = 8
+"""So few journals are read one by one, each up to its own limit."""
+_ROWS_MAX: Final = 1_000_000
+_NO_COLUMNS: Final = pa.schema([])
+
+
+def fetch(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
+    """Read what is asked for. A journal that is left out was not reached; ask again.
+
+    One that was deleted has nothing more to read: the session will say so, too.
+    """
+    try:
+        if len(wanted.offsets) <= _ONE_BY_ONE_MAX:
+            return _one_by_one(broker, wanted)
+        return _together(broker, wanted)
+    except OffsetOutOfRange as error:
+        raise OffsetOutOfRange(
+            f"a journal was truncated above where the task reads it\n  {error}\n"
+            "  to fix: rows are lost to this task; begin it anew under another name"
+        ) from error
+
+
+def _one_by_one(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
+    found: dict[Tag, Fetched] = {}
+    for tag, (name, offset) in wanted.offsets.items():
+        try:
+            read = broker.read(
+                name, offset, rows_max=_ROWS_MAX, bytes_max=wanted.bytes_each, isolation="raw"
+            )
+            found[tag] = _checked(broker, tag, read)
+        except JournalUnknown:
+            found[tag] = _nothing(tag, name, offset)
+        except OffsetOutOfRange:
+            if not _is_gone(broker, tag, name):
+                raise
+            found[tag] = _nothing(tag, name, offset)
+    return found
+
+
+def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
+    found: dict[Tag, Fetched] = {}
+    left = dict(wanted.offsets)
+    while left:
+        # A journal that is read under two tags is read once for each.
+        batch = {name: (tag, offset) for tag, (name, offset) in reversed(left.items())}
+        bytes_max = 2 * wanted.bytes_each * len(batch)  # No limit but that of each journal.
+        read = broker.read_many(
+            {name: offset for name, (_, offset) in batch.items()},
+            rows_max=_ROWS_MAX,
+            bytes_max=bytes_max,
+            bytes_each_max=wanted.bytes_each,
+            isolation="raw",
+            missing="tell",
+        )
+        is_all = len(read) == len(batch) or _is_below(read, bytes_max)
+        for name, (tag, offset) in batch.items():
+            del left[tag]
+            if name in read:
+                found[tag] = _checked(broker, tag, read[name])
+            elif is_all:
+                found[tag] = _nothing(tag, name, offset)
+    return found
+
+
+def _is_gone(broker: Broker, tag: Tag, name: str) -> bool:
+    """Whether a journal is there no longer, though another may have its name."""
+    try:
+        return broker.get(name).id != journal_of(tag)
+    except JournalUnknown:
+        return True
+
+
+def _checked(broker: Broker, tag: Tag, fetched: Fetched) -> Fetched:
+    """What was read, if it is of the journal that was meant and not of a later namesake."""
+    is_outside = isinstance(fetched.problem, OffsetOutOfRange)
+    if fetched.problem is not None and is_outside and not _is_gone(broker, tag, fetched.journal):
+        raise fetched.problem
+    if fetched.problem is not None or fetched.id != journal_of(tag):
+        return _nothing(tag, fetched.journal, fetched.next_offset)
+    return fetched
+
+
+def _nothing(tag: Tag, name: str, offset: Offset) -> Fetched:
+    return Fetched(
+        id=journal_of(tag),
+        journal=name,
+        schema=_NO_COLUMNS,
+        batches=(),
+        next_offset=offset,
+        end_offset=offset,
+    )
+
+
+def _is_below(read: dict[str, Fetched], bytes_max: int) -> bool:
+    """Whether no limit ended the read, so that what was left out has nothing new."""
+    rows = sum(each.num_rows for each in read.values())
+    size = sum(batch.nbytes for each in read.values() for batch in each.batches)
+    return rows < _ROWS_MAX and size < bytes_max

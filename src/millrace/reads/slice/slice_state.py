@@ -1,0 +1,363 @@
+"""What a slice does about what happens to it. Pure: the clock is an argument.
+
+Rows come in as they are read, wait in the governor until it is their turn, are sequenced, and go to
+the queues of the members that own them. A commit among them starts a flush; when every queue has
+answered it, what was committed is reported to the session.
+
+Invariant: a report says nothing of a row that is not in its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.row_format import OFFSET, Flag
+from millrace.journal.core.values import Fetched
+from millrace.reads.model.checkpoint import RolledBack
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.flush import FlushCycle
+from millrace.reads.model.governor import Governor, RowOrder
+from millrace.reads.model.journal_catalog import JournalCatalog
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.routing import Routing
+from millrace.reads.model.sequence import RowOutcomes, Sequences, Stamped
+from millrace.reads.model.session_messages import (
+    Abandon,
+    CatalogUpdate,
+    Continue,
+    Pressure,
+    Reported,
+    StartReads,
+    StopReads,
+    ToSession,
+    ToSlice,
+)
+from millrace.reads.model.slice_progress import Hints, SliceProgress
+from millrace.reads.model.tags import Tag, binding_of, bindings_of, journal_of, journals_of
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.reads.slice.chunks import Chunks, chunk_of
+from millrace.reads.slice.flush_report import Gathering
+from millrace.reads.slice.outbox import Outbox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceLimits:
+    """How much a slice holds and sends."""
+
+    buffer_bytes_max: int
+    fetch_bytes_max: int
+    fetch_bytes_min: int
+    """Of one journal."""
+    fetch_journals_max: int
+    window_bytes_max: int
+    message_bytes_target: int
+
+    @classmethod
+    def of(cls, config: Config) -> SliceLimits:
+        """From the configuration."""
+        return cls(
+            buffer_bytes_max=config.reads_buffer_bytes_max,
+            fetch_bytes_max=config.reads_fetch_bytes_max,
+            fetch_bytes_min=config.reads_fetch_bytes_min,
+            fetch_journals_max=config.reads_fetch_journals_max,
+            window_bytes_max=config.reads_window_bytes_max,
+            message_bytes_target=config.reads_message_bytes_target,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToQueue:
+    """Send this to the queue of a member."""
+
+    queue: int
+    message: QueueRows | Flush
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Read these journals from these offsets on, every row as it was stored."""
+
+    offsets: Mapping[Tag, tuple[str, Offset]]
+    bytes_each: int
+    """About so much of each journal, and of each at least a row that is there."""
+
+
+Action = ToQueue | ToSession
+
+
+@dataclass(slots=True)
+class _JournalRead:
+    """A journal that is read."""
+
+    name: str
+    priority: int
+    next: Offset
+    until: int
+    """`NONE`: as far as there is something."""
+
+
+class SliceState:
+    """One slice of a session."""
+
+    def __init__(
+        self, task: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
+    ) -> None:
+        self._bindings = task.bindings
+        self._lowest = np.array([each.lowest_clock for each in task.bindings], np.uint64)
+        self._highest = np.array([each.highest_clock for each in task.bindings], np.uint64)
+        self._limits = limits
+        self._routing = routing
+        self._catalog: JournalCatalog | None = None
+        self._reads: dict[Tag, _JournalRead] = {}
+        self._by_journal: dict[int, list[Tag]] = {}
+        self._governor = Governor()
+        self._chunks = Chunks()
+        self._sequences = Sequences()
+        self._gathering = Gathering()
+        self._flush = FlushCycle(queues)
+        self._in_flight: SliceProgress | None = None
+        self._outboxes = [Outbox(limits.window_bytes_max) for _ in range(queues)]
+        self._is_pushed_back = False
+
+    # From the session.
+    def on_message(self, message: ToSlice) -> None:
+        """Take an order."""
+        match message:
+            case CatalogUpdate(catalog):
+                self._catalog = catalog
+            case StartReads():
+                self._start(message)
+            case StopReads(tags):
+                for tag in tags.tolist():
+                    self._stop(Tag(tag))
+            case Continue():
+                self._continue()
+            case Abandon(producer):
+                self._abandon(producer)
+
+    def _start(self, message: StartReads) -> None:
+        starts, shown = message.starts, message.shown
+        for (tag, offset, until), name in zip(starts.rows(), message.names, strict=True):
+            assert tag not in self._reads, tag
+            priority = self._bindings[binding_of(tag)].priority
+            self._reads[Tag(tag)] = _JournalRead(name, priority, Offset(offset), until)
+            self._by_journal.setdefault(journal_of(tag), []).append(Tag(tag))
+        bindings = bindings_of(starts.tag)
+        for number in np.unique(bindings).tolist():
+            bound = self._bindings[number]
+            mine = starts.tag[bindings == number]
+            self._governor.start(mine, bound.priority, is_delayed=bound.delay > 0)
+        done = starts.tag[(starts.until != NONE) & (starts.offset >= starts.until)]
+        self._has_more({Tag(tag): False for tag in done.tolist()})
+        self._sequences.start(shown.tag, shown.producer, shown.clock)
+
+    def _stop(self, tag: Tag) -> None:
+        read = self._reads.pop(tag, None)
+        if read is not None:
+            self._governor.stop(tag, read.priority)
+            self._sequences.forget(tag)
+            self._by_journal[journal_of(tag)].remove(tag)
+
+    def _continue(self) -> None:
+        held = [tag for tag, read in self._reads.items() if read.until != NONE]
+        for tag in held:
+            self._reads[tag].until = NONE
+        self._has_more(dict.fromkeys(held, True))
+
+    def _abandon(self, producer: int) -> None:
+        pairs, begins, highest = self._sequences.abandon(producer)
+        tags = self._sequences.numbering.firsts[pairs]
+        ends = np.array([self._reads[Tag(tag)].next for tag in tags.tolist()], np.int64)
+        producers = np.full(len(pairs), producer, np.int64)
+        if len(pairs):
+            gone = RolledBack(tags, producers, begins, ends, highest)
+            self._gathering.roll_back(pairs, gone)
+            self._flush.want()
+
+    # From journals.
+    def next_fetch(self, now: int) -> Fetch | None:
+        """What to read next, after a `step`; None if there is nothing to read, or no room for it.
+
+        With a full buffer, whoever holds its rows back is read all the same, a little at a time:
+        nothing of it could go otherwise.
+        """
+        if self._is_blocked():
+            return None
+        limits = self._limits
+        is_full = self._chunks.nbytes >= limits.buffer_bytes_max
+        wanted = self._governor.wanted(1 if is_full else limits.fetch_journals_max, now)
+        if not len(wanted):
+            return None
+        tags = [Tag(tag) for tag in wanted.tolist()]
+        offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
+        size = max(limits.fetch_bytes_min, limits.fetch_bytes_max // len(tags))
+        return Fetch(offsets=offsets, bytes_each=limits.fetch_bytes_min if is_full else size)
+
+    def on_moved(self, journals: Iterable[int] | None) -> None:
+        """These journals may have more to read; None: any of them."""
+        reads = {tag: self._reads[tag] for tag in self._tags_of(journals)}
+        self._has_more(
+            {tag: read.until == NONE or read.next < read.until for tag, read in reads.items()}
+        )
+
+    def on_fetched(self, found: Mapping[Tag, Fetched]) -> None:
+        """Take rows that were read, and what is known of each journal's end."""
+        by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
+        more: dict[Tag, bool] = {}
+        for tag, fetched in found.items():
+            read = self._reads.get(tag)
+            if read is None:
+                continue  # Stopped while it was read.
+            batches = [_below(batch, read.until) for batch in fetched.batches]
+            read.next = fetched.next_offset
+            if read.until != NONE:
+                read.next = Offset(min(read.next, read.until))
+            some = by_binding.setdefault(binding_of(tag), [])
+            some += [(tag, batch) for batch in batches if batch.num_rows]
+            at_end = read.next >= fetched.end_offset or read.next == read.until
+            more[tag] = not at_end
+        self._has_more(more)
+        for binding, parts in by_binding.items():
+            if parts:
+                self._buffer(binding, parts)
+
+    def _buffer(self, binding: int, parts: Sequence[tuple[Tag, pa.RecordBatch]]) -> None:
+        batches = [batch for _, batch in parts]
+        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        tags = np.repeat(
+            np.array([tag for tag, _ in parts], np.int64), [batch.num_rows for batch in batches]
+        )
+        bound = self._bindings[binding]
+        chunk = chunk_of(binding, tags, rows, self._routing.owners(binding, rows))
+        number = self._chunks.add(chunk)
+        due = chunk.stamped.clocks + np.uint64(bound.delay)
+        self._governor.add(bound.priority, number, tags, due)
+
+    # From queues.
+    def on_reply(self, queue: int, reply: RowsAccepted | Flushed) -> list[Action]:
+        """A queue has taken rows, or has everything up to a flush."""
+        match reply:
+            case RowsAccepted(number):
+                self._outboxes[queue].on_taken(number)
+            case Flushed(cycle):
+                if self._flush.on_flushed(queue, cycle):
+                    assert self._in_flight is not None
+                    done, self._in_flight = self._in_flight, None
+                    return [Reported(done)]
+        return []
+
+    # What follows.
+    def step(self, now: int) -> list[Action]:
+        """Let go what can go at this clock, and flush if something was committed."""
+        actions: list[Action] = []
+        while not self._is_blocked():
+            places = self._governor.next_rows(now)
+            if not len(places):
+                break
+            self._let_go(places)
+            actions += self._sent()
+        cycle = self._flush.begin()
+        if cycle is not None:
+            self._in_flight = self._gathering.take(self._sequences)
+            for outbox in self._outboxes:
+                outbox.flush(cycle)
+        actions += self._sent()
+        if self._is_blocked() != self._is_pushed_back:
+            self._is_pushed_back = not self._is_pushed_back
+            actions.append(Pressure(self._is_pushed_back))
+        return actions
+
+    def next_due(self) -> int | None:
+        """The clock at which the next row is due that waits for its delay.
+
+        None while queues push back: then an answer of theirs is what to wait for.
+        """
+        return None if self._is_blocked() else self._governor.next_due()
+
+    # Inside.
+    def _let_go(self, places: RowOrder) -> None:
+        rows = self._chunks.stamped(places)
+        done = self._sequences.take(rows)
+        hints, hinted = self._hints(places, rows, done)
+        self._gathering.add(rows, done, hints, hinted)
+        if len(done.commits) or len(done.rolled_back):
+            self._flush.want()
+        bindings = bindings_of(rows.tags)
+        keep = done.keep & (rows.clocks >= self._lowest[bindings])
+        keep &= rows.clocks <= self._highest[bindings]
+        if keep.any():
+            kept = places
+            if not keep.all():
+                kept = RowOrder(chunk=places.chunk[keep], place=places.place[keep])
+            for routed in self._chunks.routed(kept):
+                self._post(routed.owner, routed.rows)
+        self._chunks.keep(self._governor.chunks())
+
+    def _post(self, owner: int, rows: pa.RecordBatch) -> None:
+        """Cut rows into messages."""
+        pieces = max(1, rows.nbytes // self._limits.message_bytes_target)
+        count = -(-rows.num_rows // pieces)
+        for begin in range(0, rows.num_rows, count):
+            self._outboxes[owner].rows(rows.slice(begin, count))
+
+    def _hints(
+        self, places: RowOrder, rows: Stamped, done: RowOutcomes
+    ) -> tuple[Hints, npt.NDArray[np.bool_]]:
+        """The journals that commits name and that matter here; and which commits named any."""
+        hinted = np.zeros(len(done.commits), np.bool_)
+        which = np.flatnonzero(rows.flags[done.commits] == Flag.ACK)
+        if not len(which):
+            return Hints.empty(), hinted
+        assert self._catalog is not None, "rows before a catalog"
+        acks = done.commits[which]
+        of_ack, journals = self._chunks.hints(
+            RowOrder(chunk=places.chunk[acks], place=places.place[acks])
+        )
+        tags = rows.tags[acks]
+        twice = np.flatnonzero(self._catalog.read_twice(tags))
+        of_ack = np.concatenate([of_ack, twice])
+        journals = np.concatenate([journals, journals_of(tags[twice])])
+        matter = journals > self._catalog.highest
+        matter |= self._catalog.read_in_cohort(bindings_of(tags[of_ack]), journals)
+        of_ack, journals = of_ack[matter], journals[matter]
+        hinted[which[of_ack]] = True
+        places_of = acks[of_ack]
+        hints = Hints(tags[of_ack], rows.producers[places_of], rows.clocks[places_of], journals)
+        return hints, hinted
+
+    def _sent(self) -> list[Action]:
+        return [
+            ToQueue(number, message)
+            for number, outbox in enumerate(self._outboxes)
+            for message in outbox.ready()
+        ]
+
+    def _is_blocked(self) -> bool:
+        return any(outbox.is_blocked for outbox in self._outboxes)
+
+    def _has_more(self, more: Mapping[Tag, bool]) -> None:
+        """Whether more can be read of tags at once."""
+        by_priority: dict[int, list[Tag]] = {}
+        for tag in more:
+            by_priority.setdefault(self._reads[tag].priority, []).append(tag)
+        for priority, tags in by_priority.items():
+            mask = np.array([more[tag] for tag in tags], np.bool_)
+            self._governor.set_more(priority, np.array(tags, np.int64), mask)
+
+    def _tags_of(self, journals: Iterable[int] | None) -> Iterable[Tag]:
+        if journals is None:
+            return list(self._reads)
+        return [tag for journal in journals for tag in self._by_journal.get(journal, ())]
+
+
+def _below(batch: pa.RecordBatch, until: int) -> pa.RecordBatch:
+    if until == NONE:
+        return batch
+    return batch.slice(0, int(np.searchsorted(batch[OFFSET].to_numpy(), until)))

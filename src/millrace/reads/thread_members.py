@@ -1,0 +1,124 @@
+"""Members as threads of this process, which hand each other messages directly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.broker import Broker
+from millrace.reads.member import Member
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.routing import Extract
+from millrace.reads.model.session_messages import ToSession, ToSlice
+from millrace.reads.queue.queue_messages import Flush, QueueRows, Reply
+
+OnMessage = Callable[[int, ToSession], None]
+OnFailure = Callable[[int, BaseException], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _ThreadLinks:
+    """Where the slice of one member sends to."""
+
+    members: ThreadMembers
+    number: int
+
+    def to_queue(self, queue: int, message: QueueRows | Flush) -> None:
+        """Hand it to the queue, here and now."""
+        self.members.member(queue).on_rows(self.number, message)
+
+    def to_session(self, message: ToSession) -> None:
+        """Hand it to the session."""
+        self.members.on_message(self.number, message)
+
+
+class ThreadMembers:
+    """All members of a session in this process."""
+
+    def __init__(
+        self,
+        *,
+        task: CoordinatedRead,
+        count: int,
+        broker: Broker,
+        folder: str,
+        on_message: OnMessage,
+        on_failure: OnFailure,
+        config: Config,
+        extract: Extract | None = None,
+    ) -> None:
+        self.on_message = on_message
+        self._members = [
+            Member(
+                number=number,
+                members=count,
+                task=task,
+                broker=broker,
+                folder=os.path.join(folder, f"member-{number}"),
+                links=_ThreadLinks(self, number),
+                reply=self._replies(number),
+                failed=self._failing(on_failure, number),
+                config=config,
+                extract=extract,
+            )
+            for number in range(count)
+        ]
+
+    def start(self) -> None:
+        """Begin to work."""
+        for member in self._members:
+            member.start()
+
+    def member(self, number: int) -> Member:
+        """One of them."""
+        if not 0 <= number < len(self._members):
+            raise UserError(
+                f"there is no member {number}\n  to fix: give 0 to {len(self._members) - 1}"
+            )
+        return self._members[number]
+
+    def send(self, slice_: int, message: ToSlice) -> None:
+        """Tell a slice something."""
+        self._members[slice_].tell(message)
+
+    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """The rows of a member's queue that are visible, in order."""
+        return self.member(member).read(visible)
+
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
+        """Every queue may free what is shown."""
+        for member in self._members:
+            member.release(shown, rolled_back)
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """Every queue takes whatever comes, or keeps to its disk limit again."""
+        for member in self._members:
+            member.set_limit_off(off=off)
+
+    def used_bytes(self) -> list[int]:
+        """What each queue takes on disk."""
+        return [member.used_bytes() for member in self._members]
+
+    def close(self) -> None:
+        """Stop them all and drop their files."""
+        for member in self._members:
+            member.stop()
+        for member in self._members:
+            member.close()
+
+    def _replies(self, queue: int) -> Callable[[int, Reply], None]:
+        def reply(stream: int, answer: Reply) -> None:
+            self._members[stream].on_reply(queue, answer)
+
+        return reply
+
+    @staticmethod
+    def _failing(on_failure: OnFailure, number: int) -> Callable[[BaseException], None]:
+        return lambda error: on_failure(number, error)

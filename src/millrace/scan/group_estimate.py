@@ -1,0 +1,72 @@
+"""Guesses, from a few rows, how many rows of a task fall into one group.
+
+With few rows to a group, putting a task's own rows together before the exchange costs more than it
+saves. Invariant: the same files give the same guess, so that a plan is cut the same way again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.scan.source import FileSource
+
+SAMPLE_ROWS: Final = 65_536
+
+
+def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) -> float | None:
+    """Rows of one map task to a group of the keys, about; None if the files do not tell."""
+    if source.format != "parquet" or not keys:
+        return None
+    shape = max(source.shapes, key=lambda one: one.bytes)
+    try:
+        with pq.ParquetFile(shape.file.path) as file:
+            rows = file.metadata.num_rows
+            middle = file.metadata.num_row_groups // 2
+            batches = file.iter_batches(
+                SAMPLE_ROWS, row_groups=[middle], columns=list(keys), use_threads=False
+            )
+            sample = next(batches, None) if rows else None
+    except (pa.ArrowException, OSError):
+        return None  # The task that reads the file will say what is wrong with it.
+    if sample is None:
+        return None
+    distinct = _distinct(sample, keys)
+    if distinct is None:
+        return None
+    of_task = min(rows, rows * split_bytes // max(1, shape.bytes))
+    groups = expected_distinct(population(distinct, sample.num_rows), of_task)
+    return float(of_task / max(1.0, groups))
+
+
+def population(distinct: int, drawn: int) -> float:
+    """How many values there are if so many different ones were seen in so many draws."""
+    if distinct >= drawn:
+        return math.inf
+    low, high = float(distinct), 1e15
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        if expected_distinct(middle, drawn) < distinct:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def expected_distinct(values: float, drawn: int) -> float:
+    """How many different ones of so many values are seen in so many draws, on average."""
+    if math.isinf(values):
+        return float(drawn)
+    return -values * math.expm1(-drawn / values)
+
+
+def _distinct(sample: pa.RecordBatch, keys: Sequence[str]) -> int | None:
+    try:
+        table = pa.Table.from_batches([sample])
+        return int(table.group_by(list(keys)).aggregate([]).num_rows)
+    except pa.ArrowException:
+        return None

@@ -1,0 +1,206 @@
+"""Arrow rows that a user hands over, kept in the workspace as files that are named by their bytes.
+
+    inputs/{digest}.arrow    the rows
+    inputs/{digest}.used     its time of change says when somebody last meant to read them
+    inputs/{digest}.lock     held while the file is made or removed; stays, and has no bytes
+
+Invariant: a file appears whole under the digest of its bytes, and rows that were handed over before
+are not written again. One that a run of now may read is not removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import xxhash
+
+from millrace.config import MIB, Config
+from millrace.errors import Corrupt, FormatError, UserError
+from millrace.identity.schemas import check_names, conform_in_pieces, plain_schema
+from millrace.ids import QueryId
+from millrace.shuffle import runs
+from millrace.storage import layout, modes
+from millrace.storage.local import LocalStore, Store, storage_errors, sync_file, sync_folder
+
+_ROWS, _USED, _LOCK, _DRAFT = ".arrow", ".used", ".lock", ".draft"
+_BATCH_ROWS: Final = 65_536
+_BATCH_BYTES_MAX: Final = 16 * MIB
+_READ_BYTES: Final = 4 * MIB
+
+
+def stream_of(data: object) -> pa.RecordBatchReader:
+    """Rows that were handed over, as a stream: a table, a batch, a reader, or who can be one."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.to_reader()  # A stream between programs would cut names at a zero byte.
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise UserError(
+            f"from_arrow() of a {type(data).__name__}\n"
+            "  to fix: give a pyarrow Table, RecordBatch or RecordBatchReader, or a DataFrame of "
+            "pandas or Polars; for Spark's there is from_spark()"
+        )
+    return pa.RecordBatchReader.from_stream(data)
+
+
+def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
+    """Write rows, unless they are there already; the path of their file."""
+    schema = plain_schema(rows.schema)
+    check_names(schema)
+    if not schema.names:
+        raise UserError("from_arrow() of rows without columns\n  to fix: give at least one column")
+    store.make_folder(layout.INPUTS)
+    draft = store.path(f"{layout.INPUTS}/{secrets.token_hex(8)}{_DRAFT}")
+    with storage_errors(f"writing {draft}"):
+        try:
+            digest = _write(draft, rows, schema)
+            target = store.path(f"{layout.INPUTS}/{digest}{_ROWS}")
+            if sync:
+                sync_file(draft)
+            # A file that others were told of is not replaced: they would take it for another one.
+            with _locked(store, digest):
+                store.touch(f"{layout.INPUTS}/{digest}{_USED}")
+                if not _is_there(target, digest):
+                    os.replace(draft, target)
+            if sync:
+                sync_folder(store.path(layout.INPUTS))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft)
+    return target
+
+
+def note_use(store: Store, paths: Iterable[str]) -> None:
+    """Say that a run is about to read these files, as far as they are kept here."""
+    folder = store.path(layout.INPUTS)
+    for path in paths:
+        if os.path.dirname(path) == folder and path.endswith(_ROWS):
+            name = os.path.basename(path).removesuffix(_ROWS)
+            store.touch(f"{layout.INPUTS}/{name}{_USED}")
+
+
+def remove_unused(
+    store: Store, *, ttl_ms: int, now_ms: int, config: Config
+) -> tuple[tuple[str, ...], int]:
+    """Remove files that nobody meant to read for so long; their paths, and how many bytes.
+
+    A run says so when it begins, so those that a living run may read are younger than it. Datasets
+    that were described and not run yet are given `Config.unfinished_grace_ms`.
+    """
+    grace = config.unfinished_grace_ms
+    before_ms = min([now_ms - max(ttl_ms, grace), *_living(store, now_ms, config, grace)])
+    removed: list[str] = []
+    freed = 0
+    for name in sorted(store.names(layout.INPUTS)):
+        if not name.endswith(_ROWS):
+            continue
+        digest = name.removesuffix(_ROWS)
+        if not _is_unused(store, digest, before_ms):
+            continue
+        with _locked(store, digest):
+            if _is_unused(store, digest, before_ms):
+                with contextlib.suppress(FileNotFoundError):
+                    freed += os.stat(store.path(f"{layout.INPUTS}/{name}")).st_size
+                store.remove_file(f"{layout.INPUTS}/{name}")
+                store.remove_file(f"{layout.INPUTS}/{digest}{_USED}")
+                removed.append(f"{layout.INPUTS}/{name}")
+    store.remove_drafts(layout.INPUTS, changed_before_ms=now_ms - grace)
+    return tuple(removed), freed
+
+
+def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
+    """Whether nobody meant to read a file since; one without a word of that is as old as itself."""
+    times = [store.changed_at_ms(f"{layout.INPUTS}/{digest}{end}") for end in (_USED, _ROWS)]
+    known = [time for time in times if time is not None]
+    return bool(known) and max(known) <= before_ms
+
+
+@contextlib.contextmanager
+def _locked(store: Store, digest: str) -> Iterator[None]:
+    """Keep others from making or removing the file meanwhile; not on a disk without locks."""
+    lock = f"{layout.INPUTS}/{digest}{_LOCK}"
+    with open(store.path(lock), "ab", opener=modes.opener) as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterator[int]:
+    """For each living run, the time before which it has not said what it reads."""
+    for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
+        if runs.is_alive(store, query_id, now_ms=now_ms, config=config):
+            try:
+                yield runs.read_run(store, query_id).created_at_ms - grace_ms
+            except (Corrupt, FormatError, UserError):
+                yield 0  # It lives and has not said when it began: nothing is removed.
+
+
+class _Hashing:
+    """A file that adds up what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = xxhash.xxh3_128()
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        """Write, and count it in."""
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand everything on to the file."""
+        self._file.flush()
+
+
+def _write(path: str, rows: pa.RecordBatchReader, schema: pa.Schema) -> str:
+    with open(path, "xb", opener=modes.opener) as file:
+        sink = _Hashing(file)
+        with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema) as writer:
+            for batch in _even(_plain(rows, schema)):
+                writer.write_batch(batch)
+    return str(sink.digest.hexdigest())
+
+
+def _plain(rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in rows:
+        yield from conform_in_pieces(batch, schema, where="a batch", bytes_target=_BATCH_BYTES_MAX)
+
+
+def _even(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of one size, so that equal tables give equal files however they are cut."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        rest = batch
+        while rest.num_rows:
+            piece = rest.slice(0, _BATCH_ROWS - rows)
+            rest = rest.slice(piece.num_rows)
+            held.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+            if rows == _BATCH_ROWS or size >= _BATCH_BYTES_MAX:
+                yield pa.concat_batches(held)
+                held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _is_there(path: str, digest: str) -> bool:
+    """Whether the file of this digest is there and has its bytes."""
+    found = xxhash.xxh3_128()
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(_READ_BYTES):
+                found.update(chunk)
+    except FileNotFoundError:
+        return False
+    return bool(found.hexdigest() == digest)

@@ -1,0 +1,307 @@
+"""Takes in Spark DataFrames: their rows pass through `mapInArrow` once, into durable files.
+
+Each take-in is a run of the workspace of its own, and each partition of the DataFrame a map task of
+it. Invariant: a query reads one and the same rows of a DataFrame wherever it names it. Rows that
+were taken in before are used again only under the same version and with the same columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from millrace.config import Config
+from millrace.errors import MillraceError, UnsupportedType, UserError
+from millrace.execute.lost_outputs import Lost
+from millrace.identity.schemas import check_names, plain_schema
+from millrace.identity.versions import versions
+from millrace.ids import FIRST_ATTEMPT, MapTask, MapTaskId, QueryId, StageId
+from millrace.keys import RoundRobinPartitioner
+from millrace.plan.nodes.frame_rows import FrameScan, frames_of, taken_in, with_frames
+from millrace.plan.nodes.node import Node
+from millrace.plan.planner.column_pruning import prune
+from millrace.shuffle import reuse, runs
+from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.writer import begin_next_attempt, write_map_output
+from millrace.spark import map_task
+from millrace.spark.map_task import MapStage, Result, Reuse
+from millrace.spark.session_settings import settings_of
+from millrace.spark.shuffle_job import STAGE, begin_run
+from millrace.spark.spark_presence import call_spark
+from millrace.spark.spark_tasks import collect
+from millrace.spark.stage_job import ShuffleWorkspace, decide
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
+    """A DataFrame as a source. Nothing of it is run."""
+    if not isinstance(frame, DataFrame):
+        raise UserError(
+            f"from_spark() of a {type(frame).__name__}\n"
+            "  to fix: give a Spark DataFrame; for Arrow tables there is from_arrow()"
+        )
+    given: object = version
+    if given is not None and (not isinstance(given, str) or not given):
+        raise UserError(f"from_spark(): version is {version!r}\n  to fix: give a text")
+    types = call_spark(frame.sparkSession, config, lambda: frame.schema)
+    try:
+        schema = plain_schema(to_arrow_schema(types, timezone="UTC"))
+    except PySparkTypeError as error:
+        raise UnsupportedType(
+            f"from_spark(): {error}\n  to fix: cast that column in Spark first"
+        ) from error
+    if not schema.names:
+        raise UserError(
+            "from_spark() of a DataFrame without columns\n  to fix: select at least one"
+        )
+    check_names(schema)
+    return FrameScan(frame, schema, version, tuple(schema.names))
+
+
+def sketch_frames(
+    plan: Node, config: Config, place: ShuffleWorkspace | None
+) -> tuple[Node, dict[int, Shuffle]]:
+    """The plan as if its DataFrames had been taken in, and those that really were before.
+
+    One that was not is taken for larger than a task.
+    """
+    scans = [_whole_if_named(scan) for scan in frames_of(prune(plan))]
+    if not scans:
+        return plan, {}
+    numbers = {id(scan.frame): (-1 - n, scan) for n, scan in enumerate(scans)}
+    found: dict[int, Shuffle] = {}
+    for number, scan in numbers.values():
+        before = None if place is None else _taken_before(place, scan)
+        if place is not None and before is not None:
+            found[number] = _handle(place, before)
+
+    def at_rest(scan: FrameScan) -> Node:
+        number, whole = numbers[id(scan.frame)]
+        unknown = max(config.one_task_bytes_max, config.broadcast_bytes_max) + 1
+        size = found[number].bytes if number in found else unknown
+        return taken_in(scan, number, whole.schema, size)
+
+    return with_frames(prune(plan), at_rest), found
+
+
+@dataclass(frozen=True, slots=True)
+class _SavedFrame:
+    scan: FrameScan
+    done: Shuffle
+
+
+class Frames:
+    """The DataFrames of a query, taken in. `plan` reads them from where they lie now."""
+
+    def __init__(self, place: ShuffleWorkspace, plan: Node, reuse: Reuse) -> None:
+        self._place, self._reuse = place, reuse
+        self._taken: dict[int, _SavedFrame] = {}
+        pruned = prune(plan)
+        scans = [_whole_if_named(scan) for scan in frames_of(pruned)]
+        _check_versions(scans, place.config)
+        numbers = {id(scan.frame): -1 - n for n, scan in enumerate(scans)}
+        for scan in scans:
+            self._taken[numbers[id(scan.frame)]] = _SavedFrame(
+                scan, self._take_in(scan, fresh=False)
+            )
+
+        def at_rest(scan: FrameScan) -> Node:
+            number = numbers[id(scan.frame)]
+            known = self._taken[number]
+            return taken_in(scan, number, known.scan.schema, known.done.bytes)
+
+        self.plan = with_frames(pruned, at_rest) if scans else plan
+
+    @property
+    def done(self) -> dict[int, Shuffle]:
+        """What was taken in, by number."""
+        return {number: taken.done for number, taken in self._taken.items()}
+
+    @property
+    def reports(self) -> tuple[StageReport, ...]:
+        """For each DataFrame what was read of it and what was reused."""
+        return tuple(taken.done.report for taken in self._taken.values())
+
+    def rely(self, query_id: QueryId, stage_id: StageId) -> None:
+        """Keep what was taken in from being removed as long as this run is there."""
+        if self._taken:
+            chosen = [c for done in self.done.values() for c in done.manifest.chosen]
+            relied = [choice.attempt for choice in chosen if choice.folder is None]
+            runs.rely_on(self._place.store, query_id, stage_id, relied)
+
+    def take_in_again(self, lost: Sequence[Lost]) -> None:
+        """Take in anew every DataFrame of which something was lost."""
+        gone = {one.attempt for one in lost}
+        for number, taken in self._taken.items():
+            if gone & {choice.attempt for choice in taken.done.manifest.chosen}:
+                self._taken[number] = _SavedFrame(taken.scan, self._take_in(taken.scan, fresh=True))
+
+    def _take_in(self, scan: FrameScan, *, fresh: bool) -> Shuffle:
+        place, started = self._place, time.monotonic()
+        frame = scan.frame
+        assert isinstance(frame, DataFrame), "checked when the source was made"
+        before = None if fresh or self._reuse == "no" else _taken_before(place, scan)
+        named = None if scan.version is None else _fingerprint(scan, place.config)
+        about = {"map_tasks": None, "frame": named}
+        run = begin_run(frame.sparkSession, place, scan.describe(), about)
+        with runs.heartbeat(place.store, run.query_id, place.config) as heart:
+            stage = _stage(place, run.query_id, scan.schema)
+            results = self._finished(stage, before) if before is not None else None
+            reasons: dict[int, str] = {}
+            if results is None:
+                results = _run(place, stage, _narrowed(frame, scan), heart)
+                reason = _why(scan, fresh=fresh, before=before)
+                reasons = {result.map_task: reason for result in results}
+            report = StageReport(
+                map_tasks=len(results),
+                reused=len(results) - len(reasons),
+                seconds=time.monotonic() - started,
+                reasons=reasons,
+            )
+            return decide(place, stage, results, report, choices={})
+
+    def _finished(self, stage: MapStage, before: Manifest) -> list[Result] | None:
+        """What an earlier run took in, kept for this one; None if it is no longer all there."""
+        place = self._place
+        local = [choice.attempt for choice in before.chosen if choice.folder is None]
+        runs.rely_on(place.store, stage.query_id, stage.stage_id, local)
+        found = _handle(place, before)
+        try:
+            indexes = list(found.indexes())
+            whole = self._reuse != "verified" or found.verify().ok
+        except MillraceError:
+            return None
+        for choice, index in zip(before.chosen, indexes, strict=True):
+            if choice.folder is None and not reuse.is_whole(place.store, index):
+                whole = False
+        return (
+            [
+                Result(map_task=c.map_task, folder=c.folder, agent=None, ran=False, index=index)
+                for c, index in zip(before.chosen, indexes, strict=True)
+            ]
+            if whole
+            else None
+        )
+
+
+def _whole_if_named(scan: FrameScan) -> FrameScan:
+    """Under a version all columns are taken in, for whatever query comes next."""
+    if scan.version is None:
+        return scan
+    return FrameScan(scan.frame, scan.whole, scan.version, tuple(scan.whole.names))
+
+
+def _check_versions(scans: Sequence[FrameScan], config: Config) -> None:
+    seen: set[str] = set()
+    for scan in scans:
+        if scan.version is None:
+            continue
+        if _fingerprint(scan, config) in seen:
+            raise UserError(
+                f"two DataFrames with the same columns have version {scan.version!r}\n"
+                "  to fix: give each a version of its own, as 'customers 2024-05-01'"
+            )
+        seen.add(_fingerprint(scan, config))
+
+
+def _fingerprint(scan: FrameScan, config: Config) -> str:
+    columns = [[field.name, str(field.type)] for field in scan.whole]
+    assert isinstance(scan.frame, DataFrame), "checked when the source was made"
+    settings = settings_of(scan.frame.sparkSession, config)
+    text = json.dumps([scan.version, columns, versions(), settings], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _taken_before(place: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
+    """The newest manifest of the same rows, if they have a name."""
+    if scan.version is None:
+        return None
+    named = _fingerprint(scan, place.config)
+    for run in reversed(runs.list_runs(place.store)):
+        if run.about.get("frame") == named:
+            found = runs.find_manifest(place.store, run.query_id, STAGE)
+            if found is not None and found.schema.equals(scan.schema):
+                return found
+    return None
+
+
+def _handle(place: ShuffleWorkspace, manifest: Manifest) -> Shuffle:
+    return Shuffle(manifest=manifest, stores={None: place.store}, remote=place.agents)
+
+
+def _why(scan: FrameScan, *, fresh: bool, before: Manifest | None) -> str:
+    if fresh:
+        return "map outputs were lost"
+    if scan.version is None:
+        return "rows of a DataFrame are recognised by version= alone"
+    if before is not None:
+        return f"run {before.query_id} took it in, and not all of that is there any more"
+    return "not done before"
+
+
+def _stage(place: ShuffleWorkspace, query_id: QueryId, schema: pa.Schema) -> MapStage:
+    return MapStage(
+        query_id=query_id,
+        stage_id=STAGE,
+        schema=schema,
+        partitioner=RoundRobinPartitioner(1),
+        config=place.config,
+        folders=place.folders,
+        versions=versions(),
+    )
+
+
+def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
+    if scan.columns == tuple(scan.whole.names):
+        return frame
+    return frame.select(*("`" + name.replace("`", "``") + "`" for name in scan.columns))
+
+
+def _run(
+    place: ShuffleWorkspace, stage: MapStage, frame: DataFrame, heart: runs.Heart
+) -> list[Result]:
+    """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
+
+    Spark hands over columns by names without dots and backticks, so they get such ones.
+    """
+
+    def rows() -> DataFrame:
+        plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
+        return plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
+
+    table = collect(rows, frame.sparkSession, place.config, watch=heart.check)
+    results = map_task.finished_results(table)
+    if results:
+        return sorted(results, key=lambda result: result.map_task)
+    task = MapTaskId(stage.query_id, stage.stage_id, MapTask(0))
+    index = write_map_output(
+        place.store,
+        begin_next_attempt(place.store, task, FIRST_ATTEMPT),
+        [],
+        schema=stage.schema,
+        partitioner=stage.partitioner,
+        config=place.config,
+        now_ms=lambda: time.time_ns() // 1_000_000,
+    )
+    return [Result(map_task=task.map_task, folder=None, agent=None, ran=True, index=index)]
+
+
+def _cast_and_write(stage: MapStage) -> Callable[[Batches], Batches]:
+    """As the tasks of a shuffle; times come in the session's zone and are kept in UTC."""
+    write = map_task.run_frame_tasks(stage)
+    names = stage.schema.names
+
+    def run(batches: Batches) -> Batches:
+        return write(batch.rename_columns(names).cast(stage.schema) for batch in batches)
+
+    return run

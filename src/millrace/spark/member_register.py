@@ -1,0 +1,124 @@
+"""Where members that run as Spark tasks say where they are: a small journal of the workspace.
+
+Tasks reach the owner of the journals, and so does the session, wherever each of them runs.
+
+Invariant: what counts is said under the epoch of the session's lease; whatever was said under
+another one is nobody's of this session. The last that a session says is that it is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.errors import JournalUnknown, OwnerUnreachable
+from millrace.journal.broker import Broker
+from millrace.journal.core.journal_names import Offset
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("member", pa.int64()),
+        pa.field("attempt", pa.int64()),
+        pa.field("address", pa.string()),
+        pa.field("host", pa.string()),
+    ]
+)
+"""Of a row without a member: the session is over."""
+
+
+def journal_name(task: str) -> str:
+    """The journal in which the members of a task register."""
+    return f"millrace/reads/{task}/members"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredMember:
+    """A member that can be reached."""
+
+    member: int
+    attempt: int
+    """Of its Spark task."""
+    address: str
+    host: str
+
+
+class Register:
+    """The register of one session."""
+
+    def __init__(self, broker: Broker, task: str, epoch: int, at: int) -> None:
+        self._broker = broker
+        self._journal = journal_name(task)
+        self.epoch = epoch
+        self.at = at
+        """Where it is read on."""
+        self.entered: list[RegisteredMember] = []
+        """All that was said to this session, in order."""
+        self.is_over = False
+
+    @property
+    def members(self) -> dict[int, RegisteredMember]:
+        """Who is each member: of several attempts of a task, the last."""
+        return {each.member: each for each in sorted(self.entered, key=lambda each: each.attempt)}
+
+    @classmethod
+    def begin(cls, broker: Broker, task: str, epoch: int) -> Register:
+        """For the session: forget what was said to earlier ones."""
+        journal = journal_name(task)
+        broker.create(journal, SCHEMA)
+        end = broker.end_offset(journal)
+        broker.truncate_before(journal, end, force=True)
+        return cls(broker, task, epoch, end)
+
+    def enter(self, member: RegisteredMember) -> None:
+        """Say where a member is."""
+        self._say([self.epoch, member.member, member.attempt, member.address, member.host])
+
+    def end(self) -> None:
+        """Say that the session is over; members that it never opened may go."""
+        try:
+            self._say([self.epoch, None, None, None, None])
+        except JournalUnknown:
+            self.is_over = True
+
+    def look(self, timeout_s: float) -> bool:
+        """Take in what was said since the last look; wait a while if there is nothing.
+
+        Returns whether the session is over.
+        """
+        try:
+            self._broker.wait_for_rows({self._journal: self.at}, timeout_s=timeout_s)
+            fetched = self._broker.read(self._journal, max(self.at, self._start()))
+        except JournalUnknown:
+            self.is_over = True
+            return True
+        self.at = fetched.next_offset
+        for said in fetched.rows().to_pylist():
+            self._take(said)
+        return self.is_over
+
+    def _take(self, said: dict[str, object]) -> None:
+        epoch = said["epoch"]
+        assert isinstance(epoch, int)
+        if epoch > self.epoch or (epoch == self.epoch and said["member"] is None):
+            self.is_over = True
+        elif epoch == self.epoch:
+            found = RegisteredMember(**{key: said[key] for key in _FIELDS})  # type: ignore[arg-type]
+            self.entered.append(found)
+
+    def _start(self) -> Offset:
+        return self._broker.start_offset(self._journal)
+
+    def _say(self, values: list[object]) -> None:
+        row = dict(zip(SCHEMA.names, values, strict=True))
+        batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+        try:
+            self._broker.append(self._journal, batch)
+        except OwnerUnreachable:
+            # The owner was started again, and may have heard it: what is said twice counts once.
+            self._broker.append(self._journal, batch)
+
+
+_FIELDS: Final = ("member", "attempt", "address", "host")

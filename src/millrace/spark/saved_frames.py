@@ -1,0 +1,113 @@
+"""Rows at rest as a Spark DataFrame, read by Spark's tasks when Spark asks for them.
+
+Each task reads map outputs that lie on its own host from the disk and fetches the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millrace.config import Config
+from millrace.errors import UnsupportedType, UserError
+from millrace.execute.task_folders import Folders
+from millrace.ids import FolderId
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.manifest import Manifest
+from millrace.spark.spark_presence import call_spark
+from millrace.transport.agent.agent_addresses import known_agents
+
+Batches = Iterator[pa.RecordBatch]
+_Part = tuple[tuple[int, ...], tuple[int, ...] | None]
+"""Partitions of a shuffle, and the places of the map outputs they are read of; None for all."""
+
+
+def to_frame(spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config) -> DataFrame:
+    """The rows of a shuffle: one Spark partition for each of its partitions."""
+    given: object = shuffle
+    if not isinstance(given, Shuffle):
+        raise UserError(
+            f"to_spark takes a shuffle\n  found: {type(given).__name__}\n"
+            "  to fix: give what ws.shuffle or ws.open_shuffle returned"
+        )
+    parts: list[_Part] = [((number,), None) for number in range(shuffle.partitions)]
+    return _frame(spark, shuffle, parts, folders, config)
+
+
+def outputs_to_frame(
+    spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config
+) -> DataFrame:
+    """The rows of a shuffle: one Spark partition for each map output that has rows, in order."""
+    every = tuple(range(shuffle.partitions))
+    chosen = shuffle.manifest.chosen
+    parts: list[_Part] = [(every, (n,)) for n, choice in enumerate(chosen) if choice.rows]
+    return _frame(spark, shuffle, parts or [(every, (0,))], folders, config)
+
+
+def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A small table as a DataFrame with Spark's types."""
+    types = spark_types(table.schema)
+    if not table.num_rows:
+        return spark.createDataFrame([], types)
+    return spark.createDataFrame(table.cast(to_arrow_schema(types, timezone="UTC")), types)
+
+
+def spark_types(schema: pa.Schema) -> StructType:
+    """The types that Spark has for these columns."""
+    for field in schema:
+        try:
+            from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
+        except PySparkTypeError as error:
+            raise UnsupportedType(
+                f"column {field.name!r} has no type in Spark\n  found: {field.type}\n"
+                "  to fix: turn it into another type, or use collect() or to_batches()"
+            ) from error
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _frame(
+    spark: SparkSession,
+    shuffle: Shuffle,
+    parts: Sequence[_Part],
+    folders: Folders,
+    config: Config,
+) -> DataFrame:
+    types = spark_types(shuffle.schema)
+    wanted = to_arrow_schema(types, timezone="UTC")
+    addresses = known_agents(shuffle.stores[None])
+    function = _read_parts(shuffle.manifest, parts, folders, config, addresses, wanted)
+
+    def frame() -> DataFrame:
+        return spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, types)
+
+    return call_spark(spark, config, frame)
+
+
+def _read_parts(
+    manifest: Manifest,
+    parts: Sequence[_Part],
+    folders: Folders,
+    config: Config,
+    addresses: Mapping[FolderId, str],
+    wanted: pa.Schema,
+) -> Callable[[Batches], Batches]:
+    def read(numbers: Batches) -> Batches:
+        agents = folders.agents(config, addresses.get)
+        try:
+            shuffle = Shuffle(manifest=manifest, stores=folders.stores(config), remote=agents)
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    partitions, outputs = parts[number]
+                    some = shuffle.of_outputs(outputs)
+                    for partition in partitions:
+                        for rows in some.batches(partition):
+                            yield rows.cast(wanted)
+        finally:
+            agents.close()
+
+    return read

@@ -1,0 +1,90 @@
+"""The data source itself: what Spark asks for a schema, readers and writers.
+
+It imports nothing but Spark's own interface until it is asked, since Spark loads it whenever it
+looks for data sources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from millrace.spark.source.source_options import SourceOptions, Use
+
+
+class MillraceSource(DataSource):
+    """Shuffles, journals, rows of jobs and coordinated reads as `format("millrace")`.
+
+    Example:
+        >>> frame = spark.read.format("millrace").option("shuffle", shuffle.query_id).load(ws.path)
+        >>> frame.columns
+        ['cust_id', 'amount']
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "millrace"
+
+    def schema(self) -> StructType:
+        """The columns of what is read, from the workspace."""
+        from millrace.spark.source import catalog_tables  # noqa: PLC0415 - as light as can be
+
+        if catalog_tables.is_table(self.options):
+            return catalog_tables.remember(self._columns(), self.options)
+        return self._columns()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a shuffle, a journal or the rows of a step."""
+        from millrace.spark.source import batch_reader  # noqa: PLC0415
+
+        return batch_reader.make_reader(self._parsed("read", schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's
+        """Writes a DataFrame into journals, or into a shuffle."""
+        options = self._parsed("write")
+        if options.shuffle is not None:
+            from millrace.spark.source import shuffle_writer  # noqa: PLC0415
+
+            return shuffle_writer.make_writer(options, schema, overwrite=overwrite)
+        from millrace.spark.source import journal_writer  # noqa: PLC0415
+
+        return journal_writer.make_writer(options, schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Streams a task of coordinated reads."""
+        from millrace.spark.source import stream_reader  # noqa: PLC0415
+
+        return stream_reader.TaskStreamReader(self._parsed("stream", schema), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Writes the micro-batches of a query into journals."""
+        from millrace.spark.source import stream_writer  # noqa: PLC0415
+
+        return stream_writer.make_writer(self._parsed("stream write"), schema, overwrite=overwrite)
+
+    def _columns(self) -> StructType:
+        if "task" in self.options or "name" in self.options:
+            from millrace.spark.source import stream_reader  # noqa: PLC0415
+
+            return stream_reader.task_schema(self._parsed("stream"))
+        from millrace.spark.source import batch_reader  # noqa: PLC0415
+
+        return batch_reader.schema_of(self._parsed("read"))
+
+    def _parsed(self, use: Use, schema: StructType | None = None) -> SourceOptions:
+        """The options, checked; with columns that are read, also those that a table has in them."""
+        from millrace.spark.source import catalog_tables  # noqa: PLC0415
+        from millrace.spark.source.source_options import parse  # noqa: PLC0415
+
+        given = dict(self.options)
+        return parse(given if schema is None else catalog_tables.recall(given, schema), use)

@@ -1,0 +1,280 @@
+"""Batch writes: a DataFrame into one journal, or by key into several, all of it or nothing.
+
+Tasks write files; when all have ended, one transaction adopts just the files that their commit
+messages name. So tries that failed, and second copies of a task, leave nothing but files that
+nobody reads and the owner removes.
+
+Invariant: a file is removed only while it is certain that nobody can have adopted it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millrace.errors import (
+    Conflict,
+    DataLost,
+    JournalUnknown,
+    OwnerUnreachable,
+    SchemaMismatch,
+    UserError,
+)
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_format import journal_schema
+from millrace.journal.core.values import SegmentFile
+from millrace.keys import HashPartitioner, split
+from millrace.spark.saved_frames import spark_types
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
+
+
+@dataclass(frozen=True)
+class JournalFiles(WriterCommitMessage):
+    """What a task wrote: files for each journal, in order."""
+
+    partition: int
+    files: tuple[tuple[str, SegmentFile], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go."""
+
+    journals: tuple[str, ...]
+    keys: tuple[str, ...]
+    """Decide which of several journals a row goes to."""
+    schema: pa.Schema
+    """Of all of them."""
+
+
+class JournalBatchWriter(DataSourceArrowWriter):
+    """Writes rows to journals that have, or will have, one schema."""
+
+    def __init__(self, entry: WorkspaceEntry, target: Target) -> None:
+        self._entry = entry
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> JournalFiles:
+        """In a task: write its rows to files that may be adopted later."""
+        return JournalFiles(
+            task_context().partitionId(), store(self._entry, self._target, iterator)
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when all tasks have ended: make their rows visible, all at once."""
+        files = by_journal(ended(messages))
+        with self._entry.journals() as broker:
+            broker.create_many(self._target.journals, self._target.schema)
+            fault("source.commit.before_adopt")
+            _adopt(broker, files)
+            fault("source.commit.after_adopt")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when a task failed for good: remove what the others wrote."""
+        give_up(self._entry, messages)
+
+
+@dataclass(slots=True)
+class RowBuffer:
+    """Holds a task's rows by journal, and stores them in files of bounded size."""
+
+    broker: Broker
+    target: Target
+    bytes_target: int
+    made: list[tuple[str, SegmentFile]] = field(default_factory=list)
+    _held: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    _held_bytes: int = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Take rows in."""
+        schema = self.target.schema
+        # The schema's own nulls are checked when they are written, with a better message.
+        loose = pa.schema([pa.field(f.name, f.type) for f in schema])
+        rows = rows.select(schema.names).cast(loose)
+        for name, mine in self._by_journal(rows):
+            self._held.setdefault(name, []).append(mine)
+        self._held_bytes += rows.nbytes
+        if self._held_bytes >= self.bytes_target:
+            self.store()
+
+    def store(self) -> None:
+        """Write what is held."""
+        for name, batches in sorted(self._held.items()):
+            self.made.append((name, self.broker.store_file(self.target.schema, batches)))
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _by_journal(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        names = self.target.journals
+        if not self.target.keys:
+            if rows.num_rows:
+                yield names[0], rows
+            return
+        parts = split(rows, HashPartitioner(self.target.keys, len(names)), 0)
+        for number, name in enumerate(names):
+            if parts.rows(number):
+                yield name, parts.part(number)
+
+
+def task_context() -> TaskContext:
+    """Of the task that this runs in."""
+    context = TaskContext.get()
+    assert context is not None, "only Spark runs this"
+    return context
+
+
+def store(
+    entry: WorkspaceEntry, target: Target, batches: Iterator[pa.RecordBatch]
+) -> tuple[tuple[str, SegmentFile], ...]:
+    """In a task: write rows to files that may be adopted; none is left if that fails."""
+    with entry.journals() as broker:
+        holder = RowBuffer(broker, target, entry.config.source_file_bytes_target)
+        try:
+            for batch in batches:
+                holder.add(batch)
+            holder.store()
+        except BaseException:
+            _remove(broker, [file for _, file in holder.made])
+            raise
+        fault("source.write.after_store")
+        return tuple(holder.made)
+
+
+def ended(messages: Sequence[WriterCommitMessage | None]) -> list[JournalFiles]:
+    """What all tasks told, in the order of their partitions."""
+    written = [message for message in messages if isinstance(message, JournalFiles)]
+    assert len(written) == len(messages), "a task that ended told what it wrote"
+    return sorted(written, key=lambda message: message.partition)
+
+
+def by_journal(written: Sequence[JournalFiles]) -> dict[str, tuple[SegmentFile, ...]]:
+    """The files for each journal that gets rows."""
+    files: dict[str, list[SegmentFile]] = {}
+    for message in written:
+        for name, file in message.files:
+            files.setdefault(name, []).append(file)
+    return {name: tuple(files[name]) for name in sorted(files)}
+
+
+def give_up(entry: WorkspaceEntry, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Remove what tasks wrote, when one of them failed for good.
+
+    Spark comes here after a failed commit, too. Then all tasks had ended, and what the owner
+    did is not known here; files that it did not adopt are removed by its `tidy`.
+    """
+    written = [message for message in messages if isinstance(message, JournalFiles)]
+    if len(written) < len(messages):
+        with entry.journals() as broker:
+            _remove(broker, [file for message in written for _, file in message.files])
+
+
+def make_writer(
+    options: SourceOptions, schema: StructType, *, overwrite: bool
+) -> JournalBatchWriter:
+    """A writer for rows of these columns; they are checked before any row is made."""
+    return JournalBatchWriter(*plan_write(options, schema, overwrite=overwrite))
+
+
+def plan_write(
+    options: SourceOptions, schema: StructType, *, overwrite: bool
+) -> tuple[WorkspaceEntry, Target]:
+    """Where rows of these columns go; the journals that are there must fit."""
+    if overwrite:
+        raise UserError(
+            "a journal cannot be overwritten: its rows keep their offsets for good\n"
+            "  to fix: use mode('append'), and another journal for other rows"
+        )
+    entry = WorkspaceEntry.of(options, make=True)
+    names = options.journals or ((options.journal,) if options.journal else ())
+    assert names, "checked with the options"
+    made = journal_schema(to_arrow_schema(schema, timezone="UTC"))
+    with entry.journals() as broker:
+        found = _existing(broker, names)
+        entry = entry.reachable(broker)
+    for name, there in found.items():
+        _check_fits(schema, there, name)
+    target = Target(names, options.key_by, _one_schema(found) or made)
+    if target.keys:
+        HashPartitioner(target.keys, len(names)).check(target.schema)
+    return entry, target
+
+
+def _existing(broker: Broker, names: Sequence[str]) -> dict[str, pa.Schema]:
+    found = {}
+    for name in names:
+        with contextlib.suppress(JournalUnknown):
+            found[name] = broker.get(name).schema
+    return found
+
+
+def _one_schema(found: Mapping[str, pa.Schema]) -> pa.Schema | None:
+    schemas = list(found.items())
+    for name, schema in schemas[1:]:
+        if schema != schemas[0][1]:
+            raise SchemaMismatch(
+                f"journals {schemas[0][0]!r} and {name!r} have different schemas\n"
+                "  to fix: write them one by one"
+            )
+    return schemas[0][1] if schemas else None
+
+
+def _check_fits(given: StructType, there: pa.Schema, name: str) -> None:
+    """Refuse columns that are not the journal's, whatever their order; the first is named."""
+    expected = {one.name: one.dataType for one in spark_types(there)}
+    found = {one.name: one.dataType for one in given}
+    wrong = None
+    for column, kind in expected.items():
+        if column not in found:
+            wrong = f"field {column!r} ({kind.simpleString()}) is missing"
+        elif found[column] != kind:
+            was = found[column].simpleString()
+            wrong = f"field {column!r} is {was}, expected {kind.simpleString()}"
+        if wrong:
+            break
+    else:
+        extra = [column for column in given.names if column not in expected]
+        wrong = f"field {extra[0]!r} is not in the journal's schema" if extra else None
+    if wrong:
+        raise SchemaMismatch(
+            f"the DataFrame does not fit journal {name!r}\n  {wrong}\n"
+            f"  to fix: select the columns {', '.join(expected)}, cast to the journal's types"
+        )
+
+
+def _adopt(broker: Broker, files: Mapping[str, Sequence[SegmentFile]]) -> None:
+    """Publish all files at once. Nobody else knows them, so who finds them adopted did it."""
+    if not files:
+        return
+    try:
+        broker.adopt(files)
+    except OwnerUnreachable as error:
+        try:
+            with contextlib.suppress(Conflict):
+                broker.adopt(files)
+        except DataLost:
+            # Brokers that copy files remove them then; so may have others.
+            raise OwnerUnreachable(
+                f"the journals' owner went away during the commit\n  found: {error}\n"
+                f"  to fix: look whether the rows are in {', '.join(files)} before writing again"
+            ) from error
+
+
+def _remove(broker: Broker, files: Sequence[SegmentFile]) -> None:
+    """Remove files that will not be adopted; those of another host are left to its owner."""
+    if not files:
+        return
+    folder = broker.adoption_folder() + os.sep
+    for file in files:
+        if os.path.abspath(file.path).startswith(folder):
+            with contextlib.suppress(OSError):
+                os.unlink(file.path)

@@ -1,0 +1,228 @@
+"""Batch writes into a keyed shuffle: a run of the workspace, with a name, made by Spark's writer.
+
+The run is begun when Spark plans the write. Each partition of the DataFrame is a map task that
+writes attempts; when all have ended, the manifest is written and names the one attempt of each that
+its commit message tells. So tries that failed, and second copies of a task, change no answer.
+
+Nobody lives as long as the write does: tasks show that the run lives while they write, and who
+commits looks whether all that they wrote is still there.
+
+Invariant: without its manifest a run is no shuffle, so a write that ends early leaves none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from millrace.errors import DataLost, MillraceError, UnsupportedType, UserError
+from millrace.faults import fault
+from millrace.identity.schemas import check_names, plain_schema
+from millrace.identity.versions import versions
+from millrace.ids import Attempt, AttemptId, QueryId
+from millrace.keys import HashPartitioner
+from millrace.shuffle import reader, reuse, runs
+from millrace.shuffle.handle import StageReport
+from millrace.shuffle.index import MapTaskIndex
+from millrace.shuffle.manifest import Manifest
+from millrace.spark import map_task
+from millrace.spark.map_task import MapStage, Result
+from millrace.spark.shuffle_job import STAGE, begin_run_on
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.spark.stage_job import ShuffleWorkspace, decide
+from millrace.storage import layout
+from millrace.storage.local import Store
+from millrace.transport.agent.agent_addresses import agent_address
+from millrace.transport.agent.keep_alive import KeepAlive
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class WrittenOutput(WriterCommitMessage):
+    """The map output that a task wrote, as tasks of a shuffle tell it."""
+
+    result: pa.RecordBatch
+
+
+class ShuffleWriter(DataSourceArrowWriter):
+    """Writes rows by key into a run that was begun for them."""
+
+    def __init__(
+        self, entry: WorkspaceEntry, stage: MapStage, name: str, *, overwrite: bool
+    ) -> None:
+        self._entry = entry
+        self._stage = stage
+        self._name = name
+        self._overwrite = overwrite
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOutput:
+        """In a task: write an attempt of a map task."""
+        stage = self._stage
+        names = stage.schema.names
+        rows = (batch.rename_columns(names).cast(stage.schema) for batch in iterator)
+        with self._showing_life():
+            (result,) = map_task.run_frame_tasks(stage)(rows)
+        fault("source.shuffle.after_write")
+        return WrittenOutput(result)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when all tasks have ended: say which attempts count."""
+        written = [message for message in messages if isinstance(message, WrittenOutput)]
+        assert len(written) == len(messages), "a task that ended told what it wrote"
+        results = map_task.finished_results(pa.Table.from_batches([m.result for m in written]))
+        results.sort(key=lambda result: result.map_task)
+        with self._showing_life():
+            self._check_there(results)
+            self._check_name()
+            fault("source.shuffle.before_manifest")
+            try:
+                self._decide(results)
+            except MillraceError:
+                # What comes after the manifest is only tidying.
+                if self._manifest() is None:
+                    raise
+            fault("source.shuffle.after_manifest")
+            # Whoever dropped the run, or took the name, just now did not see the manifest.
+            self._check_not_dropped(self._store)
+            try:
+                self._check_name()
+            except UserError:
+                self._take_back()
+                raise
+        runs.end_run(self._store, self._run)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+        """In the driver, when a task or the commit failed: remove what is here of it."""
+        if self._manifest() is None:
+            self._take_back()
+
+    @property
+    def _store(self) -> Store:
+        return self._entry.store
+
+    @property
+    def _run(self) -> QueryId:
+        return self._stage.query_id
+
+    def _manifest(self) -> Manifest | None:
+        return runs.find_manifest(self._store, self._run, STAGE)
+
+    @contextlib.contextmanager
+    def _showing_life(self) -> Iterator[None]:
+        """Where the workspace is seen, touch the run's file; elsewhere nobody would see it."""
+        folders = self._stage.folders
+        store = folders.stores().get(None)
+        if store is None:
+            yield
+            return
+        self._check_not_dropped(store)
+        store.touch(layout.alive_path(self._run))
+        with runs.beating(store, self._run, self._stage.config):
+            yield
+
+    def _check_not_dropped(self, store: Store) -> None:
+        if not store.exists(layout.query_path(self._run)):
+            raise DataLost(
+                f"run {self._run}, which is shuffle {self._name!r}, was dropped while it was "
+                "written\n  to fix: write it again, and drop no runs that are younger than a write "
+                "may take"
+            )
+
+    def _check_there(self, results: Sequence[Result]) -> None:
+        self._check_not_dropped(self._store)
+        for result in results:
+            if result.folder is None and not _is_there(self._store, result.index):
+                raise DataLost(
+                    f"map output {result.index.id} is gone before its shuffle was finished\n"
+                    "  to fix: write it again; a clean-up removed it, or somebody else"
+                )
+
+    def _check_name(self) -> None:
+        if not self._overwrite:
+            _check_free(self._store, self._name, self._run)
+
+    def _decide(self, results: Sequence[Result]) -> None:
+        store, config, folders = self._store, self._entry.config, self._stage.folders
+        agents = folders.agents(config, lambda folder: agent_address(store, folder))
+        with contextlib.closing(agents), KeepAlive(agents) as keep_alive:
+            place = ShuffleWorkspace(
+                store=store, folders=folders, config=config, agents=agents, keep_alive=keep_alive
+            )
+            decide(place, self._stage, results, StageReport(map_tasks=len(results)), choices={})
+
+    def _take_back(self) -> None:
+        """Remove what tasks wrote here. The run's record stays until old runs are dropped."""
+        store = self._store
+        store.remove_file(layout.manifest_path(self._run, STAGE))
+        for task in runs.map_tasks(store, self._run, STAGE):
+            for number in store.numbers(layout.task_folder(task)):
+                store.discard(layout.attempt_folder(AttemptId(task, Attempt(number))))
+        runs.end_run(store, self._run)
+
+
+def make_writer(options: SourceOptions, schema: StructType, *, overwrite: bool) -> ShuffleWriter:
+    """A writer for rows of these columns; whatever is wrong is said before any row is made."""
+    assert isinstance(options.shuffle, str), "checked with the options"
+    assert options.partitions is not None, "checked with the options"
+    entry = WorkspaceEntry.of(options, make=True)
+    by = HashPartitioner(options.key_by, options.partitions)
+    columns = _columns(schema)
+    by.check(columns)
+    if not overwrite:
+        _check_free(entry.store, options.shuffle)
+    plan = f"write DataFrame {schema.simpleString()}\nexchange {by.describe()}"
+    about = {
+        runs.NAME: options.shuffle,
+        "map_tasks": None,
+        "partitioner": dict(by.describe()),
+    }
+    run = begin_run_on(entry.store, None, plan, about)
+    fault("source.shuffle.after_begin")
+    stage = MapStage(
+        query_id=run.query_id,
+        stage_id=STAGE,
+        schema=columns,
+        partitioner=by,
+        config=entry.config,
+        # A task that does not see the workspace serves what it wrote to other hosts.
+        folders=replace(entry.folders, loopback=False),
+        versions=versions(),
+    )
+    return ShuffleWriter(entry, stage, options.shuffle, overwrite=overwrite)
+
+
+def _columns(schema: StructType) -> pa.Schema:
+    try:
+        columns = plain_schema(to_arrow_schema(schema, timezone="UTC"))
+    except PySparkTypeError as error:
+        raise UnsupportedType(
+            f"the DataFrame cannot be written: {error}\n  to fix: cast that column in Spark first"
+        ) from error
+    check_names(columns)
+    return columns
+
+
+def _check_free(store: Store, name: str, mine: QueryId | None = None) -> None:
+    """Refuse a name that another finished shuffle has."""
+    taken = [run for run in runs.find_named(store, name) if run != mine]
+    if taken:
+        raise UserError(
+            f"shuffle {name!r} is there already\n  found: run {taken[-1]}\n"
+            "  to fix: use another name, or mode('overwrite'), which leaves the older one under "
+            "its number"
+        )
+
+
+def _is_there(store: Store, index: MapTaskIndex) -> bool:
+    found = reader.find_index(store, index.id)
+    same = found is not None and found.content_checksum() == index.content_checksum()
+    return same and reuse.is_whole(store, index)

@@ -1,0 +1,72 @@
+"""The workspace of a stream: its journals, owned or joined by the process that reads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.config import Config
+from millrace.engine.json_keys import JsonKeys
+from millrace.reads.api import SessionWorkspace, as_threads
+from millrace.spark.source.source_options import SourceOptions
+from millrace.spark.source.workspace_entry import WorkspaceEntry
+from millrace.storage.local import LocalStore
+from millrace.transport.agent.agent_launch import own_host
+from millrace.transport.owner import broker_kinds
+from millrace.transport.owner.election import own_or_join
+from millrace.transport.owner.joined_broker import JoinedBroker
+
+_READS: Final = "reads"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWorkspace:
+    """Where a stream reads."""
+
+    store: LocalStore
+    token: str
+    host: str
+    """Listened on."""
+    broker: JoinedBroker
+    config: Config
+
+    def sessions(self) -> SessionWorkspace:
+        """Where its sessions are opened, with members as threads."""
+        folder = os.path.join(self.store.root, _READS)
+        members = as_threads(self.broker, self.config, JsonKeys(self.config))
+        return SessionWorkspace(self.broker, folder, self.config, members)
+
+    def close(self) -> None:
+        """Let go of the journals."""
+        self.broker.close()
+
+
+def open_place(options: SourceOptions) -> StreamWorkspace:
+    """Open the workspace: its journals are owned or joined at the first call."""
+    entry, config = WorkspaceEntry.of(options), _config(options)
+    host = own_host(os.environ, loopback="SPARK_LOCAL_IP" not in os.environ)
+    place = broker_kinds.place_of(
+        options.path,
+        workspace_id=entry.workspace_id,
+        token=entry.token,
+        kind=entry.kind,
+        config=config,
+        host=host,
+    )
+    return StreamWorkspace(entry.store, entry.token, host, own_or_join(place), config)
+
+
+def _config(options: SourceOptions) -> Config:
+    """With a limit for a batch journals are read in small parts, since no checkpoint is split."""
+    config = Config()
+    if options.rows_max is None and options.bytes_max is None:
+        return config
+    wanted = min(options.bytes_max or config.reads_fetch_bytes_max, config.reads_fetch_bytes_max)
+    if options.rows_max is not None:
+        wanted = min(wanted, options.rows_max * config.stream_row_bytes_guess)
+    small = max(1, wanted // config.stream_parts_per_trigger)
+    return config.with_options(
+        reads_fetch_bytes_max=small,
+        reads_fetch_bytes_min=min(small, config.reads_fetch_bytes_min),
+    )

@@ -1,0 +1,332 @@
+"""Takes sources in: their rows get offsets once, all or nothing, and later runs read those.
+
+Spark's tasks write files; one transaction adopts them and records that the source was taken in,
+with what tells its rows from others. The next run calculates the same of the source as it is then:
+rows that only changed their order are the same rows.
+
+Invariant: a source is taken in whole or not at all, and no row of it twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import xxhash
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from millrace.config import Config
+from millrace.dataset import Dataset
+from millrace.errors import UserError
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease, SegmentFile
+from millrace.pipeline.core import hops, job_events
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import SavedSource
+from millrace.pipeline.define import source_identity
+from millrace.pipeline.define.file_listing import FileListing
+from millrace.pipeline.report.run_history import RunHistory
+from millrace.plan.nodes.frame_rows import frames_of
+from millrace.spark import source_intake_task
+from millrace.spark.source_intake_task import HASHES, Dealer, Print
+from millrace.spark.spark_presence import call_spark
+from millrace.spark.spark_tasks import collect
+from millrace.transport.owner.owner_endpoint import JournalAddress
+
+_SALT: Final = "millrace"
+_LOW: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeContext:
+    """What is needed to take sources of a job in."""
+
+    broker: Broker
+    where: JournalAddress
+    history: RunHistory
+    lease: Lease
+    config: Config
+    check: Callable[[], None]
+    """Raises when the run is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A source that is not what was taken in."""
+
+    source: str
+    why: str
+
+
+class SourceReader:
+    """One source as it is now. What tells its rows is calculated once."""
+
+    def __init__(self, taking: IntakeContext, source: SavedSource) -> None:
+        self._taking, self._source = taking, source
+        self._told: dict[str, Any] | None = None
+        self._frame: DataFrame | None = None
+        self._given = source_identity.told_by(source.given)
+
+    @property
+    def name(self) -> str:
+        """Of the source."""
+        return self._source.name
+
+    @property
+    def is_taken_in(self) -> bool:
+        """Whether a run before took it in."""
+        return bool(self._taken)
+
+    def changed(self) -> Changed | None:
+        """How it differs from what was taken in; None if it does not."""
+        last = self._taken[-1].detail
+        columns = [[field.name, str(field.type)] for field in self._source.schema]
+        if last["columns"] != columns:
+            return self._differs(f"columns {_named(last['columns'])} then, {_named(columns)} now")
+        version = self._source.version
+        if version is not None and last["version"] is not None:
+            if last["version"] == version:
+                return None
+            return self._differs(f"version {last['version']!r} then, {version!r} now")
+        if self._given and last["given"] == self._given and not _has_frames(self._source.given):
+            return None
+        then, now = last["told"], self.told()
+        if then == now:
+            return None
+        rows = f"{then['rows']:,} rows then, {now['rows']:,} rows now"
+        return self._differs(rows + (", with other values" if then["rows"] == now["rows"] else ""))
+
+    def told(self) -> dict[str, Any]:
+        """What tells its rows from others, in whatever order they come."""
+        if self._told is None:
+            if isinstance(self._source.given, FileListing):
+                self._told = _told_of_listing(self._source.given.listing)
+            else:
+                self._told = asdict(_print_of_frame(self._hashed(), self._taking))
+        return self._told
+
+    def bring_in(self) -> int:
+        """Take in what is missing, once the user has agreed; returns how many rows these are."""
+        if not self.is_taken_in:
+            return self.take_in()
+        return 0 if self.changed() is None else self.take_in_new()
+
+    def take_in(self) -> int:
+        """Take it in whole; returns how many rows these are."""
+        self._make_journals()
+        if isinstance(self._source.given, FileListing):
+            listing = self._source.given.listing
+            return self._adopt(self._store(listing), _told_of_listing(listing), listing.num_rows)
+        written = self._write(self._hashed())
+        return self._adopt(written.files, asdict(written.told), written.told.rows)
+
+    def take_in_new(self) -> int:
+        """Take in the rows that were not taken in before; returns how many these are."""
+        self._check_nothing_removed()
+        self._make_journals()
+        told = self.told()
+        if isinstance(self._source.given, FileListing):
+            listing = self._source.given.listing
+            new = listing.join(self._taken_listing(), listing.schema.names, join_type="left anti")
+            return self._adopt(self._store(new), told, new.num_rows)
+        plain = self._plain()
+        new_rows = call_spark(plain.sparkSession, self._taking.config, self._new_rows)
+        written = self._write(new_rows)
+        return self._adopt(written.files, told, written.told.rows)
+
+    # Inside.
+    @property
+    def _taken(self) -> list[JobEvent]:
+        return self._taking.history.taken_in(self._source.name)
+
+    def _differs(self, why: str) -> Changed:
+        return Changed(self._source.name, why)
+
+    @property
+    def _journals(self) -> list[str]:
+        """The journals that it was taken into, or will be."""
+        prefix = hops.output_prefix(self._taking.history.job, self._source.name)
+        return [info.name for info in self._taking.broker.list(prefix)]
+
+    def _make_journals(self) -> None:
+        job, name = self._taking.history.job, self._source.name
+        names = [hops.output_journal(job, name, n) for n in range(self._source.partitions)]
+        self._taking.broker.create_many(names, self._source.schema)
+
+    def _plain(self) -> DataFrame:
+        """Its rows under names that Spark hands over as they are."""
+        if self._frame is None:
+            source = self._source.given
+            given_frame = source.to_spark() if isinstance(source, Dataset) else source
+            assert isinstance(given_frame, DataFrame), "checked when the source was made"
+            frame = given_frame
+
+            def plain() -> DataFrame:
+                return frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+
+            self._frame = call_spark(frame.sparkSession, self._taking.config, plain)
+        return self._frame
+
+    def _hashed(self) -> DataFrame:
+        plain = self._plain()
+        return call_spark(plain.sparkSession, self._taking.config, lambda: _with_hashes(plain))
+
+    def _write(self, hashed: DataFrame) -> source_intake_task.IntakeFiles:
+        taking, source = self._taking, self._source
+        function = source_intake_task.write_rows(
+            taking.where, source.schema, source.partitions, taking.config
+        )
+        table = collect(
+            lambda: hashed.mapInArrow(function, source_intake_task.RESULT_SCHEMA),
+            hashed.sparkSession,
+            taking.config,
+            watch=taking.check,
+        )
+        fault("job.ingest.after_tasks")
+        return source_intake_task.read_results(table)
+
+    def _store(self, rows: pa.Table) -> dict[int, list[SegmentFile]]:
+        """Write rows that are here already."""
+        taking, source = self._taking, self._source
+        limit = taking.config.task_memory_bytes_max
+        dealer = Dealer(taking.broker, source.schema, source.partitions, limit, 0)
+        for batch in rows.cast(source.schema).to_batches():
+            dealer.deal(batch)
+        dealer.store()
+        files: dict[int, list[SegmentFile]] = {}
+        for partition, file in dealer.made:
+            files.setdefault(partition, []).append(file)
+        return files
+
+    def _adopt(
+        self, files: Mapping[int, Sequence[SegmentFile]], told: Mapping[str, Any], rows: int
+    ) -> int:
+        taking, source = self._taking, self._source
+        detail = {
+            "told": dict(told),
+            "rows": rows,
+            "version": source.version,
+            "given": self._given,
+            "columns": [[field.name, str(field.type)] for field in source.schema],
+        }
+        event = JobEvent(
+            at_us=time.time_ns() // 1000,
+            run=taking.lease.epoch,
+            happened=JobEventKind.TAKEN_IN,
+            step=source.name,
+            detail=detail,
+        )
+        job = taking.history.job
+        fault("job.ingest.before_adopt")
+        with taking.broker.transaction(taking.lease) as t:
+            for partition, some in sorted(files.items()):
+                whole = [replace(file, schema=source.schema) for file in some]
+                t.adopt(hops.output_journal(job, source.name, partition), whole)
+            t.append(hops.runs_journal(job), job_events.to_rows([event]))
+        fault("job.ingest.after_adopt")
+        taking.history.look()
+        return rows
+
+    def _check_nothing_removed(self) -> None:
+        broker = self._taking.broker
+        cut = [name for name in self._journals if broker.start_offset(name) > 0]
+        if cut:
+            raise UserError(
+                f"source {self._source.name!r} changed, and what is new cannot be told\n"
+                f"  found: rows that were taken in are gone from {cut[0]}\n"
+                "  to fix: run with on_change='restart'"
+            )
+
+    def _taken_listing(self) -> pa.Table:
+        broker, schema = self._taking.broker, self._source.schema
+        batches = [
+            batch
+            for name in self._journals
+            for batch in source_intake_task.rows_of(broker, name, schema)
+        ]
+        return pa.Table.from_batches(batches, schema)
+
+    def _new_rows(self) -> DataFrame:
+        """Rows that come more often now than they were taken in, so many of each."""
+        taking, plain = self._taking, self._plain()
+        names = self._journals
+        wanted = to_arrow_schema(plain.schema, timezone="UTC")
+        function = source_intake_task.read_journals(taking.where, names, wanted, taking.config)
+        numbers = plain.sparkSession.range(0, len(names), 1, len(names))
+        taken = _with_hashes(numbers.mapInArrow(function, plain.schema))
+        counted = taken.groupBy(*HASHES).agg(F.count("*").alias("taken"))
+        number = F.row_number().over(Window.partitionBy(*HASHES).orderBy(HASHES[0]))
+        mine = self._hashed().withColumn("number", number)
+        new = mine.join(counted, list(HASHES), "left")
+        new = new.where(F.col("number") > F.coalesce(F.col("taken"), F.lit(0)))
+        return new.select(*plain.columns, *HASHES)
+
+
+def refusal(job: str, changed: Sequence[Changed]) -> str:
+    """The text for a user who must choose."""
+    what = "\n".join(f"  source {one.source!r}: {one.why}" for one in changed)
+    return (
+        f"job {job!r}: what was taken in is no longer what its sources give\n{what}\n"
+        "  to fix: run(on_change='continue') takes in what is new and keeps what is done, "
+        "'restart' does all\n  that depends on it again; or give the source a version="
+    )
+
+
+def _with_hashes(plain: DataFrame) -> DataFrame:
+    """Rows with two hashes over all columns. Nulls count: Spark's hash passes over them."""
+    parts: list[Column] = []
+    for part in plain.schema:
+        column = F.col(part.name)
+        parts.append(column.cast("string") if _is_nested(part.dataType) else column)
+        if part.nullable:
+            parts.append(column.isNull())
+    hashes = (F.xxhash64(*parts), F.xxhash64(F.lit(_SALT), *parts))
+    return plain.select(
+        *plain.columns, *(each.alias(name) for each, name in zip(hashes, HASHES, strict=True))
+    )
+
+
+def _is_nested(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType | MapType | StructType | VariantType)
+
+
+def _print_of_frame(hashed: DataFrame, taking: IntakeContext) -> Print:
+    """Sums of hashes by Spark alone, in halves that cannot overflow."""
+    sums = []
+    for name in HASHES:
+        sums += [
+            F.sum(F.shiftright(name, 32)).alias(f"{name}_high"),
+            F.sum(F.col(name).bitwiseAND(F.lit(_LOW))).alias(f"{name}_low"),
+        ]
+
+    def asked() -> DataFrame:
+        return hashed.agg(F.count("*").alias("rows"), *sums)
+
+    table = collect(asked, hashed.sparkSession, taking.config, watch=taking.check)
+    row = table.to_pylist()[0]
+    totals = [((row[f"{name}_high"] or 0) << 32) + (row[f"{name}_low"] or 0) for name in HASHES]
+    return Print(row["rows"]).plus(Print(0, *totals))
+
+
+def _told_of_listing(listing: pa.Table) -> dict[str, Any]:
+    """Of files: how many, and a checksum over the listing, which is sorted."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, listing.schema) as writer:
+        writer.write_table(listing.combine_chunks())
+    return {"rows": listing.num_rows, "checksum": xxhash.xxh3_128_hexdigest(sink.getvalue())}
+
+
+def _has_frames(source: object) -> bool:
+    """Whether rows come out of Spark, where only the rows themselves tell."""
+    return isinstance(source, Dataset) and bool(frames_of(source.plan))
+
+
+def _named(columns: Sequence[Sequence[str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)

@@ -1,0 +1,28 @@
+"""Puts into words why a step gave up. Pure."""
+
+from __future__ import annotations
+
+from millrace.errors import StepFailed
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+
+
+def step_failed(job: str, event: JobEvent) -> StepFailed:
+    """The error for an event that ends a run."""
+    detail = event.detail
+    where = ""
+    if detail.get("journal") is not None:
+        row = f", row {detail['offset']}" if detail.get("offset") is not None else ""
+        where = f"\n  at: {detail['journal']}{row}"
+    if event.happened is JobEventKind.HELD:
+        return StepFailed(
+            f"step {event.step!r} of job {job!r} has calls in doubt, and is told to hold"
+            f"{where}\n  found: {detail.get('error', 'a worker died in the middle of calls')}\n"
+            "  to fix: look whether the calls were made, then run with on_doubt='retry' or 'skip'"
+        )
+    text = f"step {event.step!r} of job {job!r} gave up{where}\n  {detail.get('error', '')}"
+    if detail.get("traceback"):
+        text += "\n" + str(detail["traceback"]).rstrip()
+    return StepFailed(
+        f"{text}\n  to fix: repair it and run the job again; it goes on where it stopped. Or let\n"
+        "  the step pass over such rows with on_error='dead_letter' or 'skip'"
+    )

@@ -1,0 +1,180 @@
+"""Shares out a stage over tasks: what each reads of every leaf of the stage's tree.
+
+Invariant: every row of every leaf is read by exactly one task, or by all if it is broadcast, or by
+all that share out a skewed partition of another. Tasks are numbered in the order of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from millrace.config import Config
+from millrace.plan.nodes.join import is_broadcast
+from millrace.plan.nodes.node import Node, ReadStage, Scan, leaves
+from millrace.plan.nodes.placement import ByHash, ByRange, InPlace
+from millrace.plan.planner.partition_reads import (
+    ReadSizes,
+    Side,
+    can_be_split,
+    meeting,
+    read_pieces,
+    told,
+)
+from millrace.plan.planner.stages import Stage
+from millrace.scan.splits import MapInput, cut
+from millrace.shuffle import reader
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.manifest import Manifest
+from millrace.spark.map_task import FilePart, ShufflePart
+
+Part = FilePart | ShufflePart
+_Parts = dict[int, Part]
+"""What a task reads of each leaf, by the leaf's identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """One task of a stage: the tree it runs, and what it reads of each leaf of that tree."""
+
+    root: Node
+    parts: tuple[Part, ...]
+
+
+def share_out(
+    stage: Stage,
+    done: Mapping[int, Shuffle],
+    config: Config,
+    *,
+    as_they_are: Collection[int] = (),
+) -> tuple[list[TaskShare], list[str]]:
+    """The tasks of a stage, given what it reads, and what was chosen for them, in words.
+
+    Partitions of the stages in `as_they_are` are neither put together nor split.
+    """
+    sources = {number: place for place, number in enumerate(stage.reads)}
+    manifests = {number: done[number].manifest for number in stage.reads}
+    if stage.alone:
+        sharing = _Sharing(sources, manifests, config)
+        whole = tuple(sharing.whole(leaf) for leaf in stage.leaves)
+        return [TaskShare(stage.root, whole)], []
+    shares, notes = [], []
+    for root in stage.branches:
+        reading, chosen = _reading(root, sources, done, config, as_they_are)
+        notes += chosen
+        sharing = _Sharing(sources, manifests, config, reading)
+        shares += [
+            TaskShare(root, tuple(parts[id(leaf)] for leaf in leaves(root)))
+            for parts in sharing.tasks(root)
+        ]
+    return shares, notes
+
+
+def _reading(
+    root: Node,
+    sources: Mapping[int, int],
+    done: Mapping[int, Shuffle],
+    config: Config,
+    as_they_are: Collection[int],
+) -> tuple[dict[int, list[Part]], list[str]]:
+    """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
+    met = [
+        leaf
+        for leaf in meeting(root)
+        if isinstance(leaf, ReadStage)
+        and isinstance(leaf.placement, ByHash)
+        and leaf.stage not in as_they_are
+    ]
+    if not met or len(met) < len(meeting(root)):
+        return {}, []
+    splittable = can_be_split(root)
+    sides = [
+        Side(
+            done[leaf.stage].manifest.partition_bytes,
+            partial(_bytes_by_output, done[leaf.stage]) if id(leaf) in splittable else None,
+        )
+        for leaf in met
+    ]
+    limits = ReadSizes(
+        together_bytes_max=config.read_together_bytes_max,
+        skew_bytes_min=config.skew_bytes_min,
+        skew_factor=config.skew_factor,
+        split_bytes_target=config.partition_bytes_target,
+    )
+    pieces = read_pieces(sides, limits)
+    parts: dict[int, list[Part]] = {}
+    for place, leaf in enumerate(met):
+        parts[id(leaf)] = [
+            ShufflePart(
+                sources[leaf.stage],
+                piece.partitions,
+                piece.outputs if piece.split_side == place else None,
+            )
+            for piece in pieces
+        ]
+    return parts, told(pieces, len(sides[0].partition_bytes))
+
+
+def _bytes_by_output(shuffle: Shuffle, partition: int) -> list[int]:
+    return [reader.partition_meta(index, partition).bytes for index in shuffle.indexes()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    sources: Mapping[int, int]
+    manifests: Mapping[int, Manifest]
+    config: Config
+    reading: Mapping[int, list[Part]] = field(default_factory=dict)
+
+    def whole(self, leaf: Scan | ReadStage) -> Part:
+        """All rows of a leaf."""
+        if isinstance(leaf, Scan):
+            return FilePart(leaf.source.reader(leaf.columns), tuple(self._inputs(leaf)))
+        partitions = tuple(range(self.manifests[leaf.stage].partitions))
+        return ShufflePart(self.sources[leaf.stage], partitions)
+
+    def tasks(self, node: Node) -> list[_Parts]:
+        """For each task what it reads of the leaves below a node."""
+        if isinstance(node, Scan | ReadStage):
+            return [{id(node): part} for part in self._pieces(node)]
+        everywhere = {
+            id(leaf): self.whole(leaf)
+            for child in node.children
+            if is_broadcast(child)
+            for leaf in leaves(child)
+        }
+        sides = [self.tasks(child) for child in node.children if not is_broadcast(child)]
+        assert len({len(side) for side in sides}) == 1, "sides that meet lie alike"
+        return [_joined(everywhere, *parts) for parts in zip(*sides, strict=True)]
+
+    def _pieces(self, leaf: Scan | ReadStage) -> list[Part]:
+        if isinstance(leaf, Scan):
+            reader = leaf.source.reader(leaf.columns)
+            return [FilePart(reader, (one,)) for one in self._inputs(leaf)]
+        if id(leaf) in self.reading:
+            return self.reading[id(leaf)]
+        source, manifest = self.sources[leaf.stage], self.manifests[leaf.stage]
+        match leaf.placement:
+            case InPlace():
+                every = tuple(range(manifest.partitions))
+                return [
+                    ShufflePart(source, every, outputs=(number,))
+                    for number in range(len(manifest.chosen))
+                ]
+            case ByRange(descending=True):
+                numbers = list(reversed(range(manifest.partitions)))
+            case _:
+                numbers = list(range(manifest.partitions))
+        return [ShufflePart(source, (number,)) for number in numbers]
+
+    def _inputs(self, scan: Scan) -> list[MapInput]:
+        return cut(
+            scan.source.shapes,
+            split_bytes_target=self.config.split_bytes_target,
+            map_tasks_max=self.config.map_tasks_max,
+        )
+
+
+def _joined(*parts: Mapping[int, Part]) -> _Parts:
+    return {leaf: part for some in parts for leaf, part in some.items()}

@@ -1,0 +1,1 @@
+"""Spark SQL expressions: parsed, typed with Spark's rules, and written for DuckDB."""

@@ -1,0 +1,154 @@
+"""Spark SQL expressions, typed and written out for DuckDB.
+
+Invariant: an expression that is taken has Spark's value and Spark's type on every row, or fails as
+Spark in ANSI mode does; everything else is refused when it is written down.
+
+    >>> import pyarrow as pa
+    >>> schema = pa.schema({"a": pa.int32()})
+    >>> parse("a / 2", schema, call="select('a / 2')").type.name
+    'double'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.errors import UserError
+from millrace.sql.name_scope import NameScope
+from millrace.sql.parser import canonical, operands, read, with_names
+from millrace.sql.syntax_errors import clipped, refuse_name
+from millrace.sql.terms import ExpressionRefused, Term, as_type, quoted
+from millrace.sql.type_names import CAST_NAMES
+from millrace.sql.types import BOOLEAN, SqlType, from_arrow
+from millrace.sql.typing_walk import Walker
+
+__all__ = ["Expression", "parse", "parse_named", "quoted"]
+
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
+"""Texts and names in DuckDB's SQL."""
+_PARTS_MAX: Final = 32
+"""Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A typed expression over the columns of one schema.
+
+    `sql` yields the DuckDB form of `type`. `raises` says that some row could fail it, so that it
+    must not be evaluated for rows that an earlier condition takes out.
+    """
+
+    sql: str
+    type: SqlType
+    columns: frozenset[str]
+    text: str
+    raises: bool = False
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column as it is."""
+        return len(self.columns) == 1 and self.sql == quoted(next(iter(self.columns)))
+
+    def renamed(self, names: Mapping[str, str]) -> Expression:
+        """The same over columns of other names."""
+        quotes = {quoted(old): quoted(new) for old, new in names.items()}
+        return replace(
+            self,
+            sql=_QUOTED.sub(lambda found: quotes.get(found[0], found[0]), self.sql),
+            columns=frozenset(names.get(name, name) for name in self.columns),
+            text=with_names(self.text, names),
+        )
+
+
+@contextmanager
+def worded(call: str) -> Iterator[None]:
+    """Word what was refused for the user who made `call`."""
+    try:
+        yield
+    except ExpressionRefused as refused:
+        found = f"  found: {clipped(refused.found)}\n" if refused.found else ""
+        what = f"{refused.what}, in {clipped(call)}"
+        raise UserError(f"{what}\n{found}  to fix: {refused.fix}") from None
+
+
+def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
+    """One expression without a name, such as a condition."""
+    with worded(call):
+        tree = read(text)
+        refuse_name(tree, text)
+        return expression(tree, Walker(columns_of(schema)).walk(tree))
+
+
+def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Expression]:
+    """A condition as parts that all have to be true; in one part if one of them could fail."""
+    whole = parse(text, schema, call=call)
+    if whole.type != BOOLEAN:
+        raise UserError(
+            f"{clipped(call)} is not a condition\n  found: a value of type {whole.type}\n"
+            "  to fix: compare it with something, as in a > 0"
+        )
+    with worded(call):
+        trees = operands(read(text), exp.And, through_brackets=True)
+        if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
+            return [whole]
+        return [expression(tree, Walker(columns_of(schema)).walk(tree)) for tree in trees]
+
+
+def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, Expression]]:
+    """An expression with its name; `*` is every column. Without AS it has Spark's own name."""
+    with worded(call):
+        tree = read(text)
+        if isinstance(tree, exp.Star):
+            if tree.args.get("except_") or tree.args.get("replace") or tree.args.get("rename"):
+                raise ExpressionRefused("* stands alone here", found=text, fix="use drop or rename")
+            return [passed(field) for field in schema]
+        name = tree.alias if isinstance(tree, exp.Alias) else None
+        body = tree.this if isinstance(tree, exp.Alias) else tree
+        term = Walker(columns_of(schema)).walk(body)
+        name = name or _own_name(body, term)
+        if name is None:
+            raise ExpressionRefused(
+                "the expression has no certain name", found=text, fix="add AS name"
+            )
+        return [(name, expression(body, term))]
+
+
+def columns_of(schema: pa.Schema) -> NameScope:
+    """The columns of a schema by name."""
+    kinds = {field.name: from_arrow(field.type) for field in schema}
+    other = frozenset(field.name for field in schema if _other_form(field.type))
+    return NameScope(kinds, cast_first=other)
+
+
+def _other_form(kind: pa.DataType) -> bool:
+    """Whether DuckDB reads the column as another type than the one its values are given."""
+    return bool(pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"))
+
+
+def expression(tree: exp.Expression, term: Term) -> Expression:
+    """A walked tree as an expression."""
+    return Expression(term.sql, term.type, term.columns, canonical(tree), term.raises)
+
+
+def passed(field: pa.Field) -> tuple[str, Expression]:
+    """A column as it is, under its name."""
+    kind = from_arrow(field.type)
+    sql = as_type(quoted(field.name), kind) if _other_form(field.type) else quoted(field.name)
+    text = "`" + field.name.replace("`", "``") + "`"
+    return field.name, Expression(sql, kind, frozenset([field.name]), text)
+
+
+def _own_name(tree: exp.Expression, term: Term) -> str | None:
+    """Spark names a cast of a column after the column."""
+    while isinstance(tree, exp.Paren | exp.Cast | exp.TryCast) or (
+        isinstance(tree, exp.Anonymous) and tree.name.lower() in CAST_NAMES
+    ):
+        tree = tree.expressions[0] if isinstance(tree, exp.Anonymous) else tree.this
+    return tree.name if isinstance(tree, exp.Column) else term.label

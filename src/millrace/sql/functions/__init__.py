@@ -1,0 +1,1 @@
+"""The functions, casts and operators of Spark SQL, as DuckDB calculates them."""

@@ -1,0 +1,325 @@
+"""Casts with Spark's rules in ANSI mode: what does not fit is an error, never a null.
+
+Invariant: a cast gives Spark's value or fails. Text is checked against the spellings Spark takes
+before DuckDB reads it, as DuckDB takes more. A pair that cannot be made exact is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+from millrace.sql.terms import ExpressionRefused, Term, as_type, day_term, failure, made, null, text
+from millrace.sql.types import (
+    DATE,
+    DOUBLE,
+    FLOAT,
+    LONG,
+    PRECISION_MAX,
+    STRING,
+    TIMESTAMP,
+    VOID,
+    SqlType,
+    as_decimal,
+)
+
+# Doubles below it print the same digits in DuckDB and in every Java.
+PLAIN_DOUBLE_MAX: Final = "9007199254740992"
+_BLANK: Final = r"[\x01-\x20]*"
+_WHOLE: Final = r"[+-]?[0-9]+"
+_NUMBER: Final = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?"
+_WORDS: Final = r"(?i)[+-]?(inf|infinity)|(?i)nan"
+_DAY: Final = r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T][^\n]*)?)?)?"
+_MOMENT: Final = (
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,6})[0-9]{0,3})?)?)?"
+)
+# How much clocks are set back in the zones of the world.
+_REPEATED_MINUTES: Final = (60, 30, 120)
+_FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_FLOAT_MAX: Final = "3.4028235677973366e38"
+
+
+def cast(term: Term, to: SqlType, *, label: str | None = None) -> Term:
+    """The term as another type."""
+    label = label if label is not None else term.label
+    if term.type == to:
+        return Term(sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises)
+    if term.type == VOID:
+        return Term(sql=null(to).sql, type=to, label=label)
+    day = _written_day(term) if to == DATE else None
+    if day is not None:
+        return day_term(day, label)
+    sql, raises = _written(term, to)
+    return made(sql, to, [term], label=label, raises=raises)
+
+
+def _written_day(term: Term) -> date | None:
+    """The day that a text names in full, so that nothing has to be looked at for each row."""
+    if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
+        return None
+    try:
+        return date.fromisoformat(term.literal)
+    except ValueError:
+        return None
+
+
+def to_text(term: Term, where: str) -> Term:
+    """An argument that Spark turns into text by itself."""
+    if term.type.is_floating:
+        raise ExpressionRefused(
+            f"{where} needs text",
+            found=f"{term.label or term.sql} of type {term.type}",
+            fix="cast it to a decimal first; how a double is written depends on the Java version",
+        )
+    return cast(term, STRING)
+
+
+def family(kind: SqlType) -> str:
+    """Types that are cast alike."""
+    if kind.is_integer:
+        return "integer"
+    if kind.is_floating:
+        return "floating"
+    return kind.name
+
+
+def _written(term: Term, to: SqlType) -> tuple[str, bool]:
+    writer = _WRITERS.get((family(term.type), family(to)))
+    if writer is None:
+        raise ExpressionRefused(
+            f"{term.type} cannot be cast to {to}",
+            found=f"{term.label or term.sql}",
+            fix=_HINTS.get((family(term.type), family(to)), "choose another type, or map_batches"),
+        )
+    return writer(term, to)
+
+
+def _plain(term: Term, _: SqlType) -> tuple[str, bool]:
+    return term.sql, False
+
+
+def _exact(term: Term, to: SqlType) -> tuple[str, bool]:
+    one, two = as_decimal(term.type), as_decimal(to)
+    fits = one.precision - one.scale <= two.precision - two.scale
+    return term.sql, not fits and term.literal is None
+
+
+def _floating(term: Term, to: SqlType) -> tuple[str, bool]:
+    if to == DOUBLE:
+        return term.sql, False
+    x = term.sql
+    beyond = f"NOT isnan({x}) AND abs({x}) >= {_FLOAT_MAX}"
+    infinite = f"CASE WHEN {x} > 0 THEN 'inf' ELSE '-inf' END"
+    return (
+        f"CASE WHEN {beyond} THEN CAST({infinite} AS FLOAT) ELSE CAST({x} AS FLOAT) END",
+        True,
+    )
+
+
+def _floating_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = as_type(term.sql, DOUBLE)
+    whole = as_type(f"trunc({x})", to)
+    if to == LONG:
+        edge = "CAST(9223372036854775808 AS DOUBLE)"
+        whole = f"CASE WHEN {x} = {edge} THEN 9223372036854775807 ELSE {whole} END"
+    return whole, True
+
+
+def _floating_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
+    if term.type == FLOAT:
+        raise ExpressionRefused(
+            f"float cannot be cast to {to}",
+            found=term.label or term.sql,
+            fix="cast it to double first",
+        )
+    x = term.sql
+    large = failure("a double of 2^53 or more has no certain decimal digits; cast it to bigint")
+    digits = as_type(f"CAST({x} AS VARCHAR)", to)
+    return f"CASE WHEN abs({x}) >= {PLAIN_DOUBLE_MAX} THEN {large} ELSE {digits} END", True
+
+
+def _decimal_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+    return as_type(f"trunc({term.sql})", to), True
+
+
+def _decimal_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
+    if to == FLOAT:
+        return f"CAST({term.sql} AS VARCHAR)", False
+    exact = 15
+    if term.type.precision <= exact:
+        return term.sql, False
+    return f"CAST({term.sql} AS VARCHAR)", False
+
+
+def _decimal_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+    precision, scale = term.type.precision, term.type.scale
+    if precision > scale:
+        return term.sql, False
+    if precision == PRECISION_MAX:
+        raise ExpressionRefused(
+            f"{term.type} cannot be cast to string",
+            found=term.label or term.sql,
+            fix="cast it to a decimal with a digit before the point",
+        )
+    return f"CAST({term.sql} AS DECIMAL({precision + 1},{scale}))", False
+
+
+def _number_to_boolean(term: Term, _: SqlType) -> tuple[str, bool]:
+    return f"({term.sql} <> 0)", False
+
+
+def _boolean_to_number(term: Term, to: SqlType) -> tuple[str, bool]:
+    return as_type(f"CAST({term.sql} AS TINYINT)", to), to.is_decimal
+
+
+def _unread(term: Term, to: SqlType) -> str:
+    """SQL that fails with the value and the column it stands in."""
+    after = text(f"' of {term.label or 'an expression'} to {to}")
+    return f"error(concat('cannot cast ''', {term.sql}, {after}))"
+
+
+def _matching(term: Term, pattern: str, value: str, to: SqlType) -> str:
+    x = term.sql
+    full = text(f"{_BLANK}(?:{pattern}){_BLANK}")
+    return (
+        f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x}, {full}) THEN {value} "
+        f"ELSE {_unread(term, to)} END"
+    )
+
+
+def _text_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = term.sql
+    digits = f"regexp_extract({x}, {text(_WHOLE)})"
+    return _matching(term, _WHOLE, as_type(digits, to), to), True
+
+
+def _text_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = term.sql
+    digits = f"regexp_extract({x}, {text(_NUMBER)})"
+    return _matching(term, _NUMBER, as_type(digits, to), to), True
+
+
+def _text_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
+    if to == FLOAT:
+        raise ExpressionRefused(
+            "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
+        )
+    x = term.sql
+    number = as_type(f"regexp_extract({x}, {text(_NUMBER)})", DOUBLE)
+    word = as_type(f"regexp_extract({x}, {text(_WORDS)})", DOUBLE)
+    value = f"CASE WHEN regexp_matches({x}, {text('(?i)[in]')}) THEN {word} ELSE {number} END"
+    return _matching(term, f"{_NUMBER}[dDfF]?|{_WORDS}", value, to), True
+
+
+def _text_to_boolean(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = term.sql
+    trimmed = f"lower(regexp_extract({x}, {text('[a-zA-Z01]+')}))"
+    value = f"{trimmed} IN ('t', 'true', 'y', 'yes', '1')"
+    words = "(?i)t|true|y|yes|1|f|false|n|no|0"
+    return _matching(term, words, value, to), True
+
+
+def _group(x: str, pattern: str, number: int, default: str) -> str:
+    found = f"regexp_extract({x}, {text(_BLANK + pattern)}, {number})"
+    return f"coalesce(nullif({found}, ''), '{default}')"
+
+
+def _text_to_date(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = term.sql
+    parts = [_group(x, _DAY, 1, "1"), _group(x, _DAY, 2, "1"), _group(x, _DAY, 3, "1")]
+    day = " || '-' || ".join(parts)
+    return _matching(term, _DAY, as_type(day, DATE), to), True
+
+
+def _text_to_moment(term: Term, to: SqlType) -> tuple[str, bool]:
+    x = term.sql
+    part = [_group(x, _MOMENT, number, "0") for number in range(1, 8)]
+    day = " || '-' || ".join(part[:3])
+    clock = " || ':' || ".join(part[3:6]) + f" || '.' || {part[6]}"
+    local = f"CAST({day} || ' ' || {clock} AS TIMESTAMP)"
+    value = _instant(local) if to == TIMESTAMP else local
+    return _matching(term, _MOMENT, value, to), True
+
+
+def _instant(local: str) -> str:
+    """A local time as an instant: of the two that a change of clocks repeats, the earlier."""
+    later = f"CAST({local} AS TIMESTAMPTZ)"
+    steps = " ".join(
+        f"WHEN CAST({later} - to_minutes({minutes}) AS TIMESTAMP) = {local} "
+        f"THEN {later} - to_minutes({minutes})"
+        for minutes in _REPEATED_MINUTES
+    )
+    return f"CASE {steps} ELSE {later} END"
+
+
+def _local_to_instant(term: Term, _: SqlType) -> tuple[str, bool]:
+    return _instant(f"CAST({term.sql} AS TIMESTAMP)"), False
+
+
+def _moment_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+    return f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", False
+
+
+def _moment_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+    micros = f"epoch_us({term.sql})"
+    seconds = f"(({micros} - (({micros} % 1000000) + 1000000) % 1000000) // 1000000)"
+    return seconds, to != LONG
+
+
+def _binary_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+    return f"decode({term.sql})", True
+
+
+def _text_to_binary(term: Term, _: SqlType) -> tuple[str, bool]:
+    return f"encode({term.sql})", False
+
+
+_WRITERS: Final[dict[tuple[str, str], Callable[[Term, SqlType], tuple[str, bool]]]] = {
+    ("integer", "integer"): _exact,
+    ("integer", "floating"): _plain,
+    ("integer", "decimal"): _exact,
+    ("integer", "boolean"): _number_to_boolean,
+    ("integer", "string"): _plain,
+    ("floating", "floating"): _floating,
+    ("floating", "integer"): _floating_to_integer,
+    ("floating", "decimal"): _floating_to_decimal,
+    ("floating", "boolean"): _number_to_boolean,
+    ("decimal", "decimal"): _exact,
+    ("decimal", "integer"): _decimal_to_integer,
+    ("decimal", "floating"): _decimal_to_floating,
+    ("decimal", "boolean"): _number_to_boolean,
+    ("decimal", "string"): _decimal_to_text,
+    ("boolean", "integer"): _boolean_to_number,
+    ("boolean", "floating"): _boolean_to_number,
+    ("boolean", "decimal"): _boolean_to_number,
+    ("boolean", "string"): _plain,
+    ("string", "integer"): _text_to_integer,
+    ("string", "decimal"): _text_to_decimal,
+    ("string", "floating"): _text_to_floating,
+    ("string", "boolean"): _text_to_boolean,
+    ("string", "date"): _text_to_date,
+    ("string", "timestamp"): _text_to_moment,
+    ("string", "timestamp_ntz"): _text_to_moment,
+    ("string", "binary"): _text_to_binary,
+    ("binary", "string"): _binary_to_text,
+    ("date", "string"): _plain,
+    ("date", "timestamp"): _local_to_instant,
+    ("date", "timestamp_ntz"): _plain,
+    ("timestamp", "string"): _moment_to_text,
+    ("timestamp", "date"): _plain,
+    ("timestamp", "timestamp_ntz"): _plain,
+    ("timestamp", "integer"): _moment_to_integer,
+    ("timestamp_ntz", "string"): _moment_to_text,
+    ("timestamp_ntz", "date"): _plain,
+    ("timestamp_ntz", "timestamp"): _local_to_instant,
+}
+_HINTS: Final = {
+    ("floating", "string"): (
+        "cast it to a decimal first; how a double is written depends on the Java version"
+    ),
+    ("integer", "timestamp"): "add seconds to a timestamp with an interval",
+}
+CASTS: Final = frozenset(_WRITERS)

@@ -1,0 +1,73 @@
+"""The table of functions: each name once, with how it is called and what builds it.
+
+Invariant: a name is in the table only if the tests compare it with Spark; docs/functions.md lists
+exactly this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from millrace.sql.terms import ExpressionRefused, Term
+
+Build = Callable[[str, list[Term]], Term]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function: its name, how it is called, how many arguments it takes, what builds it."""
+
+    name: str
+    usage: str
+    group: str
+    least: int
+    most: int
+    build: Build
+
+
+FUNCTIONS: Final[dict[str, Function]] = {}
+ANY_NUMBER: Final = 1000
+AGGREGATES: Final = (
+    *("sum", "count", "count_if", "approx_count_distinct", "min", "max", "min_by", "max_by"),
+    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median"),
+    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
+    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx"),
+    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set"),
+    *("bool_and", "every", "bool_or", "some", "any"),
+)
+
+
+def function(
+    usages: str, *, group: str, least: int = 1, most: int | None = None
+) -> Callable[[Build], Build]:
+    """Enter a builder in the table, under every name in `usages` (one call per line)."""
+
+    def enter(build: Build) -> Build:
+        for usage in usages.split("; "):
+            name = usage.split("(")[0].strip()
+            assert name not in FUNCTIONS
+            FUNCTIONS[name] = Function(
+                name=name,
+                usage=usage.strip(),
+                group=group,
+                least=least,
+                most=least if most is None else most,
+                build=build,
+            )
+        return build
+
+    return enter
+
+
+def call(name: str, arguments: list[Term]) -> Term:
+    """Call a function of the table."""
+    known = FUNCTIONS[name]
+    if not known.least <= len(arguments) <= known.most:
+        raise ExpressionRefused(
+            f"{name} was called with {len(arguments)} arguments",
+            found=f"its form is {known.usage}",
+            fix="call it that way",
+        )
+    return known.build(name, arguments)

@@ -1,0 +1,151 @@
+"""Functions of text, as Spark calculates them: positions count characters from 1."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.sql.functions.casts import cast, to_text
+from millrace.sql.functions.function_registry import ANY_NUMBER, function
+from millrace.sql.terms import ExpressionRefused, Term, called, failure, made, require, text
+from millrace.sql.types import BINARY, BOOLEAN, INT, STRING, VOID
+
+TEXT: Final = "Text"
+_ALL: Final = 2147483647
+# Characters whose other case Java and DuckDB disagree on: those with a case of several characters,
+# and letters newer than DuckDB's tables.
+_UPPER_UNCERTAIN: Final = (
+    "\u0149\u019b\u01f0\u0264\u0390\u03b0\u0587\u1c8a\u1e96-\u1e9a\u1f50\u1f52\u1f54\u1f56"
+    "\u1f80-\u1faf\u1fb2-\u1fb4\u1fb6\u1fb7\u1fbc\u1fc2-\u1fc4\u1fc6\u1fc7\u1fcc\u1fd2\u1fd3"
+    "\u1fd6\u1fd7\u1fe2-\u1fe4\u1fe6\u1fe7\u1ff2-\u1ff4\u1ff6\u1ff7\u1ffc\ua7cd\ua7cf\ua7d3\ua7d5"
+    "\ua7db\ufb00-\ufb06\ufb13-\ufb17\U00010d70-\U00010d85\U00016ebb-\U00016ed3"
+)
+_LOWER_UNCERTAIN: Final = (
+    "\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8"
+)
+# A capital sigma at the end of a word has a small form of its own.
+_LAST_SIGMA: Final = r"\x{03A3}([^\p{Lu}\p{Ll}]|$)"
+
+
+@function("upper(s); ucase(s)", group=TEXT)
+def _upper(name: str, args: list[Term]) -> Term:
+    x = to_text(args[0], name)
+    stop = failure("upper: the text has a letter whose capital form is not certain")
+    known = f"regexp_matches({x.sql}, {text(f'[{_UPPER_UNCERTAIN}]')})"
+    sql = f"CASE WHEN {known} THEN {stop} ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
+    return made(sql, STRING, [x], label=called(name, args), raises=True)
+
+
+@function("lower(s); lcase(s)", group=TEXT)
+def _lower(name: str, args: list[Term]) -> Term:
+    x = to_text(args[0], name)
+    stop = failure("lower: the text has a letter whose small form is not certain")
+    known = f"regexp_matches({x.sql}, {text(f'[{_LOWER_UNCERTAIN}]|{_LAST_SIGMA}')})"
+    sql = f"CASE WHEN {known} THEN {stop} ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
+    return made(sql, STRING, [x], label=called(name, args), raises=True)
+
+
+@function("length(s); char_length(s); character_length(s)", group=TEXT)
+def _length(name: str, args: list[Term]) -> Term:
+    if args[0].type == BINARY:
+        sql = f"octet_length({args[0].sql})"
+        return made(sql, INT, args, label=called(name, args))
+    x = to_text(args[0], name)
+    return made(f"length({x.sql})", INT, [x], label=called(name, args))
+
+
+def _whole(name: str, part: Term) -> Term:
+    require(part, part.type.is_integer, "a whole number", name)
+    return cast(part, INT)
+
+
+def _part(x: Term, start: Term, size: Term) -> str:
+    """The characters from `start`, which counts from the end when it is negative."""
+    sized = f"CAST({size.sql} AS BIGINT)"
+    if isinstance(start.literal, int) and start.literal >= 0:
+        return f"substring({x.sql}, {max(start.literal, 1)}, greatest({sized}, 0))"
+    at = f"CAST({start.sql} AS BIGINT)"
+    begin = (
+        f"(CASE WHEN {at} > 0 THEN {at} - 1 WHEN {at} < 0 THEN length({x.sql}) + {at} ELSE 0 END)"
+    )
+    end = f"({begin} + {sized})"
+    count = f"greatest({end} - greatest({begin}, 0), 0)"
+    return f"substring({x.sql}, greatest({begin}, 0) + 1, {count})"
+
+
+def _not_null(sql: str, *parts: Term) -> str:
+    missing = " OR ".join(f"{part.sql} IS NULL" for part in parts)
+    return f"CASE WHEN {missing} THEN NULL ELSE {sql} END"
+
+
+@function("substring(s, start, size); substr(s, start, size)", group=TEXT, least=2, most=3)
+def _substring(name: str, args: list[Term]) -> Term:
+    if args[0].type == BINARY:
+        raise ExpressionRefused("substring needs text", found="binary", fix="cast it to string")
+    x, start = to_text(args[0], name), _whole(name, args[1])
+    start = args[1] if isinstance(args[1].literal, int) else start
+    size = _whole(name, args[2]) if len(args) > 2 else _number(_ALL)  # noqa: PLR2004
+    extra = () if len(args) > 2 else (str(_ALL),)  # noqa: PLR2004
+    sql = _not_null(_part(x, start, size), x, start, size)
+    return made(sql, STRING, [x, start, size], label=called(name, args, *extra))
+
+
+def _number(value: int) -> Term:
+    return Term(sql=f"CAST({value} AS INTEGER)", type=INT, label=str(value), literal=value)
+
+
+@function("left(s, size)", group=TEXT, least=2)
+def _left(name: str, args: list[Term]) -> Term:
+    x, size = to_text(args[0], name), _whole(name, args[1])
+    sql = _not_null(_part(x, _number(1), size), x, size)
+    return made(sql, STRING, [x, size], label=called(name, args))
+
+
+@function("right(s, size)", group=TEXT, least=2)
+def _right(name: str, args: list[Term]) -> Term:
+    x, size = to_text(args[0], name), _whole(name, args[1])
+    back = Term(sql=f"(-CAST({size.sql} AS BIGINT))", type=INT)
+    part = f"CASE WHEN {size.sql} <= 0 THEN '' ELSE {_part(x, back, _number(_ALL))} END"
+    return made(_not_null(part, x, size), STRING, [x, size], label=called(name, args))
+
+
+@function("trim(s); ltrim(s); rtrim(s); btrim(s)", group=TEXT)
+def _trim(name: str, args: list[Term]) -> Term:
+    x = to_text(args[0], name)
+    step = "trim" if name == "btrim" else name
+    return made(f"{step}({x.sql}, ' ')", STRING, [x], label=called(name, args))
+
+
+@function("replace(s, search, replacement)", group=TEXT, least=2, most=3)
+def _replace(name: str, args: list[Term]) -> Term:
+    parts = [to_text(part, name) for part in args]
+    if len(parts) == 2:  # noqa: PLR2004
+        parts.append(Term(sql="''", type=STRING, label="", literal=""))
+    sql = f"replace({', '.join(part.sql for part in parts)})"
+    return made(sql, STRING, parts, label=called(name, parts))
+
+
+_TESTS: Final = {"startswith": "starts_with", "endswith": "suffix", "contains": "contains"}
+
+
+@function("startswith(s, part); endswith(s, part); contains(s, part)", group=TEXT, least=2)
+def _holds(name: str, args: list[Term]) -> Term:
+    x, y = to_text(args[0], name), to_text(args[1], name)
+    return made(f"{_TESTS[name]}({x.sql}, {y.sql})", BOOLEAN, [x, y], label=called(name, args))
+
+
+@function("instr(s, part)", group=TEXT, least=2)
+def _instr(name: str, args: list[Term]) -> Term:
+    x, y = to_text(args[0], name), to_text(args[1], name)
+    sql = f"CASE WHEN {y.sql} = '' AND {x.sql} IS NOT NULL THEN 1 ELSE instr({x.sql}, {y.sql}) END"
+    return made(sql, INT, [x, y], label=called(name, args))
+
+
+@function("concat(a, b, ...)", group=TEXT, most=ANY_NUMBER)
+def concat(name: str, args: list[Term]) -> Term:
+    """Text put together; null if any part is. Parts that are all binary stay binary."""
+    if args and all(part.type == BINARY for part in args):
+        sql = " || ".join(part.sql for part in args)
+        return made(f"({sql})", BINARY, args, label=called(name, args))
+    parts = [cast(part, STRING) if part.type == VOID else to_text(part, name) for part in args]
+    sql = " || ".join(part.sql for part in parts)
+    return made(f"({sql})", STRING, parts, label=called(name, args))

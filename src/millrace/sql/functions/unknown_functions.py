@@ -1,0 +1,41 @@
+"""What to say of a function that Millrace does not have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS
+from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
+from millrace.sql.terms import ExpressionRefused
+from millrace.text import did_you_mean
+
+_SAME: Final = {"len": "length", "average": "avg", "ucase": "upper", "lcase": "lower"}
+"""Names of Spark and of other languages for functions that go by another name here."""
+_WINDOW: Final = frozenset(
+    {
+        *("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"),
+        *("lag", "lead", "nth_value"),
+    }
+)
+
+
+def unknown_function(name: str) -> ExpressionRefused:
+    """The refusal of a function by its name: a slip, one that only Spark has, or none at all."""
+    known = [*FUNCTIONS, *AGGREGATES]
+    if name in _WINDOW:
+        return ExpressionRefused(
+            f"{name} is a window function and has no place here",
+            fix=f"use window(partition_by=..., order_by=..., column='{name}(...)')",
+        )
+    if _SAME.get(name) in known:
+        return ExpressionRefused(f"the function {name} is not known", fix=f"use {_SAME[name]}")
+    if name in SPARK_FUNCTIONS:
+        return ExpressionRefused(
+            f"Spark has the function {name}, Millrace does not have it yet",
+            fix="calculate it in a function with map_batches, or in Spark and take the DataFrame "
+            "with from_spark; docs/functions.md lists what there is",
+        )
+    return ExpressionRefused(
+        f"the function {name} is not known",
+        fix=did_you_mean(name, known, "use one of those that docs/functions.md lists"),
+    )

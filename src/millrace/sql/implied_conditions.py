@@ -1,0 +1,57 @@
+"""What a condition says of some of its columns alone.
+
+`(brand = 'x' AND amount > 1) OR (brand = 'y' AND amount > 2)` cannot move to one side of a join,
+but where it is true, `brand = 'x' OR brand = 'y'` is. Invariant: what is implied is true of every
+row of which the condition is true; of other rows nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.sql.expressions import Expression, columns_of, expression
+from millrace.sql.parser import operands, read
+from millrace.sql.typing_walk import Walker
+
+
+def implied(condition: Expression, schema: pa.Schema, columns: frozenset[str]) -> Expression | None:
+    """The most that a condition over a schema says of these columns; None if it is nothing."""
+    walker = Walker(columns_of(schema))
+
+    def about(tree: exp.Expression) -> bool:
+        return walker.walk(tree).columns <= columns
+
+    tree = None if condition.raises else _implied(read(condition.text), about)
+    if tree is None:
+        return None
+    found = expression(tree, walker.walk(tree))
+    return found if found.columns else None
+
+
+def _implied(
+    tree: exp.Expression, about: Callable[[exp.Expression], bool]
+) -> exp.Expression | None:
+    match tree:
+        case exp.Paren(this=exp.Expression() as inner):
+            return _implied(inner, about)
+        case exp.And():
+            parts = [_implied(part, about) for part in operands(tree, exp.And)]
+            return _joined(exp.And, [part for part in parts if part])
+        case exp.Or():
+            parts = [_implied(part, about) for part in operands(tree, exp.Or)]
+            return _joined(exp.Or, [part for part in parts if part]) if all(parts) else None
+        case _:
+            return tree.copy() if about(tree) else None
+
+
+def _joined(kind: type[exp.And | exp.Or], parts: list[exp.Expression]) -> exp.Expression | None:
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    first, *rest = (exp.Paren(this=part) for part in parts)
+    whole: exp.Expression = first
+    for part in rest:
+        whole = kind(this=whole, expression=part)
+    return whole

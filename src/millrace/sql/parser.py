@@ -1,0 +1,168 @@
+"""Reads Spark SQL into a syntax tree that keeps function names and literals as they were written.
+
+sqlglot's own Spark dialect rewrites calls while reading (`date_sub` becomes an addition, `1L` a
+cast). Here a call stays a call by its name, and a number keeps its suffix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import sqlglot.errors
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millrace.sql.syntax_errors import not_sql
+from millrace.sql.terms import ExpressionRefused
+from millrace.sql.text_limits import check_depth
+
+LITERAL: Final = "__literal_"
+
+
+class PlainSpark(Spark):
+    """Spark's grammar without sqlglot's knowledge of functions."""
+
+    class Parser(SparkParser):
+        """Every call is read as an anonymous one."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
+        }
+        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
+        }
+
+
+_DIALECT: Final = PlainSpark()
+
+
+def read(sql: str) -> exp.Expression:
+    """The syntax tree of one expression."""
+    if not isinstance(sql, str):
+        raise ExpressionRefused(
+            "an expression is text",
+            found=f"{sql!r} of type {type(sql).__name__}",
+            fix="write it as Spark SQL in quotes, as in 'amount > 10'",
+        )
+    if not sql.strip():
+        raise ExpressionRefused("the expression is empty", fix="write a Spark SQL expression")
+    if "\0" in sql:
+        raise ExpressionRefused(
+            "the expression has a NUL in it", found=repr(sql), fix="leave it out"
+        )
+    try:
+        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        check_depth(tokens)
+        trees = _DIALECT.parser().parse(tokens, sql)
+    except sqlglot.errors.SqlglotError as error:
+        raise not_sql(error, sql) from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
+        raise ExpressionRefused(
+            "there is more than one expression", found=sql, fix="pass one at a time"
+        )
+    return trees[0]
+
+
+def operands(
+    tree: exp.Expression, kind: type[exp.Expression], *, through_brackets: bool = False
+) -> list[exp.Expression]:
+    """What is joined by AND, or by OR, from left to right, however many there are."""
+    found, waiting = [], [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, kind):
+            waiting += [node.expression, node.this]
+        elif through_brackets and isinstance(node, exp.Paren) and isinstance(node.this, kind):
+            waiting.append(node.this)
+        else:
+            found.append(node)
+    return found
+
+
+def _with_suffixes(tokens: list[Token]) -> list[Token]:
+    """Write `1L`, which arrives as `1 :: L`, as a call that a cast by hand is not mistaken for."""
+    out: list[Token] = []
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        mark = tokens[place + 1] if place + 2 < len(tokens) else None
+        if (
+            token.token_type == TokenType.NUMBER
+            and mark is not None
+            and mark.token_type == TokenType.DCOLON
+            and mark.start == token.start
+        ):
+            suffix = tokens[place + 2].text.upper()
+            out += [
+                _like(token, TokenType.VAR, LITERAL + suffix),
+                _like(token, TokenType.L_PAREN, "("),
+                token,
+                _like(token, TokenType.R_PAREN, ")"),
+            ]
+            place += 3
+        else:
+            out.append(token)
+            place += 1
+    return out
+
+
+def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
+    """Read a doubled quote as a quote: 'it''s' arrives as two texts without a gap."""
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and token.token_type == last.token_type == TokenType.STRING
+            and last.end + 1 == token.start
+            and sql[token.start] == sql[last.end]
+        ):
+            merged = Token(
+                TokenType.STRING,
+                last.text + sql[token.start] + token.text,
+                line=last.line,
+                col=last.col,
+                start=last.start,
+                end=token.end,
+            )
+            out[-1] = merged
+        else:
+            out.append(token)
+    return out
+
+
+def _like(token: Token, kind: TokenType, text: str) -> Token:
+    return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end)
+
+
+def with_names(sql: str, names: Mapping[str, str]) -> str:
+    """An expression with other names for columns, always written the same way."""
+    if all(old == new for old, new in names.items()):
+        return sql
+
+    def renamed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and node.table:
+            owner = exp.to_identifier(names.get(node.table, node.table))
+            return exp.column(node.this.copy(), table=owner)
+        if isinstance(node, exp.Column) and node.name in names:
+            return exp.column(exp.to_identifier(names[node.name]))
+        return node
+
+    return canonical(read(sql).transform(renamed))
+
+
+def canonical(tree: exp.Expression) -> str:
+    """The tree as Spark SQL again, always written the same way."""
+
+    def suffixed(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Anonymous) and str(node.this).startswith(LITERAL):
+            suffix = str(node.this).removeprefix(LITERAL)
+            return exp.Literal.number(f"{node.expressions[0].this}{suffix}")
+        return node
+
+    return tree.transform(suffixed).sql(dialect=_DIALECT, comments=False)

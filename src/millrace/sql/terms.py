@@ -1,0 +1,130 @@
+"""A piece of an expression on its way to DuckDB: its SQL, its Spark type, what it reads.
+
+Invariant: `sql` yields a value of exactly the DuckDB form of `type`, so that pieces can be put
+together by type alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from millrace.config import Config
+from millrace.sql.types import DATE, VOID, SqlType, to_duckdb
+
+NOWHERE: Final[frozenset[str]] = frozenset()
+SQL_CHARS_MAX: Final[ContextVar[int]] = ContextVar(
+    "expression_sql_chars_max", default=Config().expression_sql_chars_max
+)
+
+
+class ExpressionRefused(Exception):
+    """An expression cannot be used: what is wrong, what was found, what to do."""
+
+    def __init__(self, what: str, *, found: str = "", fix: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.found = found
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A typed piece of SQL. `label` is the name Spark would give it, None where that is open."""
+
+    sql: str
+    type: SqlType
+    columns: frozenset[str] = NOWHERE
+    label: str | None = None
+    raises: bool = False
+    literal: str | int | None = None
+    day: date | None = None
+    """Of a date that is written out."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is written too often in its own SQL."""
+        most = SQL_CHARS_MAX.get()
+        if len(self.sql) > most:
+            raise ExpressionRefused(
+                "the expression becomes too large",
+                found=f"SQL of {len(self.sql):,} characters; expression_sql_chars_max is {most:,}",
+                fix="calculate parts of it in columns of their own with with_columns, or raise "
+                "Config(expression_sql_chars_max=...)",
+            )
+
+
+def quoted(name: str) -> str:
+    """A name as a DuckDB identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """A string as a DuckDB literal."""
+    if "\0" in value:
+        parts = value.split("\0")
+        return "(" + " || chr(0) || ".join(text(part) for part in parts) + ")"
+    return "'" + value.replace("'", "''") + "'"
+
+
+def as_type(sql: str, kind: SqlType) -> str:
+    """A DuckDB cast."""
+    return f"CAST({sql} AS {to_duckdb(kind)})"
+
+
+def day_term(day: date, label: str | None = None) -> Term:
+    """A date that is written out."""
+    return Term(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
+
+
+def null(kind: SqlType) -> Term:
+    """NULL of a type."""
+    return Term(sql=as_type("NULL", kind), type=kind, label="NULL")
+
+
+def failure(message: str) -> str:
+    """SQL that fails the query with a message."""
+    return f"error({text(message)})"
+
+
+def union(parts: Iterable[Term]) -> frozenset[str]:
+    """All columns that the parts read."""
+    return frozenset().union(*(part.columns for part in parts))
+
+
+def made(
+    sql: str,
+    kind: SqlType,
+    parts: Iterable[Term],
+    *,
+    label: str | None = None,
+    raises: bool = False,
+) -> Term:
+    """A piece made of others; its SQL is cast to its type."""
+    parts = tuple(parts)
+    return Term(
+        sql=as_type(sql, kind),
+        type=kind,
+        columns=union(parts),
+        label=label,
+        raises=raises or any(part.raises for part in parts),
+    )
+
+
+def called(name: str, parts: Iterable[Term], *extra: str) -> str | None:
+    """The name Spark gives a function call."""
+    labels = [part.label for part in parts]
+    known = [label for label in labels if label is not None]
+    return f"{name}({', '.join([*known, *extra])})" if len(known) == len(labels) else None
+
+
+def require(part: Term, kinds: bool, wanted: str, where: str) -> None:  # noqa: FBT001
+    """Refuse an argument of a wrong type; NULL fits everywhere."""
+    if not kinds and part.type != VOID:
+        raise ExpressionRefused(
+            f"{where} needs {wanted}",
+            found=f"{part.label or part.sql} of type {part.type}",
+            fix="cast it, or choose another column",
+        )

@@ -1,0 +1,487 @@
+"""What the shuffle's protocol is made of: the few operations of a store, and a folder on a disk.
+
+`Store` says what any place that keeps shuffles must be able to do; `LocalStore` is a folder on a
+local or shared disk, `millrace.storage.object_store` a bucket.
+
+Invariant: a file made by `create` appears whole or not at all, and never replaces another. Every
+path is checked to lie within the folder. The operating system's refusals become `StorageError`s
+that name the path and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from millrace.errors import StorageError
+from millrace.faults import fault
+from millrace.storage import layout, modes
+from millrace.storage.within import path_within
+from millrace.storage.workspace_file import decode
+
+_ADVICE: Final = {
+    errno.ENOSPC: "the disk is full; free space or choose another workspace folder",
+    errno.EDQUOT: "the disk quota is used up; free space or choose another workspace folder",
+    errno.EACCES: "no permission; give this user the right to write there",
+    errno.EPERM: "not permitted; give this user the right to write there",
+    errno.EROFS: "the file system is read-only; choose another workspace folder",
+    errno.ENOTDIR: "there is a file where a folder is meant; choose another workspace folder",
+    errno.ENOENT: "the folder or file vanished; somebody removed it while it was in use",
+    errno.EMFILE: "too many open files; raise the limit (ulimit -n)",
+    errno.EIO: "the disk failed; look at the system log",
+    errno.ENOTDIR: "a part of the path is a file; give a folder, or a path where nothing is yet",
+    errno.EISDIR: "there is a folder of this name; choose another path",
+    errno.ENAMETOOLONG: "the path is too long; choose a shorter one",
+    errno.ELOOP: "links of the path lead in a circle; choose another path",
+}
+_DRAFT: Final = ".draft"
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+@contextlib.contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn what the operating system refuses into a `StorageError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "see that the path exists and may be used")
+        raise StorageError(f"{doing} failed\n  found: {error}\n  to fix: {advice}") from error
+
+
+class Store(Protocol):
+    """A place that keeps shuffles. Names are relative to it and use `/`."""
+
+    @property
+    def root(self) -> str:
+        """What `millrace.open` takes to come here."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each operation is a request to a server: few are better, many at a time too."""
+
+    def path(self, relative: str) -> str:
+        """A name as people know it; one that leads outside is refused."""
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+
+    def probe(self) -> None:
+        """See that the place does what writers rely on; called before the first write."""
+
+    def read(self, relative: str) -> bytes | None:
+        """A whole small file; None if it is not there."""
+
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
+        """Make a file whole, unless the name is taken. Returns whether this call made it.
+
+        `mode` is a folder's, in place of the one that the workspace records.
+        """
+
+    def replace(self, relative: str, data: bytes) -> None:
+        """Put a file in place whole, over whatever was there."""
+
+    def claim(self, relative: str) -> bool:
+        """Make a folder, unless it is there. Of many callers exactly one is told that it did."""
+
+    def make_folder(self, relative: str) -> bool:
+        """See that a file can be made in a folder."""
+
+    def names(self, relative: str) -> list[str]:
+        """Names in a folder, in no order; empty if there is no such folder."""
+
+    def numbers(self, relative: str) -> list[int]:
+        """Names in a folder that are numbers, lowest first."""
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is a file or folder of this name."""
+
+    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+        """Bytes of these files of a folder; those that are gone are left out."""
+
+    def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
+        """A file's length, and this range of it, or no bytes if it ends before that.
+
+        Raises `FileNotFoundError` if there is no such file.
+        """
+
+    def load_into(self, relative: str, offset: int, into: memoryview) -> int | None:
+        """Fill memory from a file; None, or the file's length if it ends before that.
+
+        Raises `FileNotFoundError` if there is no such file.
+        """
+
+    def payload_folder(self, relative: str) -> AbstractContextManager[str]:
+        """A folder on this host's disk to write what is to lie in a folder here."""
+
+    def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
+        """Put files of a `payload_folder` where they belong, whole."""
+
+    def spill_folder(self) -> str:
+        """Where tasks put rows aside on this host's disk."""
+
+    def touch(self, relative: str) -> None:
+        """Set a file's time of change to now, making it if need be."""
+
+    def changed_at_ms(self, relative: str) -> int | None:
+        """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
+
+    def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
+        """Remove what was begun in a folder long ago and never became a file."""
+
+    def remove_file(self, relative: str) -> None:
+        """Remove a file if it is there."""
+
+    def remove_folder_if_empty(self, relative: str) -> bool:
+        """Remove a folder that holds nothing. Returns whether it is gone."""
+
+    def discard(self, relative: str) -> bool:
+        """Take an attempt's folder away; whoever still writes there cannot finish any more."""
+
+    def empty_trash(self) -> None:
+        """Delete what `discard` left."""
+
+    def sync_folders(self, relative: str) -> None:
+        """Make the entries of a folder durable, and of those above it up to the workspace."""
+
+    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+        """Call a function for each item, several at a time where that is worth it."""
+
+    def ahead(
+        self,
+        function: Callable[[Asked], Answer],
+        items: Iterable[Asked],
+        *,
+        size_of: Callable[[Asked], int],
+    ) -> Iterator[Answer]:
+        """The same for answers of many bytes: in order, and only so many ahead of the reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """A folder on a local or shared disk."""
+
+    root: str
+
+    def __post_init__(self) -> None:
+        """Keep the folder when the process goes to another one."""
+        object.__setattr__(self, "root", os.path.abspath(self.root))
+
+    @property
+    def remote(self) -> bool:
+        """A disk answers at once."""
+        return False
+
+    def path(self, relative: str) -> str:
+        """Absolute path of a name within the workspace; a name that leads outside is refused."""
+        return path_within(self.root, relative)
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; None if it is none."""
+        data = self.read(layout.WORKSPACE_FILE)
+        return None if data is None else decode(data, where=self.path(layout.WORKSPACE_FILE))
+
+    def probe(self) -> None:
+        """A file system does, or says so with the write."""
+
+    def read(self, relative: str) -> bytes | None:
+        """Read a whole small file; None if it is not there."""
+        with storage_errors(f"reading {relative}"):
+            try:
+                with open(self.path(relative), "rb") as file:
+                    return file.read()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
+        """Make a file whole, unless the name is taken. Returns whether this call made it."""
+        target = self.path(relative)
+        if not data:
+            return self._create_empty(target)
+        draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
+        with storage_errors(f"creating {target}"):
+            try:
+                _write_new(draft, data, sync=sync, mode=mode)
+                fault("store.create.before_link")
+                made = _link(draft, target, data, sync=sync, mode=mode)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft)
+            if sync:
+                sync_folder(os.path.dirname(target))
+        return made
+
+    def replace(self, relative: str, data: bytes) -> None:
+        """Put a file in place whole, over whatever was there."""
+        target = self.path(relative)
+        draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
+        with storage_errors(f"writing {target}"):
+            try:
+                _write_new(draft, data, sync=False)
+                os.replace(draft, target)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(draft)
+
+    def claim(self, relative: str) -> bool:
+        """Make a folder, unless it is there: making one is exclusive."""
+        return self.make_folder(relative)
+
+    def make_folder(self, relative: str, mode: int | None = None) -> bool:
+        """Make a folder and those above it. Returns False if it was there already.
+
+        `mode` is for the workspace's own folder; the others follow what it records.
+        """
+        full = self.path(relative)
+        with storage_errors(f"making folder {full}"):
+            try:
+                if not os.path.isdir(self.root):
+                    if not os.path.exists(os.path.dirname(self.root)):
+                        os.makedirs(os.path.dirname(self.root), exist_ok=True)
+                    modes.make_folder(self.root, mode or modes.PRIVATE)
+                    if full == self.root:
+                        return True
+                return modes.make_folders(full)
+            except FileExistsError:
+                return False
+
+    def names(self, relative: str) -> list[str]:
+        """Names in a folder, in no order; empty if there is no such folder."""
+        with storage_errors(f"listing {relative}"):
+            try:
+                return os.listdir(self.path(relative))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def numbers(self, relative: str) -> list[int]:
+        """Names in a folder that are numbers, lowest first."""
+        return sorted(n for n in map(layout.number, self.names(relative)) if n is not None)
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is a file or folder of this name."""
+        return os.path.lexists(self.path(relative))
+
+    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+        """Bytes of these files of a folder; those that are gone are left out."""
+        folder = self.path(relative)
+        found = {}
+        for name in wanted:
+            with contextlib.suppress(OSError):
+                found[name] = os.stat(os.path.join(folder, name)).st_size
+        return found
+
+    def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
+        """A file's length, and this range of it, mapped."""
+        path = self.path(relative)
+        length = os.stat(path).st_size
+        if length < offset + size:
+            return length, pa.py_buffer(b"")
+        with pa.memory_map(path) as mapped:
+            mapped.seek(offset)
+            return length, mapped.read_buffer(size)
+
+    def load_into(self, relative: str, offset: int, into: memoryview) -> int | None:
+        """Fill memory from a file; None, or the file's length if it ends before that."""
+        path = self.path(relative)
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            while into:
+                got = file.readinto(into)
+                if not got:
+                    return os.stat(path).st_size
+                into = into[got:]
+        return None
+
+    def payload_folder(self, relative: str) -> AbstractContextManager[str]:
+        """The folder itself."""
+        return contextlib.nullcontext(self.path(relative))
+
+    def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
+        """They lie where they belong."""
+        del relative
+        if sync:
+            for name in names:
+                sync_file(os.path.join(folder, name))
+
+    def spill_folder(self) -> str:
+        """A folder of the workspace."""
+        return self.path(layout.SPILL)
+
+    def touch(self, relative: str) -> None:
+        """Set a file's time of change to now, making it if need be."""
+        with (
+            storage_errors(f"touching {relative}"),
+            open(self.path(relative), "ab", opener=modes.opener),
+        ):
+            os.utime(self.path(relative))
+
+    def changed_at_ms(self, relative: str) -> int | None:
+        """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
+        full = self.path(relative)
+        with storage_errors(f"looking at {full}"):
+            try:
+                status = os.stat(full)
+                times = [status.st_mtime_ns]
+                if stat.S_ISDIR(status.st_mode):
+                    with os.scandir(full) as entries:
+                        for entry in entries:
+                            with contextlib.suppress(FileNotFoundError):
+                                times.append(entry.stat().st_mtime_ns)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return max(times) // 1_000_000
+
+    def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
+        """Remove what a `create` or `replace` that was killed long ago left in a folder."""
+        for name in self.names(relative):
+            path = f"{relative}/{name}"
+            changed = self.changed_at_ms(path) if name.endswith(_DRAFT) else None
+            if changed is not None and changed <= changed_before_ms:
+                self.remove_file(path)
+
+    def remove_file(self, relative: str) -> None:
+        """Remove a file if it is there."""
+        with storage_errors(f"removing {relative}"), contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(relative))
+
+    def remove_folder_if_empty(self, relative: str) -> bool:
+        """Remove a folder that holds nothing. Returns whether it is gone."""
+        try:
+            os.rmdir(self.path(relative))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def discard(self, relative: str) -> bool:
+        """Take a folder away at once by moving it aside, then delete it. False if it was gone.
+
+        Whoever still writes there fails to finish: no index can appear in a folder half deleted.
+        """
+        source = self.path(relative)
+        with storage_errors(f"removing {relative}"):
+            try:
+                aside = self._aside(source)
+                os.rename(source, aside)
+            except FileNotFoundError:
+                return False
+        fault("store.discard.after_rename")
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    def empty_trash(self) -> None:
+        """Delete what an interrupted `discard` moved aside."""
+        for name in self.names(layout.TRASH):
+            shutil.rmtree(self.path(f"{layout.TRASH}/{name}"), ignore_errors=True)
+
+    def sync_folders(self, relative: str) -> None:
+        """Make the entries of a folder durable, and of those above it up to the workspace."""
+        full = self.path(relative)
+        with storage_errors(f"syncing {full}"):
+            sync_folder(self.root)
+            while full != self.root:
+                sync_folder(full)
+                full = os.path.dirname(full)
+
+    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+        """One after the other: a disk answers at once."""
+        return [function(item) for item in items]
+
+    def ahead(
+        self,
+        function: Callable[[Asked], Answer],
+        items: Iterable[Asked],
+        *,
+        size_of: Callable[[Asked], int],
+    ) -> Iterator[Answer]:
+        """One after the other, when it is wanted."""
+        del size_of
+        return map(function, items)
+
+    def _aside(self, source: str) -> str:
+        """A free name to move a folder to: in the trash, or beside it if the disk is too full."""
+        name = secrets.token_hex(8)
+        trash = self.path(layout.TRASH)
+        try:
+            modes.make_folders(trash)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return f"{source}.{name}"
+        return os.path.join(trash, name)
+
+    def _create_empty(self, target: str) -> bool:
+        """A file without content cannot be half there, so it needs no draft."""
+        with storage_errors(f"creating {target}"):
+            try:
+                _write_new(target, b"", sync=False)
+            except FileExistsError:
+                return False
+        return True
+
+
+def vanished(error: StorageError) -> bool:
+    """Whether an error says that a folder or file was removed meanwhile."""
+    return isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
+
+
+def sync_folder(path: str) -> None:
+    """Make a folder's entries durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_file(path: str) -> None:
+    """Make a file's bytes durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_new(path: str, data: bytes, *, sync: bool, mode: int | None = None) -> None:
+    with open(path, "xb", opener=modes.opener) as file:
+        if mode is not None:
+            modes.set_file_mode(file.fileno(), mode)
+        file.write(data)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _link(draft: str, target: str, data: bytes, *, sync: bool, mode: int | None) -> bool:
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # A file system without hard links: exclusive all the same, and an index that a crash cuts
+        # short does not decode, so the attempt still does not exist.
+        try:
+            _write_new(target, data, sync=sync, mode=mode)
+        except FileExistsError:
+            return False
+    return True

@@ -1,0 +1,374 @@
+"""Calls to an S3 server: small objects and conditions through botocore, rows through pyarrow.
+
+pyarrow's file system cannot make a put conditional, asks twice for each object that it reads, and
+puts objects that stand for folders where it deletes; so it moves the large objects only.
+
+Invariant: every call ends within the limits of `Config`, and what the server refuses becomes a
+`StorageError` that names the bucket, the key and what to do; no answer is `S3Unreachable`. A put
+that was sent twice because no answer came is recognised as one's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import S3Unreachable, StorageError, UserError
+from millrace.storage.object_address import BucketAddress
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
+
+_TOKEN: Final = "millrace"  # noqa: S105 - the name of an object's mark
+_DELETE_AT_ONCE: Final = 1000
+_RIGHTS: Final = (
+    "give this process credentials that may read, write, list and delete there "
+    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role); executors need their own"
+)
+_BUSY: Final = "the server is overloaded or failing; try again later"
+_ADVICE: Final = {
+    "NoSuchBucket": "make the bucket first, or correct the url",
+    "PermanentRedirect": "give the bucket's own region: ?region=... or AWS_REGION",
+    "AuthorizationHeaderMalformed": "give the bucket's own region: ?region=... or AWS_REGION",
+    "AccessDenied": _RIGHTS,
+    "403": _RIGHTS,
+    "InvalidAccessKeyId": _RIGHTS,
+    "SignatureDoesNotMatch": _RIGHTS,
+    "ExpiredToken": "get new credentials; these have expired",
+    "RequestTimeTooSkewed": "set this host's clock",
+    "EntityTooLarge": "write less at a time: lower Config.split_bytes_target",
+    "SlowDown": _BUSY,
+    "ServiceUnavailable": _BUSY,
+    "InternalError": _BUSY,
+    "500": _BUSY,
+    "503": _BUSY,
+}
+_GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
+_TAKEN: Final = frozenset({"PreconditionFailed", "412"})
+_AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedObject:
+    """An object in a listing, or a name that others lie below (no time)."""
+
+    name: str
+    size: int
+    changed_at_ms: int | None
+
+
+class BucketCalls:
+    """The calls to one address. Safe to share between threads; not between processes."""
+
+    def __init__(self, address: BucketAddress, config: Config) -> None:
+        self.address, self.config = address, config
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._files: S3FileSystem | None = None
+        self._pid = os.getpid()
+        self._ahead_ms = 0
+        """How far this host's clock is ahead of the server's."""
+
+    def get(self, relative: str) -> bytes | None:
+        """A whole small object; None if there is none."""
+        with self._errors("reading", relative):
+            try:
+                answer = self._call("get_object", relative)
+                return bytes(answer["Body"].read())
+            except self._refusals as error:
+                if _code(error) in _GONE:
+                    return None
+                raise
+
+    def put(self, relative: str, data: bytes) -> None:
+        """Put a small object, over whatever was there."""
+        with self._errors("writing", relative):
+            self._call("put_object", relative, Body=data)
+
+    def put_new(self, relative: str, data: bytes) -> bool:
+        """Put a small object unless there is one of this name. Returns whether this call did."""
+        mine = secrets.token_hex(16)
+        with self._errors("creating", relative):
+            for tries_left in reversed(range(self.config.s3_tries_max)):
+                try:
+                    self._call(
+                        "put_object", relative, Body=data, IfNoneMatch="*", Metadata={_TOKEN: mine}
+                    )
+                except self._refusals as error:
+                    code = _code(error)
+                    if code in _TAKEN:
+                        # An answer that was lost on the way may have said that it is ours.
+                        return _was_repeated(error) and self._mark_of(relative) == mine
+                    if code not in _AGAIN or not tries_left:
+                        raise
+                    time.sleep(self.config.s3_conflict_wait_ms / 1000)
+                else:
+                    return True
+        raise AssertionError("the last try ends the loop")
+
+    def delete(self, relative: str) -> None:
+        """Remove an object if it is there."""
+        with self._errors("removing", relative):
+            self._call("delete_object", relative)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """Remove many objects."""
+        for begin in range(0, len(names), _DELETE_AT_ONCE):
+            some = names[begin : begin + _DELETE_AT_ONCE]
+            keys = [{"Key": self.address.key(name)} for name in some]
+            with self._errors("removing", some[0]):
+                answer = self._call("delete_objects", None, Delete={"Objects": keys, "Quiet": True})
+            for refused in answer.get("Errors", ()):
+                raise self._refused("removing", refused["Key"], refused["Code"], refused["Message"])
+
+    def list(
+        self, folder: str, *, deep: bool = False, most: int | None = None
+    ) -> Iterator[ListedObject]:
+        """What lies directly in a folder, or anywhere below it, each by its name from there on."""
+        prefix = self.folder_prefix(folder)
+        given: dict[str, Any] = {"Prefix": prefix}
+        if not deep:
+            given["Delimiter"] = "/"
+        if most is not None:
+            given["MaxKeys"] = most
+        while True:
+            with self._errors("listing", folder):
+                answer = self._call("list_objects_v2", None, **given)
+            for below in answer.get("CommonPrefixes", ()):
+                name = below["Prefix"][len(prefix) :].rstrip("/")
+                yield ListedObject(name=name, size=0, changed_at_ms=None)
+            for one in answer.get("Contents", ()):
+                name = one["Key"][len(prefix) :]
+                if name and not name.endswith("/"):
+                    yield ListedObject(name=name, size=one["Size"], changed_at_ms=self._time(one))
+            if most is not None or not answer.get("IsTruncated"):
+                return
+            given["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def look(self, relative: str) -> ListedObject | None:
+        """Size and time of an object; None if there is none."""
+        with self._errors("looking at", relative):
+            try:
+                answer = self._call("head_object", relative)
+            except self._refusals as error:
+                if _code(error) in _GONE:
+                    return None
+                raise
+        size = answer["ContentLength"]
+        return ListedObject(name=relative, size=size, changed_at_ms=self._time(answer))
+
+    def abort_uploads(self, folder: str, *, begun_before_ms: int) -> None:
+        """End uploads below a folder that were begun long ago and became no object."""
+        given: dict[str, Any] = {"Prefix": self.folder_prefix(folder)}
+        while True:
+            with self._errors("listing uploads of", folder):
+                answer = self._call("list_multipart_uploads", None, **given)
+                for one in answer.get("Uploads", ()):
+                    if self._ms(one["Initiated"]) <= begun_before_ms:
+                        self._abort(one["Key"], one["UploadId"])
+            if not answer.get("IsTruncated"):
+                return
+            given["KeyMarker"] = answer["NextKeyMarker"]
+            given["UploadIdMarker"] = answer["NextUploadIdMarker"]
+
+    def upload(self, path: str, relative: str) -> None:
+        """Put a file of this host, in several parts if it is large; it appears whole."""
+        target = f"{self.address.bucket}/{self.address.key(relative)}"
+        with self._errors("writing", relative), pa.memory_map(path) as data:
+            out = self.files.open_output_stream(target, compression=None)
+            out.write(data.read_buffer())
+            out.close()
+
+    def range(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer | None]:
+        """An object's length and a range of it; no range if it is gone or ends before that."""
+        target = f"{self.address.bucket}/{self.address.key(relative)}"
+        with self._errors("reading", relative):
+            try:
+                with self.files.open_input_file(target) as file:
+                    length = file.size()
+                    if length < offset + size:
+                        return length, pa.py_buffer(b"")
+                    file.seek(offset)
+                    return length, file.read_buffer(size)
+            except OSError:
+                # pyarrow's errors do not tell one that is gone from a server that is.
+                if self.look(relative) is None:
+                    return 0, None
+                raise
+
+    @property
+    def files(self) -> S3FileSystem:
+        """What pyarrow sees of the server."""
+        self._check_process()
+        with self._lock:
+            if self._files is None:
+                self._files = self._open_files()
+            return self._files
+
+    def folder_prefix(self, folder: str) -> str:
+        """What all keys below a folder begin with."""
+        key = self.address.key(folder)
+        return f"{key}/" if key else ""
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str, relative: str) -> Iterator[None]:
+        """Turn what the server or the way to it refuses into an error of ours."""
+        boto = _botocore()
+        key = self.address.key(relative)
+        try:
+            yield
+        except boto.exceptions.ClientError as error:
+            found = error.response.get("Error", {})
+            raise self._refused(doing, key, _code(error), found.get("Message", "")) from error
+        except boto.exceptions.NoCredentialsError as error:
+            raise self._refused(doing, key, "AccessDenied", str(error)) from error
+        except (boto.exceptions.BotoCoreError, boto.exceptions.HTTPClientError) as error:
+            raise self._unreachable(doing, key, error) from error
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # pyarrow's: "AWS Error ACCESS_DENIED (HTTP status 403) during ...: ..."
+            said = re.search(r"AWS Error (\w+) \(HTTP status (\d+)\).*", str(error), re.DOTALL)
+            if said is None:
+                raise self._unreachable(doing, key, error) from error
+            raise self._refused(doing, key, said[2], said[0]) from error
+
+    def _refused(self, doing: str, key: str, code: str, said: str) -> StorageError:
+        advice = _ADVICE.get(code, "look the code up in the server's documentation")
+        return StorageError(
+            f"{doing} s3://{self.address.bucket}/{key} failed: {code}: {said}\n"
+            f"  found: {self.address.server}\n  to fix: {advice}"
+        )
+
+    def _unreachable(self, doing: str, key: str, error: Exception) -> S3Unreachable:
+        return S3Unreachable(
+            f"{doing} s3://{self.address.bucket}/{key} failed: {error}\n"
+            f"  found: no answer of {self.address.server} in {self.config.s3_tries_max} tries "
+            "(Config.s3_tries_max)\n"
+            "  to fix: see whether it can be reached from this host, and run this again: it goes "
+            "on from\n  where it stopped; the server is given by AWS_ENDPOINT_URL or "
+            "?endpoint_override=... in the url"
+        )
+
+    def _call(self, method: str, relative: str | None, **given: Any) -> Any:  # noqa: ANN401 - as botocore's
+        """One request, with botocore's own retries."""
+        if relative is not None:
+            given["Key"] = self.address.key(relative)
+        answer = getattr(self.client, method)(Bucket=self.address.bucket, **given)
+        said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        if said is not None:
+            server_ms = int(parsedate_to_datetime(said).timestamp() * 1000)
+            self._ahead_ms = time.time_ns() // 1_000_000 - server_ms
+        return answer
+
+    def _mark_of(self, relative: str) -> str | None:
+        found: str | None = self._call("head_object", relative).get("Metadata", {}).get(_TOKEN)
+        return found
+
+    def _abort(self, key: str, upload: str) -> None:
+        try:
+            self.client.abort_multipart_upload(Bucket=self.address.bucket, Key=key, UploadId=upload)
+        except self._refusals as error:
+            if _code(error) != "NoSuchUpload":
+                raise
+
+    def _time(self, described: Any) -> int:  # noqa: ANN401 - as botocore's
+        return self._ms(described["LastModified"])
+
+    def _ms(self, moment: Any) -> int:  # noqa: ANN401 - as botocore's
+        """A time that the server told, by this host's clock."""
+        return int(moment.timestamp() * 1000) + self._ahead_ms
+
+    @property
+    def _refusals(self) -> type[Exception]:
+        found: type[Exception] = _botocore().exceptions.ClientError
+        return found
+
+    @property
+    def client(self) -> Any:  # noqa: ANN401 - botocore has no types
+        """What botocore sees of the server."""
+        self._check_process()
+        with self._lock:
+            if self._client is None:
+                self._client = self._open_client()
+            return self._client
+
+    def _check_process(self) -> None:
+        """Neither library's connections may be used in a process that was forked off."""
+        if self._pid != os.getpid():
+            self._lock = threading.Lock()
+            self._client, self._files, self._pid = None, None, os.getpid()
+
+    def _open_client(self) -> Any:  # noqa: ANN401 - botocore has no types
+        boto, config = _botocore(), self.config
+        return boto.session.get_session().create_client(
+            "s3",
+            region_name=self.address.region,
+            endpoint_url=self.address.endpoint,
+            config=boto.config.Config(
+                connect_timeout=try_s(config, config.s3_connect_ms_max),
+                read_timeout=try_s(config, config.s3_answer_ms_max),
+                retries={"mode": "standard", "total_max_attempts": config.s3_tries_max},
+                max_pool_connections=config.s3_calls_at_once,
+                # Payloads carry checksums of ours, and not every server knows these.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                s3={"addressing_style": "auto" if self.address.endpoint is None else "path"},
+            ),
+        )
+
+    def _open_files(self) -> S3FileSystem:
+        from pyarrow import fs  # noqa: PLC0415 - costs time that others need not spend
+
+        given: dict[str, Any] = {}
+        if self.address.endpoint is not None:
+            scheme, _, host = self.address.endpoint.partition("://")
+            given = {"scheme": scheme, "endpoint_override": host}
+        return fs.S3FileSystem(
+            region=self.address.region,
+            connect_timeout=try_s(self.config, self.config.s3_connect_ms_max),
+            request_timeout=try_s(self.config, self.config.s3_answer_ms_max),
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=self.config.s3_tries_max),
+            allow_delayed_open=True,
+            **given,
+        )
+
+
+def try_s(config: Config, limit_ms: int) -> float:
+    """How long one try waits, in seconds: all of them, and the pauses between, are limited."""
+    return min(limit_ms, config.gone_ms_max * 3 // 4 // config.s3_tries_max) / 1000
+
+
+def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _was_repeated(error: Any) -> bool:  # noqa: ANN401 - botocore has no types
+    return bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+
+
+def _botocore() -> ModuleType:
+    try:
+        import botocore  # noqa: PLC0415 - an extra
+        import botocore.config  # noqa: PLC0415
+        import botocore.exceptions  # noqa: PLC0415
+        import botocore.session  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UserError(
+            "a workspace in S3 needs botocore, which is not installed\n"
+            "  to fix: pip install 'millrace[s3]', here and for the Python of the executors"
+        ) from error
+    found: ModuleType = botocore
+    return found

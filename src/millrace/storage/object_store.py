@@ -1,0 +1,327 @@
+"""A part of a bucket as a store of shuffles: no renames, no folders, conditional puts.
+
+    {folder}/.claim                   who made the folder: put on condition that there is none
+    {attempt folder}/index.bin        put last, on the same condition: the attempt exists from then
+    {attempt folder}/index.bin, of 7 bytes    the attempt was removed and can never be finished
+
+Invariant: of many who create one name exactly one succeeds, which is probed before the first
+write. An attempt that was discarded before it had an index can never get one. What is removed is
+missing, and never looks empty: the index goes first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import StorageError
+from millrace.faults import fault
+from millrace.storage import layout
+from millrace.storage.local import Answer, Asked, storage_errors
+from millrace.storage.object_address import BucketAddress, parse
+from millrace.storage.object_calls import BucketCalls, ListedObject
+from millrace.storage.scratch import scratch_folder
+from millrace.storage.workspace_file import decode
+
+CLAIM: Final = ".claim"
+PROBE: Final = "probe"
+REMOVED: Final = b"removed"
+_FOLDER_VARIABLE: Final = "MILLRACE_FOLDER"
+_PAYLOAD: Final = "payload-"
+
+
+class ObjectStore:
+    """A part of a bucket on an S3 server."""
+
+    def __init__(self, address: BucketAddress, config: Config) -> None:
+        self.address, self.config = address, config
+        self.calls = BucketCalls(address, config)
+        self._workspace_id: str | None = None
+
+    @property
+    def root(self) -> str:
+        """The url, with the server and the region, and without secrets."""
+        return self.address.url
+
+    @property
+    def remote(self) -> bool:
+        """Each operation is a request."""
+        return True
+
+    def path(self, relative: str) -> str:
+        """An object as people know it."""
+        return self.address.name(relative)
+
+    def workspace_id(self) -> str | None:
+        """Which workspace this is; asked for once, since it never changes."""
+        if self._workspace_id is None:
+            data = self.read(layout.WORKSPACE_FILE)
+            if data is not None:
+                self._workspace_id = decode(data, where=self.path(layout.WORKSPACE_FILE))
+        return self._workspace_id
+
+    def probe(self) -> None:
+        """Refuse a server that ignores conditions, or does not list what was just put."""
+        key = (os.getpid(), self.root)
+        if key not in _probed:
+            self._probe()
+            _probed.add(key)
+
+    def _probe(self) -> None:
+        relative = f"{PROBE}/{secrets.token_hex(8)}"
+        first = self.calls.put_new(relative, b"first")
+        try:
+            second = self.calls.put_new(relative, b"second")
+            listed = [found.name for found in self.calls.list(PROBE)]
+        finally:
+            self.calls.delete(relative)
+        if first and not second and relative.removeprefix(f"{PROBE}/") in listed:
+            return
+        found = (
+            "a put with If-None-Match: * replaced an object that was there"
+            if second
+            else "an object that was just put is not listed"
+        )
+        raise StorageError(
+            f"the server of {self.path('')} cannot keep a workspace: {found}\n"
+            f"  found: {self.address.server}\n"
+            "  why: two attempts at one task could both count, and rows be lost or doubled\n"
+            "  to fix: use a server with conditional writes (Amazon S3, MinIO, Ceph, Cloudflare R2 "
+            "or S3Proxy in a current version), with nothing before it that drops that header; or "
+            "a workspace on a disk"
+        )
+
+    def read(self, relative: str) -> bytes | None:
+        """A whole small object; None if it is not there, or was removed for good."""
+        data = self.calls.get(relative)
+        return None if data == REMOVED and _is_index(relative) else data
+
+    def create(
+        self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
+    ) -> bool:
+        """Put an object, unless the name is taken. Returns whether this call did."""
+        del sync, mode  # A server that has answered keeps it, for whom the bucket is open to.
+        fault("bucket.create.before_put")
+        return self.calls.put_new(relative, data)
+
+    def replace(self, relative: str, data: bytes) -> None:
+        """Put an object, over whatever was there."""
+        self.calls.put(relative, data)
+
+    def claim(self, relative: str) -> bool:
+        """Be the first in a folder; of many callers exactly one is told that it is."""
+        return self.calls.put_new(f"{relative}/{CLAIM}", b"")
+
+    def make_folder(self, relative: str) -> bool:
+        """Nothing to do: folders are only parts of names."""
+        del relative
+        return True
+
+    def names(self, relative: str) -> list[str]:
+        """Names in a folder, in no order; empty if there is no such folder."""
+        return [found.name for found in self.calls.list(relative) if found.name != CLAIM]
+
+    def numbers(self, relative: str) -> list[int]:
+        """Names in a folder that are numbers, lowest first."""
+        return sorted(n for n in map(layout.number, self.names(relative)) if n is not None)
+
+    def exists(self, relative: str) -> bool:
+        """Whether there is an object of this name, or one below it that was not removed."""
+        found = list(self.calls.list(relative))
+        if found:
+            return not _is_removed(found)
+        return self.calls.look(relative) is not None
+
+    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+        """Bytes of these objects of a folder; those that are gone are left out."""
+        names = set(wanted)
+        if not names:
+            return {}
+        found = {one.name: one.size for one in self.calls.list(relative)}
+        return {name: found[name] for name in names & found.keys()}
+
+    def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
+        """An object's length, and this range of it, or no bytes if it ends before that."""
+        length, data = self.calls.range(relative, offset, size)
+        if data is None:
+            raise FileNotFoundError(relative)
+        return length, data
+
+    def load_into(self, relative: str, offset: int, into: memoryview) -> int | None:
+        """Fill memory from an object; None, or the object's length if it ends before that."""
+        length, data = self.load(relative, offset, len(into))
+        if length < offset + len(into):
+            return length
+        into[:] = memoryview(data).cast("B")
+        return None
+
+    @contextlib.contextmanager
+    def payload_folder(self, relative: str) -> Iterator[str]:
+        """A folder on this host's disk, gone at the end; what killed tasks left goes too."""
+        del relative
+        with scratch_folder(_own_folder(), _PAYLOAD) as folder:
+            yield folder
+
+    def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
+        """Put files of a `payload_folder` into the bucket, each whole."""
+        del sync  # A server that has answered keeps them.
+        for name in names:
+            self.calls.upload(os.path.join(folder, name), f"{relative}/{name}")
+
+    def spill_folder(self) -> str:
+        """A folder on this host's disk."""
+        return os.path.join(_own_folder(), layout.SPILL)
+
+    def touch(self, relative: str) -> None:
+        """Put an empty object anew: its time of change is the server's time."""
+        self.calls.put(relative, b"")
+
+    def changed_at_ms(self, relative: str) -> int | None:
+        """When an object, or the youngest directly in a folder, was last put; None if gone."""
+        found = list(self.calls.list(relative))
+        if not found:
+            one = self.calls.look(relative)
+            return None if one is None else one.changed_at_ms
+        times = [one.changed_at_ms for one in found if one.changed_at_ms is not None]
+        return None if _is_removed(found) else max(times, default=None)
+
+    def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
+        """End uploads that were begun long ago: they are no objects, and are paid for."""
+        self.calls.abort_uploads(relative, begun_before_ms=changed_before_ms)
+
+    def remove_file(self, relative: str) -> None:
+        """Remove an object if it is there."""
+        self.calls.delete(relative)
+
+    def remove_folder_if_empty(self, relative: str) -> bool:
+        """Give up the claim on a folder in which there is nothing else."""
+        found = [one.name for one in self.calls.list(relative, deep=True, most=2)]
+        if found == [CLAIM]:
+            self.calls.delete(f"{relative}/{CLAIM}")
+        return found in ([], [CLAIM])
+
+    def discard(self, relative: str) -> bool:
+        """Take an attempt away, its index first, so that nobody takes half of it for all.
+
+        One that has no index gets one that says "removed": its writer, should it live, finds the
+        name taken and cannot finish. `empty_trash` removes that when no writer can live any more.
+        """
+        found = {one.name: one for one in self.calls.list(relative, deep=True)}
+        index = found.pop(layout.INDEX_BIN, None)
+        rest = [f"{relative}/{name}" for name in found]
+        was_there = any(not layout.is_removal_mark(name) for name in found)
+        if index is None and was_there:
+            fault("bucket.discard.before_fence")
+            index_appeared = not self.calls.put_new(f"{relative}/{layout.INDEX_BIN}", REMOVED)
+        else:
+            index_appeared = index is not None and index.size != len(REMOVED)
+            was_there = index_appeared
+        if index_appeared:
+            self.calls.delete(f"{relative}/{layout.INDEX_BIN}")
+        fault("bucket.discard.after_fence")
+        self.calls.delete_all(rest)
+        return was_there
+
+    def empty_trash(self) -> None:
+        """Delete what is left of attempts that were discarded unfinished, after a while.
+
+        What processes left that were killed while they probed goes, too.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        before_ms = now_ms - self.config.unfinished_grace_ms
+        for found in self.calls.list(PROBE):
+            if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
+                self.calls.delete(f"{PROBE}/{found.name}")
+        for folder, found in self._removed_attempts():
+            if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
+                below = [f"{folder}/{one.name}" for one in self.calls.list(folder, deep=True)]
+                index = f"{folder}/{layout.INDEX_BIN}"
+                self.calls.delete_all([name for name in below if name != index])
+                self.calls.delete(index)
+
+    def sync_folders(self, relative: str) -> None:
+        """Nothing to do: a server that has answered keeps it."""
+
+    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+        """Call a function for each item, several at a time."""
+        asked = list(items)
+        if len(asked) <= 1:
+            return [function(item) for item in asked]
+        with ThreadPoolExecutor(min(len(asked), self.config.s3_calls_at_once)) as pool:
+            return list(pool.map(function, asked))
+
+    def ahead(
+        self,
+        function: Callable[[Asked], Answer],
+        items: Iterable[Asked],
+        *,
+        size_of: Callable[[Asked], int],
+    ) -> Iterator[Answer]:
+        """The same for answers of many bytes: in order, and only so many ahead of the reader."""
+        at_once, most = self.config.s3_calls_at_once, self.config.s3_ahead_bytes_max
+        waiting: deque[tuple[int, Future[Answer]]] = deque()
+        held = 0
+        pool = ThreadPoolExecutor(at_once)
+        try:
+            for item in items:
+                size = size_of(item)
+                while waiting and (held + size > most or len(waiting) == at_once):
+                    done, answer = waiting.popleft()
+                    held -= done
+                    yield answer.result()
+                waiting.append((size, pool.submit(function, item)))
+                held += size
+            while waiting:
+                yield waiting.popleft()[1].result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _removed_attempts(self) -> Iterator[tuple[str, ListedObject]]:
+        for found in list(self.calls.list(layout.SHUFFLE, deep=True)):
+            folder, _, name = found.name.rpartition("/")
+            if name == layout.INDEX_BIN and found.size == len(REMOVED):
+                yield f"{layout.SHUFFLE}/{folder}", found
+
+
+_opened: dict[tuple[int, str, Config], ObjectStore] = {}
+_probed: set[tuple[int, str]] = set()
+
+
+def open_object_store(url: str, config: Config) -> ObjectStore:
+    """The store of a url, one for each process."""
+    address = parse(url, os.environ)
+    key = (os.getpid(), address.url, config)
+    return _opened.setdefault(key, ObjectStore(address, config))
+
+
+def _is_index(relative: str) -> bool:
+    return relative.endswith(f"/{layout.INDEX_BIN}")
+
+
+def _is_removed(found: Iterable[ListedObject]) -> bool:
+    return any(one.name == layout.INDEX_BIN and one.size == len(REMOVED) for one in found)
+
+
+def _own_folder() -> str:
+    """Where this user's tasks put things on this host's disk; nobody else may have made it."""
+    parent = os.environ.get(_FOLDER_VARIABLE) or tempfile.gettempdir()
+    folder = os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
+    with storage_errors(f"making folder {folder}"):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.lstat(folder).st_uid
+    if owner != os.getuid():
+        raise StorageError(
+            f"folder {folder} belongs to another user\n  found: user {owner}\n"
+            f"  to fix: remove it, or name another place in {_FOLDER_VARIABLE}"
+        )
+    return folder

@@ -1,0 +1,191 @@
+"""The place of a workspace: calls that look find it, the first call that writes makes it.
+
+Invariant: looking creates nothing. A workspace that was seen once is never made anew by the same
+object: when it is gone, every call says so.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import UserError, WorkspaceUnknown
+from millrace.storage import layout, modes, workspace_file
+from millrace.storage.local import LocalStore, Store
+from millrace.storage.object_address import is_url
+from millrace.storage.object_store import open_object_store
+from millrace.storage.workspace_token import check_mode, make
+
+_SHOWN_MAX: Final = 5
+_NOBODYS: Final = frozenset({"lost+found"})
+"""Names that an otherwise empty folder may have: the root of a disk has this one."""
+_PARTS: Final = frozenset({layout.SHUFFLE, layout.FINGERPRINTS, "journals", "token"})
+
+Mark = tuple[int, int, int]
+"""Which file `workspace.json` is: its device, number and time of change."""
+
+
+def store_at(path: str, config: Config, *, mode: int | None = None) -> Store:
+    """What keeps the files of a workspace at a path. Nothing of it is looked at."""
+    if not is_url(path):
+        return LocalStore(os.path.abspath(os.path.expanduser(path)))
+    if mode is not None:
+        raise UserError(
+            f"workspace {path} is in a bucket, which has no modes\n"
+            f"  found: mode {modes.format_mode(mode)}\n"
+            "  to fix: leave mode= out; the bucket's policy says who may read it"
+        )
+    return open_object_store(path, config)
+
+
+class WorkspaceHome:
+    """Where a workspace is, or is to be. May be used by many threads."""
+
+    def __init__(
+        self, store: Store, *, create: bool | None = None, mode: int | None = None
+    ) -> None:
+        """Look once, so that a path that can be no workspace is refused at once.
+
+        Args:
+            store: the folder, or the part of a bucket.
+            create: None to make a workspace with the first call that writes, in a folder that is
+                new or empty; True to make it now, beside other files as well; False to make none.
+            mode: what the folders of a workspace that is made are to have; one that is there must
+                have it already.
+        """
+        self._store = store
+        self._create = create
+        self._mode = mode
+        self._id: str | None = None
+        self._mark: Mark | None = None
+        self._lock = threading.Lock()
+        if not store.remote:
+            _refuse_file(store.root)
+        if create:
+            store.probe()
+            if self._find() is None:
+                make(store, mode)
+            self.look()
+        elif create is False or store.exists(layout.WORKSPACE_FILE):
+            self.look()
+
+    def look(self) -> str:
+        """The workspace's id; `WorkspaceUnknown` if there is none, or not the one of before."""
+        mark = _mark(self._store)
+        if mark is not None and mark == self._mark and self._id is not None:
+            return self._id
+        found = self._find()
+        with self._lock:
+            if found is None:
+                raise self._gone() if self._id is not None else missing(self._store)
+            if self._id not in (None, found):
+                raise self._replaced(found)
+            if self._mode is not None:
+                check_mode(self._store, self._mode)
+            self._id, self._mark = found, mark
+            return found
+
+    def make(self) -> str:
+        """The workspace's id for a call that writes; the workspace is made now if there is none."""
+        self._store.probe()
+        if self._id is None and self._find() is None:
+            if self._create is False:
+                raise missing(self._store)
+            # What another process made meanwhile is a workspace by now.
+            if (others := _others(self._store)) and self._find() is None:
+                raise _not_empty(self._store, others)
+            make(self._store, self._mode)
+        return self.look()
+
+    def is_there(self) -> bool:
+        """Whether there is a workspace now."""
+        return self._find() is not None
+
+    def _find(self) -> str | None:
+        data = self._store.read(layout.WORKSPACE_FILE)
+        where = self._store.path(layout.WORKSPACE_FILE)
+        return None if data is None else workspace_file.decode(data, where=where)
+
+    def _gone(self) -> WorkspaceUnknown:
+        return WorkspaceUnknown(
+            f"the workspace at {self._store.root} was deleted while it was open\n"
+            f"  found: {_found(self._store)}\n"
+            "  to fix: restore it, or open the path again to begin a new workspace there"
+        )
+
+    def _replaced(self, found: str) -> WorkspaceUnknown:
+        return WorkspaceUnknown(
+            f"the workspace at {self._store.root} is another one than when it was opened\n"
+            f"  expected: {self._id}, found: {found}\n"
+            "  to fix: open the path again to use the workspace that is there now"
+        )
+
+
+def missing(store: Store) -> WorkspaceUnknown:
+    """The error for a place that is no workspace."""
+    return WorkspaceUnknown(
+        f"there is no workspace at {store.root}\n  found: {_found(store)}\n"
+        "  to fix: give the path of a workspace; the first call that writes makes one, as "
+        "from_arrow() or journals.create()"
+    )
+
+
+def _found(store: Store) -> str:
+    """What is there instead of a workspace, in a few words."""
+    if store.remote:
+        return f"no object {store.path(layout.WORKSPACE_FILE)}"
+    if not os.path.lexists(store.root):
+        return "no such folder"
+    names = sorted(store.names("."))
+    if not names:
+        return "an empty folder"
+    more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+    shown = ", ".join(names[:_SHOWN_MAX])
+    return f"a folder without {layout.WORKSPACE_FILE} that holds {shown}{more}"
+
+
+def _refuse_file(root: str) -> None:
+    at = root
+    while not os.path.lexists(at) and at != os.path.dirname(at):
+        at = os.path.dirname(at)
+    if not os.path.isdir(at):
+        raise UserError(
+            f"{root} cannot be a workspace: a workspace is a folder\n  found: {at} is a file\n"
+            "  to fix: give the path of a folder"
+        )
+
+
+def _others(store: Store) -> list[str]:
+    """Names in a folder that are somebody else's."""
+    if store.remote:
+        return []
+    return [
+        name
+        for name in store.names(".")
+        if not name.startswith((".", layout.WORKSPACE_FILE)) and name not in _NOBODYS
+    ]
+
+
+def _not_empty(store: Store, others: list[str]) -> UserError:
+    advice = (
+        f"restore {layout.WORKSPACE_FILE}: this looks like a workspace that lost it"
+        if _PARTS & set(others)
+        else "give a folder of its own, or say millrace.open(path, create=True)"
+    )
+    return UserError(
+        f"no workspace is made at {store.root}, which is not empty\n  found: {_found(store)}\n"
+        f"  to fix: {advice}"
+    )
+
+
+def _mark(store: Store) -> Mark | None:
+    """None where looking at the file's times is no cheaper than reading it."""
+    if not isinstance(store, LocalStore):
+        return None
+    try:
+        found = os.stat(os.path.join(store.root, layout.WORKSPACE_FILE))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns

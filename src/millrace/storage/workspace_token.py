@@ -1,0 +1,73 @@
+"""Which workspace a folder is, and what callers of its processes must show.
+
+Invariant: both are made once, by whoever opens the folder first, and never change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from typing import Final
+
+from millrace.errors import UserError
+from millrace.storage import modes, workspace_file
+from millrace.storage.layout import WORKSPACE_FILE
+from millrace.storage.local import LocalStore, Store
+from millrace.storage.tokens import checked_token
+
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
+TOKEN_VARIABLE: Final = "MILLRACE_TOKEN"  # noqa: S105 - a variable's name
+
+
+def make(store: Store, mode: int | None = None) -> str:
+    """The id of a workspace that is made now, or was made by another process meanwhile.
+
+    `mode` is what its folders are to have.
+    """
+    if isinstance(store, LocalStore):
+        is_new = store.make_folder(".", mode)
+        # An empty folder becomes the workspace; one with other things in it stays as it is.
+        if not is_new and not store.names("."):
+            with contextlib.suppress(OSError):
+                os.chmod(store.root, mode or modes.PRIVATE)
+    else:
+        store.make_folder(".")
+    store.create(WORKSPACE_FILE, workspace_file.encode(secrets.token_hex(16), mode), mode=mode)
+    data = store.read(WORKSPACE_FILE)
+    return workspace_file.decode(data or b"", where=store.path(WORKSPACE_FILE))
+
+
+def check_mode(store: Store, mode: int) -> None:
+    """Raise unless a workspace that is there has the mode that was asked for."""
+    if mode_of(store) != mode:
+        raise UserError(
+            f"workspace {store.root} has mode {modes.format_mode(mode_of(store))}, and mode "
+            f"{modes.format_mode(mode)} was asked for\n"
+            "  to fix: open it without mode=; a mode is given when a workspace is made"
+        )
+
+
+def mode_of(store: Store) -> int:
+    """The mode of a workspace's folders."""
+    return modes.PRIVATE if store.remote else modes.mode_within(store.root)
+
+
+def given_token() -> str | None:
+    """The token that the environment gives; one that is none is refused."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    return None if given is None else checked_token(given, where=f"the variable {TOKEN_VARIABLE}")
+
+
+def token_of(store: Store) -> str:
+    """What callers must show: given by the environment, else in a file only its user can read."""
+    given = given_token()
+    if given is not None:
+        return given
+    if store.remote:
+        # All hosts see a bucket, so there are no agents that would ask for it.
+        return secrets.token_urlsafe(32)
+    if not store.exists(TOKEN_FILE):
+        store.create(TOKEN_FILE, secrets.token_urlsafe(32).encode(), mode=modes.PRIVATE)
+    text = (store.read(TOKEN_FILE) or b"").decode(errors="replace")
+    return checked_token(text, where=f"the file {store.path(TOKEN_FILE)}")

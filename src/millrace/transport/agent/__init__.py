@@ -1,0 +1,1 @@
+"""Agents: a process on each host serves the shuffle files of its folder over Arrow Flight."""

@@ -1,0 +1,83 @@
+"""The file that says where an agent answers, and the lock for whoever starts or ends one.
+
+Invariant: an agent removes only its own file, and only while nobody is starting another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from millrace.storage import modes
+from millrace.storage.local import LocalStore, storage_errors
+
+AGENT_FILE: Final = "agent.json"
+LOCK_FILE: Final = "agent.lock"
+LOG_FILE: Final = "agent.log"
+SERVICE_LOCK_FILE: Final = "service.lock"
+VERSION: Final = 1
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an agent answers; `instance` is its own and no other's, unlike a process number."""
+
+    address: str
+    pid: int
+    instance: str
+
+
+def write(store: LocalStore, endpoint: Endpoint) -> None:
+    """Say where the agent answers, in place of whatever an earlier one said."""
+    store.replace(AGENT_FILE, json.dumps({"version": VERSION, **asdict(endpoint)}).encode())
+
+
+def read(store: LocalStore) -> Endpoint | None:
+    """Where an agent said it answers; None if none did, or in a way not understood here."""
+    data = store.read(AGENT_FILE)
+    try:
+        document = json.loads(data or b"")
+        if document["version"] != VERSION:
+            return None
+        return Endpoint(str(document["address"]), int(document["pid"]), str(document["instance"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def remove(store: LocalStore, instance: str) -> None:
+    """Take back what this instance said. Whoever is starting another replaces it anyway."""
+    with locked(store, LOCK_FILE, wait_ms=0) as mine:
+        found = read(store)
+        if mine and found is not None and found.instance == instance:
+            store.remove_file(AGENT_FILE)
+
+
+@contextmanager
+def locked(store: LocalStore, name: str, *, wait_ms: int) -> Iterator[bool]:
+    """Hold a lock of this folder, which dies with its process. Yields False if it was not got."""
+    with storage_errors(f"locking {store.path(name)}"):
+        handle = modes.opener(store.path(name), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield _lock(handle, wait_ms)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, wait_ms: int) -> bool:
+    deadline = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        else:
+            return True

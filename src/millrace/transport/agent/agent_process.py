@@ -1,0 +1,133 @@
+"""The process of an agent: serve, say where, end when the lease runs out or a signal comes.
+
+`python -m millrace.transport.agent.agent_process` is how a task starts one; `millrace agent` runs
+the same as a service. Invariant: it says where it answers only once it does, and takes that back
+when it ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.faults import fault
+from millrace.storage.local import LocalStore
+from millrace.transport.agent import agent_endpoint
+from millrace.transport.agent.agent_endpoint import Endpoint
+from millrace.transport.agent.agent_lease import AgentLease
+from millrace.transport.agent.agent_server import AgentServer, now_ms
+from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.tls import Certificate, own_certificate
+from millrace.wakeup import WakeUp, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """What an agent serves, where it listens and for how long."""
+
+    folder: str
+    hosting: Hosting
+    host: str
+    port: int
+    config: Config
+    lease_ms: int | None
+    certificate: Certificate | None = None
+
+
+def run(
+    agent: Agent, stop: WakeUp, *, started: Callable[[Endpoint], None] = lambda _: None
+) -> None:
+    """Serve until told to stop, the lease runs out, or nothing is left to serve."""
+    store = LocalStore(agent.folder)
+    lease = AgentLease(agent.lease_ms, now_ms())
+    instance = secrets.token_hex(16)
+    server = _listen(agent, lease, instance)
+    try:
+        fault("agent.start.before_endpoint")
+        said = Endpoint(_address(agent, server.port), os.getpid(), instance)
+        agent_endpoint.write(store, said)
+        started(said)
+        tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
+        while stop.sleep(tick_ms / 1000):
+            if lease.on_tick(now_ms()) or (agent.lease_ms is not None and agent.hosting.is_empty()):
+                break
+    finally:
+        agent_endpoint.remove(store, instance)
+        within(server.shutdown, agent.config.agent_stop_ms_max, "millrace-agent-end")
+
+
+def stop_on_signals() -> WakeUp:
+    """Is stopped by SIGTERM and SIGINT.
+
+    A plain `Event` would hang if the signal came while the main thread holds the event's lock.
+    """
+    stop = WakeUp()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.stop())
+    return stop
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve one workspace's folder on this host, as a task asks for it."""
+    parser = argparse.ArgumentParser(prog="python -m millrace.transport.agent.agent_process")
+    parser.add_argument("--root", required=True, help="the workspace's folder on this host")
+    parser.add_argument("--host", required=True, help="the address to listen on")
+    parser.add_argument("--config", required=True, help="the limits, as JSON")
+    given = parser.parse_args(arguments)
+    config = Config(**json.loads(given.config))
+    agent = Agent(
+        folder=given.root,
+        hosting=Hosting.one(given.root),
+        host=given.host,
+        port=0,
+        config=config,
+        lease_ms=config.agent_lease_ms,
+        certificate=own_certificate(os.environ),
+    )
+    run(agent, stop_on_signals())
+    leave()
+
+
+def leave() -> None:
+    """End the process even if a call to it hangs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _listen(agent: Agent, lease: AgentLease, instance: str) -> AgentServer:
+    try:
+        return AgentServer(
+            _address(agent, agent.port),
+            agent.hosting,
+            lease=lease,
+            config=agent.config,
+            instance=instance,
+            certificate=agent.certificate,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
+            "  taken, choose another port, or none for any free one"
+        ) from error
+
+
+def _address(agent: Agent, port: int) -> str:
+    scheme = "grpc" if agent.certificate is None else "grpc+tls"
+    host = f"[{agent.host}]" if ":" in agent.host else agent.host
+    return f"{scheme}://{host}:{port}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Map outputs in folders of other hosts, fetched from their agents.
+
+Invariant: bytes are handed out only after length and checksum were found right. A connection that
+is cut is taken up again at the byte reached, a named number of times; then it is an error that says
+who did not answer. Nothing missing is taken for empty.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import xxhash
+
+from millrace.config import Config
+from millrace.errors import AgentUnreachable, UserError
+from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
+from millrace.shuffle import reader
+from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
+from millrace.text import human_bytes
+from millrace.transport.agent.agent_addresses import AddressOf
+from millrace.transport.agent.agent_calls import AgentCalls, AgentCut, AgentRefused
+from millrace.transport.agent.landing import Landing, landing
+from millrace.transport.flight import wire
+from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
+
+Answer = TypeVar("Answer")
+Wanted = tuple[FolderId, AttemptId, PartitionMeta]
+_SEARCHES_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPartition:
+    """A partition on its way."""
+
+    attempt: AttemptId
+    meta: PartitionMeta
+    place: Landing
+    digest: Any
+
+    @property
+    def left(self) -> int:
+        """Bytes still missing."""
+        return self.meta.bytes - self.place.got
+
+    def range(self) -> ByteRange:
+        """What is missing, as it is asked for."""
+        which = WhichAttempt(self.attempt.task, self.attempt.attempt)
+        return ByteRange(which, self.meta.reduce_partition, self.place.got)
+
+    def take(self, chunk: pa.Buffer) -> None:
+        """Take the next bytes, and look at them while they are at hand."""
+        self.place.take(chunk)
+        self.digest.update(memoryview(chunk))
+
+    def finish(self, folder: FolderId) -> pa.Buffer:
+        """The bytes, found right."""
+        if self.meta.file is not None:
+            where = f"map output {self.attempt} in folder {folder}"
+            found = str(self.digest.hexdigest())
+            reader.check_found(self.place.got, found, self.meta, where=where)
+        return self.place.finish()
+
+
+class Agents:
+    """The agents of a workspace. Implements `shuffle.handle.Remote`; may be used by many threads.
+
+    `address_of` is asked again before each try, as an agent may have come back elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        token: str,
+        config: Config,
+        address_of: AddressOf,
+        roots: bytes | None = None,
+        temporary_folder: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.config = config
+        self.calls = AgentCalls(token=token, config=config, roots=roots)
+        self._address_of = address_of
+        self._temporary_folder = temporary_folder
+        self._sleep = sleep
+
+    def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
+        """The index of an attempt."""
+        return self._index(folder, attempt.task, attempt.attempt)
+
+    def latest(self, folder: FolderId, task: MapTaskId) -> MapTaskIndex:
+        """The index of a map task's highest finished attempt there."""
+        return self._index(folder, task, LATEST)
+
+    def find(
+        self, folder: FolderId, made_from: Sequence[Mapping[str, Any]], *, verify: bool = False
+    ) -> list[MapTaskIndex | None]:
+        """For each piece of work an attempt there that did it, or None."""
+        found: list[MapTaskIndex | None] = []
+        for part in _parts(made_from, self.config.agent_request_bytes_max):
+            body = wire.encode_search(Search(made_from=tuple(part), verify=verify))
+            answers = self._ask(folder, wire.FIND, body)
+            where = f"an index from folder {folder}"
+            found += [decode_json(data, where=where) if data else None for data in answers]
+        return found
+
+    def ping(self, folder: FolderId) -> AgentPong:
+        """Ask the agent of a folder who it is."""
+        (answer,) = self._ask(folder, wire.PING)
+        return wire.decode_pong(answer)
+
+    def renew(self, folder: FolderId) -> bool:
+        """Renew the lease of a folder's agent. Tried once; returns whether it answered."""
+        address = self._address_of(folder)
+        if address is None:
+            return False
+        try:
+            self.calls.ask(address, folder, wire.RENEW)
+        except (AgentCut, AgentRefused):
+            return False
+        return True
+
+    def fetch(self, folder: FolderId, attempt: AttemptId, meta: PartitionMeta) -> pa.Buffer:
+        """The bytes of a partition, found right."""
+        (data,) = self.fetch_all([(folder, attempt, meta)])
+        return data
+
+    def fetch_all(self, wanted: Iterable[Wanted]) -> Iterator[pa.Buffer]:
+        """The bytes of many partitions, each found right, in the order asked for.
+
+        Those that lie in one folder are fetched together, as far as memory allows: a call alone
+        takes longer than it takes to send a small partition.
+        """
+        for window in self._windows(wanted):
+            fetched: dict[int, pa.Buffer] = {}
+            folders = sorted({folder for folder, _, _ in window})
+            for folder in folders:
+                here = {n: one for n, one in enumerate(window) if one[0] == folder}
+                fetched.update(zip(here, self._fetch_group(folder, here.values()), strict=True))
+            for number in range(len(window)):
+                yield fetched.pop(number)
+
+    def close(self) -> None:
+        """Close connections."""
+        self.calls.close()
+
+    def _index(self, folder: FolderId, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
+        (answer,) = self._ask(folder, wire.INDEX, wire.encode_which(WhichAttempt(task, attempt)))
+        return decode_json(answer, where=f"an index from folder {folder}")
+
+    def _ask(self, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
+        return self._try(
+            folder,
+            lambda address: self.calls.ask(address, folder, action, body),
+            doing=f"asking for {action}",
+        )
+
+    def _windows(self, wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+        """What can be fetched before the first of it is handed out."""
+        window: list[Wanted] = []
+        held = 0
+        for one in wanted:
+            size = one[2].bytes
+            too_many = len(window) >= self.config.fetch_ranges_max
+            if window and (too_many or held + size > self.config.fetch_memory_bytes_max):
+                yield window
+                window, held = [], 0
+            window.append(one)
+            held += size
+        if window:
+            yield window
+
+    def _fetch_group(self, folder: FolderId, group: Collection[Wanted]) -> list[pa.Buffer]:
+        places = [self._landing(meta) for _, _, meta in group]
+        parts = [
+            FetchedPartition(attempt, meta, place, xxhash.xxh3_64())
+            for (_, attempt, meta), place in zip(group, places, strict=True)
+        ]
+        self._try(
+            folder,
+            lambda address: self._go_on(address, folder, parts),
+            doing=f"fetching {len(parts)} partitions",
+            got=lambda: sum(place.got for place in places),
+        )
+        return [part.finish(folder) for part in parts]
+
+    def _landing(self, meta: PartitionMeta) -> Landing:
+        return landing(
+            meta.bytes,
+            memory_bytes_max=self.config.fetch_memory_bytes_max,
+            folder=self._temporary_folder,
+        )
+
+    def _go_on(self, address: str, folder: FolderId, parts: Sequence[FetchedPartition]) -> None:
+        """Fetch what is still missing."""
+        missing = [part for part in parts if part.left]
+        if not missing:
+            return
+        ranges = tuple(part.range() for part in missing)
+        left = sum(part.left for part in missing)
+        ticket = Ticket(ranges, self.config.fetch_chunk_bytes)
+        with closing(self.calls.chunks(address, folder, ticket, bytes_left=left)) as chunks:
+            for part in missing:
+                while part.left:
+                    chunk = next(chunks, None)
+                    if chunk is None:
+                        raise AgentCut("the stream ended early")
+                    part.take(chunk)
+
+    def _try(
+        self,
+        folder: FolderId,
+        call: Callable[[str], Answer],
+        *,
+        doing: str,
+        got: Callable[[], int] = lambda: 0,
+    ) -> Answer:
+        """Call, and call again when cut, waiting twice as long each time.
+
+        An agent that was silent for as long as `gone_ms_max` is not asked again.
+        """
+        address, reason = None, "no address is known"
+        began, got_before, tries = time.monotonic(), got(), 0
+        for number in range(self.config.fetch_retries_max + 1):
+            if got() > got_before:
+                began, got_before = time.monotonic(), got()
+            if number and time.monotonic() - began >= self.config.gone_ms_max / 1000:
+                break
+            if number:
+                self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
+            tries += 1
+            address = self._address_of(folder) or address
+            if address is None:
+                continue
+            try:
+                return call(address)
+            except AgentCut as cut:
+                reason = str(cut)
+            except AgentRefused as refused:
+                raise UserError(
+                    f"the agent at {address} refuses folder {folder} or this workspace's token\n"
+                    "  to fix: open the workspace that wrote the folder; with agents run with\n"
+                    "  --token-file, put that token into MILLRACE_TOKEN"
+                ) from refused
+        raise AgentUnreachable(
+            f"the agent at {address} does not answer: {doing} in folder {folder}\n"
+            f"  found, after {tries} tries: {reason}\n"
+            f"  got: {got()} bytes ({human_bytes(got())})\n"
+            "  to fix: see that the host runs and can be reached; an agent is started again by\n"
+            "  the next task there, or run `millrace agent` on the host; then run this again: it\n"
+            "  goes on from where it stopped"
+        )
+
+
+def _parts(
+    made_from: Sequence[Mapping[str, Any]], bytes_max: int
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Questions short enough for an agent to read."""
+    part: list[Mapping[str, Any]] = []
+    for entry in made_from:
+        longer = wire.encode_search(Search(made_from=(*part, entry), verify=False))
+        if part and (len(part) >= _SEARCHES_MAX or len(longer) > bytes_max // 2):
+            yield part
+            part = []
+        part.append(entry)
+    if part:
+        yield part

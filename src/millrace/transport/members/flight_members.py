@@ -1,0 +1,307 @@
+"""The members of a session, reached over Flight: `FlightMembers` is what a session works with.
+
+Invariant: the first stream that breaks, or member that says that it failed, fails the session at
+once, with who and why. Closing waits for nobody longer than `reads_stop_ms_max`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import MillraceError, ReadsFailed, UserError
+from millrace.journal.broker import Broker
+from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.routing import Extract
+from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
+from millrace.transport.flight.tls import own_certificate, trusted_roots
+from millrace.transport.members.member_client import MemberClient
+from millrace.transport.members.member_links import MemberLink, SilenceWatch
+from millrace.transport.members.member_messages import (
+    FROM_SESSION,
+    FROM_SLICE,
+    OpenStreams,
+    SessionFailed,
+)
+from millrace.transport.members.member_server import SessionId
+from millrace.transport.members.served_member import MemberSeat, ServedMember
+from millrace.transport.members.stream_opening import StreamOpening
+from millrace.wakeup import WorkerThread, still_running, within
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """How many streams a session has."""
+
+    total: int
+    """One to each slice, and one from each slice to each queue."""
+    over_flight: int
+    """Without those from a slice to its own queue, which stay in the process."""
+
+
+class FlightMembers:
+    """The members at these addresses, in order of their numbers."""
+
+    def __init__(
+        self,
+        wanted: MembersRequest,
+        addresses: Sequence[str],
+        *,
+        session: SessionId,
+        config: Config,
+        roots: bytes | None = None,
+    ) -> None:
+        assert len(addresses) == wanted.count, (addresses, wanted.count)
+        self.addresses = tuple(addresses)
+        self._wanted = wanted
+        self._config = config
+        self._lock = threading.Lock()
+        self._links: dict[int, MemberLink] = {}
+        self._opening: StreamOpening | None = None
+        self._watch: SilenceWatch | None = None
+        self._is_closing = False
+        self._lost: Future[tuple[int, BaseException]] = Future()
+        """Done with the first failure: who, and why."""
+        self._clients = [
+            MemberClient(number, address, session=session, config=config, roots=roots)
+            for number, address in enumerate(addresses)
+        ]
+        self._pool = ThreadPoolExecutor(max(1, wanted.count), thread_name_prefix="reads-asks")
+
+    def start(self) -> None:
+        """Open every stream; the first error is raised, naming who and why."""
+        self._opening = StreamOpening(
+            self._clients,
+            slice_=None,
+            says=FROM_SESSION,
+            hears=FROM_SLICE,
+            first=OpenStreams(self.addresses),
+            on_message=self._on_message,
+            on_lost=self._fail,
+            config=self._config,
+        )
+        try:
+            self._links = self._opening.links()
+        except MillraceError as error:
+            who = self._opening.failed
+            where = "" if who is None else f": member {who} at {self.addresses[who]}"
+            raise ReadsFailed.kind_for(error)(
+                f"the members of task {self._wanted.task.name} could not be opened{where}\n"
+                f"  {type(error).__name__}: {error}\n  to fix: open the session again"
+            ) from error
+        self._watch = SilenceWatch(self._links.values, self._config)
+
+    def streams(self) -> Streams:
+        """How many streams there are."""
+        count = len(self.addresses)
+        return Streams(total=count + count * count, over_flight=count + count * (count - 1))
+
+    def client(self, member: int) -> MemberClient:
+        """The way to one of them."""
+        if not 0 <= member < len(self._clients):
+            raise UserError(
+                f"there is no member {member}\n  to fix: give 0 to {len(self._clients) - 1}"
+            )
+        return self._clients[member]
+
+    def send(self, slice_: int, message: ToSlice) -> None:
+        """Tell a slice something."""
+        self._links[slice_].send(message)
+
+    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """The rows of a member's queue that are visible, in order."""
+        client = self.client(member)
+        try:
+            return self._guarded(member, client.read(visible))
+        except MillraceError as error:
+            raise self._unreadable(member, error) from error
+
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
+        """Every queue may free what is shown.
+
+        What it was told for is committed by now. So one that does not answer fails the session, and
+        not this call.
+        """
+        with contextlib.suppress(MillraceError):
+            self._ask(lambda client: client.release(shown, rolled_back))
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """Every queue takes whatever comes, or keeps to its disk limit again."""
+        self._ask(lambda client: client.set_limit_off(off=off))
+
+    def used_bytes(self) -> list[int]:
+        """What each queue takes on disk."""
+        return self._ask(lambda client: client.stats()["used_bytes"])
+
+    def close(self) -> None:
+        """Stop them all."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+        if self._watch is not None:
+            self._watch.close()
+        for client in self._clients:
+            client.cancel()
+        self._pool.shutdown(wait=False)
+        stopping = [WorkerThread(partial(_stop, client), "reads-stop") for client in self._clients]
+        for thread in stopping:
+            thread.start()
+        still_running(stopping, self._config.reads_stop_ms_max)
+        if self._opening is not None:
+            self._opening.close()
+        for client in self._clients:
+            client.close()
+        within(self._pool.shutdown, self._config.reads_stop_ms_max, "reads-asks-end")
+
+    def _ask(self, ask: Callable[[MemberClient], Answer]) -> list[Answer]:
+        """Ask all at once; one that does not answer fails the session.
+
+        Whoever asks may hold what the session is told of failures under. So a failure that is
+        noticed meanwhile ends the asking, and failures of the asking are told by this thread.
+        """
+        asked = [self._pool.submit(ask, client) for client in self._clients]
+        waiting: set[Future[Any]] = {*asked}
+        most_s = self._config.thread_sleep_ms_max / 1000
+        while waiting and not self._lost.done():
+            _, waiting = wait({*waiting, self._lost}, most_s, return_when=FIRST_COMPLETED)
+            waiting.discard(self._lost)
+        if waiting:
+            member, failure = self._lost.result(0)
+            self._wanted.on_failure(member, failure)
+            raise failure
+        for number, each in enumerate(asked):
+            error = each.exception(0)
+            if error is not None:
+                self._fail(number, error)
+        return [each.result(0) for each in asked]
+
+    def _guarded(self, member: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except MillraceError as error:
+            raise self._unreadable(member, error) from error
+
+    def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
+        self._fail(member, error)
+        return ReadsFailed.kind_for(error)(
+            f"the rows of member {member} could not be read to their end\n"
+            f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
+            "checkpoint out once more"
+        )
+
+    def _on_message(self, member: int, message: Any) -> None:  # noqa: ANN401 - of that stream
+        match message:
+            case Reported() | Pressure():
+                self._wanted.on_message(member, message)
+            case SessionFailed(error, peer):
+                self._fail(member if peer is None else peer, error)
+            case _:
+                raise UserError(
+                    f"member {member} said {type(message).__name__} out of turn\n"
+                    "  to fix: use the same version of Millrace on all hosts"
+                )
+
+    def _fail(self, member: int, error: BaseException) -> None:
+        if self._is_closing:
+            return
+        with self._lock:
+            if not self._lost.done():
+                self._lost.set_result((member, error))
+        for client in self._clients:
+            client.cancel()
+        self._wanted.on_failure(member, error)
+
+
+def _stop(client: MemberClient) -> None:
+    # One that is gone has ended; any other ends by itself when its stream does.
+    with contextlib.suppress(MillraceError):
+        client.stop()
+
+
+class InProcess:
+    """Members as threads of this process that reach each other over Flight all the same."""
+
+    def __init__(
+        self, wanted: MembersRequest, broker: Broker, config: Config, extract: Extract | None = None
+    ) -> None:
+        session = SessionId(
+            task=wanted.task.name, epoch=wanted.epoch, token=secrets.token_urlsafe(32)
+        )
+        roots = trusted_roots(os.environ)
+        self.served: list[ServedMember] = []
+        try:
+            for number in range(wanted.count):
+                seat = MemberSeat(
+                    number=number,
+                    members=wanted.count,
+                    task=wanted.task,
+                    session=session,
+                    config=config,
+                    folder=os.path.join(wanted.folder, f"member-{number}"),
+                    certificate=own_certificate(os.environ),
+                    roots=roots,
+                    extract=extract,
+                )
+                self.served.append(ServedMember(seat, broker))
+        except BaseException:
+            self._close_served()
+            raise
+        addresses = [each.address for each in self.served]
+        self.members = FlightMembers(wanted, addresses, session=session, config=config, roots=roots)
+
+    def start(self) -> None:
+        """See `RunningMembers.start`."""
+        self.members.start()
+
+    def send(self, slice_: int, message: ToSlice) -> None:
+        """See `Members.send`."""
+        self.members.send(slice_, message)
+
+    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """See `Members.read`."""
+        return self.members.read(member, visible)
+
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
+        """See `Members.release`."""
+        self.members.release(shown, rolled_back)
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """See `Members.set_limit_off`."""
+        self.members.set_limit_off(off=off)
+
+    def used_bytes(self) -> list[int]:
+        """See `RunningMembers.used_bytes`."""
+        return self.members.used_bytes()
+
+    def close(self) -> None:
+        """See `RunningMembers.close`."""
+        self.members.close()
+        self._close_served()
+
+    def _close_served(self) -> None:
+        with ThreadPoolExecutor(max(1, len(self.served))) as pool:
+            list(pool.map(ServedMember.close, self.served))
+
+
+def in_process(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
+    """Members as threads of this process, over Flight."""
+
+    def make(wanted: MembersRequest) -> RunningMembers:
+        return InProcess(wanted, broker, config, extract)
+
+    return make

@@ -1,0 +1,227 @@
+"""Ways to a member: streams that are opened to it, questions, and its visible rows.
+
+Invariant: an error that the member sent is raised as the same kind; whatever else goes wrong is a
+`MemberLost` that names the member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from millrace.config import Config
+from millrace.errors import MemberLost, MillraceError
+from millrace.reads.model.checkpoint import RolledBack, ShownClock
+from millrace.reads.model.clock_windows import Visible
+from millrace.transport.flight import wire
+from millrace.transport.flight.connection_pool import Pool
+from millrace.transport.members import member_server
+from millrace.transport.members.member_links import MemberLink, short
+from millrace.transport.members.member_messages import (
+    BODIES,
+    decode_rows,
+    encode_release,
+    encode_visible,
+)
+from millrace.transport.members.member_server import SessionId
+from millrace.transport.owner.wire_shapes import WireShape
+from millrace.wakeup import WorkerThread, still_running
+
+
+class MemberClient:
+    """Calls one member; many threads may use it."""
+
+    def __init__(
+        self,
+        number: int,
+        address: str,
+        *,
+        session: SessionId,
+        config: Config,
+        roots: bytes | None = None,
+    ) -> None:
+        self.number = number
+        self.address = address
+        self._config = config
+        self._headers = session.headers()
+        self._pool = Pool(1, roots)
+        self._lock = threading.Lock()
+        self._reading: weakref.WeakSet[VisibleRows] = weakref.WeakSet()
+        self._hearing: list[WorkerThread] = []
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return f"member {self.number} at {self.address}"
+
+    def open(
+        self,
+        slice_: int | None,
+        *,
+        says: WireShape,
+        hears: WireShape,
+        lost: Callable[[BaseException], None],
+        handle: Callable[[Any], None],
+    ) -> MemberLink:
+        """Open a stream, of the session (None) or of a slice; what comes is handed to `handle`.
+
+        Whether the member takes it is the first thing that comes.
+        """
+        holding = ExitStack()
+        try:
+            with self.errors():
+                client = holding.enter_context(self.connection())
+                descriptor = fl.FlightDescriptor.for_command(member_server.command(slice_))
+                writer, reader = client.do_exchange(descriptor, self.options())
+        except BaseException:
+            holding.close()
+            raise
+        link = MemberLink(
+            peer=str(self),
+            writer=writer,
+            says=says,
+            hears=hears,
+            config=self._config,
+            lost=lost,
+            begin=lambda: writer.begin(BODIES),
+            cancel=reader.cancel,
+        )
+
+        def hear() -> None:
+            with holding:
+                link.hear(reader, handle)
+                link.join()
+                with contextlib.suppress(pa.ArrowException, OSError):
+                    writer.close()  # Else Flight complains of a stream that was left open.
+
+        thread = WorkerThread(hear, f"reads-from-{self.number}")
+        thread.start()
+        with self._lock:
+            self._hearing.append(thread)
+        return link
+
+    def read(self, visible: Visible) -> Iterator[pa.RecordBatch]:
+        """The rows that become visible as of now, in order; given up when this is closed."""
+        rows = VisibleRows(self, visible)
+        with self._lock:
+            self._reading.add(rows)
+            is_closed = self._is_closed
+        if is_closed:
+            rows.cancel()
+        return rows
+
+    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
+        """Its queue may free what is shown."""
+        self._ask(member_server.RELEASE, encode_release(shown, rolled_back))
+
+    def set_limit_off(self, *, off: bool) -> None:
+        """Its queue takes whatever comes, or keeps to its disk limit again."""
+        self._ask(member_server.LIMIT_OFF if off else member_server.LIMIT_ON)
+
+    def stats(self) -> dict[str, int]:
+        """How it stands: `used_bytes` on disk, `streams` that were opened to it."""
+        found: dict[str, int] = json.loads(self._ask(member_server.STATS))
+        return found
+
+    def stop(self) -> None:
+        """Have it end."""
+        self._ask(member_server.STOP, timeout_ms=self._config.reads_stop_ms_max)
+
+    def cancel(self) -> None:
+        """End what is being read."""
+        with self._lock:
+            self._is_closed = True
+            reading = list(self._reading)
+        for rows in reading:
+            rows.cancel()
+
+    def close(self) -> None:
+        """Let go of it, once its streams are ended: waits for their threads to notice."""
+        self.cancel()
+        with self._lock:
+            hearing = list(self._hearing)
+        # A member that stands still would not let go: then its stream ends with its connection.
+        still_running(hearing, self._config.reads_stop_ms_max)
+        self._pool.close()
+
+    def _ask(self, action: str, body: bytes = b"", *, timeout_ms: int | None = None) -> bytes:
+        options = self.options(timeout_ms or self._config.reads_call_ms_max)
+        with self.errors(), self.connection() as client:
+            (answer,) = client.do_action(fl.Action(action, body), options)
+            found: bytes = answer.body.to_pybytes()
+            return found
+
+    def connection(self) -> AbstractContextManager[fl.FlightClient]:
+        """A connection to use within a block."""
+        return self._pool.connection(self.address)
+
+    def options(self, timeout_ms: int | None = None) -> fl.FlightCallOptions:
+        """What every call carries."""
+        if timeout_ms is None:
+            return fl.FlightCallOptions(headers=self._headers)
+        return fl.FlightCallOptions(headers=self._headers, timeout=timeout_ms / 1000)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """What goes wrong within the block, in our words."""
+        try:
+            yield
+        except MillraceError:
+            raise
+        except fl.FlightUnauthenticatedError as error:
+            raise MemberLost(
+                f"{self} refuses this session's token or epoch\n  to fix: open the session again"
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            sent = wire.decode_error(getattr(error, "extra_info", None))
+            raise (
+                sent
+                or MemberLost(
+                    f"{self} does not answer: {short(error)}\n"
+                    "  to fix: open the session again; see that the host can be reached"
+                )
+            ) from error
+
+
+class VisibleRows:
+    """Rows on their way from a member, asked for when this is made."""
+
+    def __init__(self, member: MemberClient, visible: Visible) -> None:
+        self._member = member
+        self._holding = ExitStack()
+        with member.errors():
+            client = self._holding.enter_context(member.connection())
+            self._stream = client.do_get(fl.Ticket(encode_visible(visible)), member.options())
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._is_over:
+            raise StopIteration
+        try:
+            with self._member.errors():
+                chunk = self._stream.read_chunk()
+                return decode_rows(chunk.data, chunk.app_metadata)
+        except BaseException:
+            self._is_over = True
+            self._holding.close()
+            raise
+
+    def __del__(self) -> None:
+        """End what nobody wants any more."""
+        with contextlib.suppress(Exception):
+            self.cancel()
+            self._holding.close()
+
+    def cancel(self) -> None:
+        """End it; whoever reads on gets an error."""
+        self._stream.cancel()

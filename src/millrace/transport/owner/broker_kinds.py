@@ -1,0 +1,222 @@
+"""What can serve a workspace's journals, by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.broker import Broker
+from millrace.journal.embedded.embedded_broker import EmbeddedBroker
+from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.journal.embedded.segment_reader import LEDGER
+from millrace.journal.memory import MemoryBroker
+from millrace.names import shown
+from millrace.storage import documents
+from millrace.storage.documents import Document
+from millrace.storage.local import LocalStore
+from millrace.transport.agent.agent_launch import own_host
+from millrace.transport.flight.tls import own_certificate
+from millrace.transport.owner.journal_owner import OwnedWorkspace
+from millrace.transport.owner.owner_endpoint import READ_ONLY
+
+EMBEDDED: Final = "embedded"
+ELSEWHERE: Final = "embedded://"
+MEMORY: Final = "memory"
+KAFKA: Final = "kafka://"
+FOLDER: Final = "journals"
+HOME_FILE: Final = "journals.json"
+NOTE_FILE: Final = "journals-of.json"
+"""In a folder elsewhere: to which workspace its journals belong."""
+_VERSION: Final = 1
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
+
+
+def check_kind(kind: str) -> str:
+    """Refuse what names no broker."""
+    if kind in (EMBEDDED, MEMORY) or kind.startswith(f"{ELSEWHERE}/"):
+        return kind
+    if kind.startswith(KAFKA) and len(kind) > len(KAFKA):
+        return kind
+    raise UserError(
+        f"unknown broker {kind!r}\n"
+        f"  to fix: give {EMBEDDED!r} (in the workspace's folder), '{ELSEWHERE}/folder' (on a "
+        f"local disk of this host), {MEMORY!r} (kept nowhere) or '{KAFKA}host:port'"
+    )
+
+
+def is_embedded(kind: str) -> bool:
+    """Whether a broker keeps its rows in a folder, wherever that is."""
+    return kind == EMBEDDED or kind.startswith(ELSEWHERE)
+
+
+def is_same(wanted: str, found: str) -> bool:
+    """Whether who wants one broker is served by another: a joiner need not know the folder."""
+    return wanted == found or (wanted == EMBEDDED and is_embedded(found))
+
+
+def opener(
+    kind: str, path: str, config: Config, *, accept_loss: AcceptLoss = False
+) -> Callable[[], Broker]:
+    """How to open the broker of a workspace."""
+    folder = os.path.join(path, FOLDER)
+    if check_kind(kind).startswith(ELSEWHERE):
+        folder = kind.removeprefix(ELSEWHERE)
+    if is_embedded(kind):
+        return lambda: _open_embedded(LocalStore(path), kind, folder, config, accept_loss)
+    if kind == MEMORY:
+        return lambda: MemoryBroker(config)
+
+    def open_kafka() -> Broker:
+        try:
+            kafka = importlib.import_module("millrace.journal.kafka.kafka_broker")
+        except ImportError as error:
+            raise UserError(
+                f"broker {kind!r} needs a Kafka client: {error}\n"
+                "  to fix: install confluent-kafka, or use another broker"
+            ) from error
+        broker: Broker = kafka.KafkaBroker.open(kind, folder, config)
+        return broker
+
+    return open_kafka
+
+
+def recorded(store: LocalStore) -> str | None:
+    """What kept the journals of a workspace when they were last opened, if that is known."""
+    data = store.read(HOME_FILE)
+    if data is None:
+        return None
+    return documents.load(
+        data,
+        _known_kind,
+        where=store.path(HOME_FILE),
+        what="the place of a workspace's journals",
+        to_fix="restore it; without it the journals may lie elsewhere",
+        version=_VERSION,
+        workspace=store.workspace_id(),
+    )
+
+
+def _known_kind(document: Document) -> str:
+    found = document.text("broker")
+    try:
+        return check_kind(found)
+    except UserError as error:
+        raise ValueError(f"broker is {shown(found)}") from error
+
+
+def _open_embedded(
+    store: LocalStore, kind: str, folder: str, config: Config, accept_loss: AcceptLoss
+) -> Broker:
+    """Open the one folder in which the journals of a workspace lie; a second is never begun."""
+    home = recorded(store)
+    gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
+    if home is not None and (home != kind or gone):
+        found = f"the journals of {store.root} lie in {home}"
+        raise UserError(
+            f"{found}, not in {kind}\n  to fix: open it with broker={home!r}"
+            if home != kind
+            else f"{found}, and they are not there\n"
+            "  to fix: open it on the host whose disk that is, or bring them back"
+        )
+    if kind == EMBEDDED:
+        store.path(FOLDER)  # A link that leads elsewhere is refused.
+    else:
+        _refuse_others(store, folder)
+    broker = EmbeddedBroker.open(folder, config, accept_loss=accept_loss)
+    try:
+        if kind != EMBEDDED:
+            _note_workspace(store, folder)
+        if home is None:
+            fields = {documents.WORKSPACE: store.workspace_id(), "broker": kind}
+            store.create(HOME_FILE, documents.seal({"version": _VERSION, **fields}))
+    except BaseException:
+        broker.close()
+        raise
+    return broker
+
+
+def _refuse_others(store: LocalStore, folder: str) -> None:
+    """Refuse a folder that holds the journals of another workspace, whatever names it."""
+    mine, there = store.workspace_id(), LocalStore(folder)
+    above = LocalStore(os.path.dirname(there.root))
+    data = there.read(NOTE_FILE)
+    noted = None if data is None else _noted(data, there.path(NOTE_FILE))
+    inside = above.workspace_id() if above.root != store.root else None
+    for found in (noted, inside):
+        if found is not None and found != mine:
+            raise UserError(
+                f"{folder} does not hold the journals of {store.root}\n"
+                f"  found: those of workspace {found}, this is {mine}\n"
+                "  to fix: name the folder of this workspace's journals"
+            )
+
+
+def _note_workspace(store: LocalStore, folder: str) -> None:
+    """Leave a note in a folder elsewhere, which says whose journals it holds."""
+    fields = {"version": _VERSION, documents.WORKSPACE: store.workspace_id()}
+    LocalStore(folder).create(NOTE_FILE, documents.seal(fields))
+
+
+def _noted(data: bytes, where: str) -> str:
+    return documents.load(
+        data,
+        lambda document: document.text(documents.WORKSPACE),
+        where=where,
+        what="a note of whose journals these are",
+        to_fix="restore it, or remove it if you know that they are this workspace's",
+        version=_VERSION,
+    )
+
+
+def place_of(
+    path: str,
+    *,
+    workspace_id: str,
+    token: str,
+    kind: str,
+    config: Config,
+    loopback: bool = True,
+    host: str | None = None,
+    port: int = 0,
+    joins_only: bool = False,
+    accept_loss: AcceptLoss = False,
+) -> OwnedWorkspace:
+    """A workspace whose journals are to be owned.
+
+    `host` is listened on; by default this host's own address, or loopback. Others are told an
+    address of this host also where all of them are listened on. `accept_loss` says what to do if
+    commits are missing.
+    """
+    told = host if host and host not in _EVERYWHERE else None
+    return OwnedWorkspace(
+        path=path,
+        workspace_id=workspace_id,
+        token=token,
+        kind=check_kind(kind),
+        open_broker=opener(kind, path, config, accept_loss=accept_loss),
+        config=config,
+        takes=lambda found: is_same(
+            kind, found.removesuffix(READ_ONLY) if accept_loss == "read_only" else found
+        ),
+        host=told or own_host(os.environ, loopback=loopback and host is None),
+        listen=host,
+        port=port,
+        certificate=own_certificate(os.environ),
+        joins_only=joins_only,
+    )
+
+
+def reachable(address: str, *, loopback: bool) -> str:
+    """An owner's address, unless it is of no use where tasks run on other hosts."""
+    host = address.partition("://")[2].rpartition(":")[0]
+    if not loopback and (host.startswith("127.") or host in ("localhost", "[::1]")):
+        raise UserError(
+            f"the owner of the journals answers at {address}, and tasks run on other hosts\n"
+            "  to fix: end it and open the workspace with this Spark first, or run `millrace serve`"
+            " with --host"
+        )
+    return address

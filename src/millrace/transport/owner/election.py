@@ -1,0 +1,223 @@
+"""Who owns a workspace's journals: whoever opens them first, and after its death who comes next.
+
+Invariant: an owner is dead when its lock is free, and only then. Clients made by `join_journals`
+never become owners, and nobody does where the journals are left to `millrace serve`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from millrace.config import Config
+from millrace.errors import AlreadyOwned, DataLost, OwnerUnreachable, UserError
+from millrace.storage.local import LocalStore
+from millrace.transport.flight.tls import trusted_roots
+from millrace.transport.owner import owner_endpoint
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
+from millrace.transport.owner.owner_calls import OwnerCaller
+from millrace.transport.owner.owner_endpoint import JournalAddress, OwnerEndpoint
+from millrace.transport.owner.owner_links import (
+    FlightLink,
+    OwnerConnections,
+    OwnerCut,
+    OwnerLink,
+    OwnerPong,
+    OwnerRefused,
+)
+
+_POLL_S: Final = 0.02
+_RESTART_POLL_S: Final = 0.1
+
+
+class Joining:
+    """Finds the owner that others are."""
+
+    def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
+        self.flight = OwnerConnections(where, config, roots)
+        self._where = where
+        self._config = config
+
+    def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
+        """The owner that answers now; `OwnerUnreachable` if none does."""
+        mark, said = self._where.mark(), self._where.owner()
+        if said is not None and said.epoch >= epoch_min:
+            pong = self._reach(said.address, said, deadline, epoch_min)
+            return FlightLink(self.flight, said.address, pong, mark)
+        if self._where.address is not None:
+            pong = self._reach(self._where.address, None, deadline, epoch_min)
+            return FlightLink(self.flight, self._where.address, pong, mark)
+        found = "no owner" if said is None else f"only {said}, which was taken over"
+        raise OwnerUnreachable(
+            f"{found} in {self._where.path}\n"
+            "  to fix: open the workspace again; the next opener becomes the owner"
+        )
+
+    def _reach(
+        self, address: str, said: OwnerEndpoint | None, deadline: float, epoch_min: int
+    ) -> OwnerPong:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        timeout_ms = max(1, min(left_ms, self._config.owner_ping_ms_max))
+        try:
+            pong = self.flight.ping(address, timeout_ms=timeout_ms)
+        except OwnerCut as cut:
+            raise OwnerUnreachable(
+                f"{said or address}: {cut}\n  to fix: ask again; see that the host can be reached"
+            ) from cut
+        except OwnerRefused as refused:
+            raise UserError(
+                f"the owner at {address} refuses this workspace's token\n"
+                "  to fix: open the workspace as the user who owns it, or put its token into\n"
+                "  MILLRACE_TOKEN"
+            ) from refused
+        if said is not None and pong.instance != said.instance:
+            raise OwnerUnreachable(f"another owner than {said} answers there\n  to fix: ask again")
+        if pong.epoch < epoch_min:
+            raise OwnerUnreachable(
+                f"the owner at {address} has epoch {pong.epoch} and was taken over\n"
+                "  to fix: ask again; the new owner answers"
+            )
+        return pong
+
+
+class Election:
+    """Owns a workspace's journals if nobody does, else joins who does."""
+
+    def __init__(self, place: OwnedWorkspace, roots: bytes | None = None) -> None:
+        self._place = place
+        self._store = LocalStore(place.path)
+        where = JournalAddress(path=place.path, token=place.token, workspace_id=place.workspace_id)
+        self.joining = Joining(where, place.config, roots)
+
+    def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
+        """Own or join; wait for an owner that is just beginning, or ending."""
+        until = min(deadline, time.monotonic() + self._place.config.owner_start_ms_max / 1000)
+        served_at = owner_endpoint.kept_for(self._store)
+        if self._place.joins_only or served_at is not None:
+            return self._join(until, epoch_min, served_at)
+        while True:
+            try:
+                return LocalLink(Owner.open(self._place))
+            except UserError as error:
+                # A network disk, say, that is a local one to the owner.
+                try:
+                    return self.joining.connect(until, epoch_min)
+                except OwnerUnreachable:
+                    raise error from None
+            except AlreadyOwned:
+                try:
+                    link = self.joining.connect(until, epoch_min)
+                except OwnerUnreachable as error:
+                    if time.monotonic() >= until:
+                        raise self._hangs(str(error)) from error
+                else:
+                    self._check_kind(owner_endpoint.read(self._store))
+                    return link
+            time.sleep(_POLL_S)
+
+    def _join(self, until: float, epoch_min: int, served_at: str | None) -> OwnerLink:
+        """Join; wait for the owner that stays while it is started again."""
+        while True:
+            try:
+                link = self.joining.connect(until, epoch_min)
+            except OwnerUnreachable as error:
+                if served_at is None:
+                    raise self._unowned(str(error)) from error
+                if time.monotonic() >= until:
+                    raise self._not_served(str(error), served_at) from error
+            else:
+                self._check_kind(owner_endpoint.read(self._store))
+                return link
+            time.sleep(_RESTART_POLL_S)
+
+    def _check_kind(self, said: OwnerEndpoint | None) -> None:
+        if said is None or self._place.takes(said.broker):
+            return
+        if said.broker.endswith(owner_endpoint.READ_ONLY):
+            raise DataLost(
+                f"commits of the journals of {self._place.path} are missing\n"
+                f"  found: an owner that serves what is left, to be read: {said}\n"
+                '  to fix: open it with accept_loss="read_only" as well; or end that process, and '
+                "go on without what is missing: `millrace journal accept-loss WORKSPACE`"
+            )
+        raise UserError(
+            f"the journals of {self._place.path} are served by {said.broker}, not by "
+            f"{self._place.kind}\n  found: {said}\n"
+            f"  to fix: open it with broker={said.broker!r}, or end that process"
+        )
+
+    def _unowned(self, reason: str) -> UserError:
+        return UserError(
+            f"nobody serves the journals of {self._place.path}, and executors do not reach this "
+            f"client of Spark Connect\n  found: {reason}\n"
+            "  to fix: run `millrace serve` with --host beside the cluster; if executors do reach "
+            "this\n  host, say at which address in MILLRACE_AGENT_HOST"
+        )
+
+    def _not_served(self, reason: str, served_at: str) -> OwnerUnreachable:
+        left = self._store.path(owner_endpoint.SERVED_FILE)
+        return OwnerUnreachable(
+            f"the journals of {self._place.path} are left to `millrace serve` at {served_at}, "
+            f"which does not answer\n  found: {reason}\n"
+            f"  to fix: start it again; to let whoever opens them own them, remove {left}"
+        )
+
+    def _hangs(self, reason: str) -> OwnerUnreachable:
+        return OwnerUnreachable(
+            f"another process holds the journals of {self._place.path} and does not answer\n"
+            f"  found: {reason}\n  to fix: wait for it, or end it; the next one takes over"
+        )
+
+
+def own_or_join(place: OwnedWorkspace) -> JoinedBroker:
+    """The journals of a workspace, to be owned or joined at the first call."""
+    return own_or_join_later(lambda: place, place.config)
+
+
+def own_or_join_later(
+    place: Callable[[], OwnedWorkspace],
+    config: Config,
+    before: Callable[[bool], object] = lambda _writes: None,
+) -> JoinedBroker:
+    """The same of a workspace that may not be there yet.
+
+    Args:
+        place: where it is; asked for when an owner is first looked for.
+        config: limits.
+        before: called before each call, with whether that call may change something.
+    """
+    made: list[Election] = []
+
+    def connect(deadline: float, epoch_min: int) -> OwnerLink:
+        if not made:
+            made.append(Election(place(), trusted_roots(os.environ)))
+        return made[0].connect(deadline, epoch_min)
+
+    def close() -> None:
+        for election in made:
+            election.joining.flight.close()
+
+    return JoinedBroker(OwnerCaller(connect, config, before=before, close=close))
+
+
+def join_journals(
+    where: JournalAddress,
+    config: Config | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JoinedBroker:
+    """Join the owner of a workspace's journals, from wherever this runs; never become it.
+
+    Args:
+        where: made by `Workspace.journal_address()`; small, and can be pickled.
+        config: limits to use instead of the defaults.
+        sleep: how to wait between tries.
+    """
+    limits = config or Config()
+    joining = Joining(where, limits, trusted_roots(os.environ))
+    return JoinedBroker(
+        OwnerCaller(joining.connect, limits, close=joining.flight.close, sleep=sleep)
+    )

@@ -1,0 +1,318 @@
+"""The owner of a workspace's journals: it holds them, serves them, and says where.
+
+Invariant: one process at a time is the owner, which a lock decides that dies with its process. It
+says where it answers only once it does, and takes that back before it lets go.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, MillraceError, UserError, WorkspaceUnknown
+from millrace.faults import fault
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import SegmentFile
+from millrace.journal.embedded import folder_takeover
+from millrace.reads.live.follow_requests import FollowRequest, Message
+from millrace.reads.live.follower import messages
+from millrace.reads.live.live_reads import LiveClosed
+from millrace.storage import modes
+from millrace.storage.local import LocalStore, storage_errors, sync_file
+from millrace.storage.workspace_home import WorkspaceHome
+from millrace.transport.agent.agent_launch import LOOPBACK
+from millrace.transport.flight.tls import Certificate
+from millrace.transport.owner import owner_endpoint
+from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.owner_endpoint import OwnerEndpoint
+from millrace.transport.owner.owner_links import OwnerCut
+from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
+from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
+
+_TICKS_PER_IDLE: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedWorkspace:
+    """A workspace whose journals are to be owned, and how to serve them."""
+
+    path: str
+    workspace_id: str
+    token: str = field(repr=False)
+    kind: str
+    """What serves the journals, as it is told to others."""
+    open_broker: Callable[[], Broker]
+    config: Config
+    takes: Callable[[str], bool] = lambda _kind: True
+    """Whether what another owner serves will do."""
+    host: str = LOOPBACK
+    """The address that others are told, and that is listened on unless `listen` says otherwise."""
+    listen: str | None = None
+    port: int = 0
+    certificate: Certificate | None = None
+    joins_only: bool = False
+    """Never to be the owner: nobody could reach this process."""
+
+
+class Owner:
+    """Holds and serves the journals of a workspace. Made by `Owner.open`."""
+
+    def __init__(self, place: OwnedWorkspace, broker: Broker, lock: int) -> None:
+        """Use `Owner.open`."""
+        self.place = place
+        self.broker = broker
+        self.epoch = int(getattr(broker, "epoch", None) or time.time_ns() // 1_000_000)
+        self.pid = os.getpid()
+        self.ended = threading.Event()
+        """Set when it no longer owns: closed, or its broker writes no more."""
+        self._lock = lock
+        self._ending = threading.Lock()
+        self._stop = WakeUp()
+        self._keeper = WorkerThread(self._keep, "millrace-owner")
+        identity = OwnerIdentity(
+            workspace_id=place.workspace_id,
+            epoch=self.epoch,
+            instance=secrets.token_hex(16),
+            token=place.token,
+        )
+        home = WorkspaceHome(LocalStore(place.path))
+        self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
+        """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
+        self.server = _listen(place, broker, identity, self._stop.stop, self.check_there)
+        self.said = OwnerEndpoint(
+            address=_address(place, place.host, self.server.port),
+            epoch=self.epoch,
+            instance=identity.instance,
+            pid=self.pid,
+            host=socket.gethostname(),
+            broker=place.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
+        )
+
+    @classmethod
+    def open(cls, place: OwnedWorkspace) -> Self:
+        """Become the owner; `AlreadyOwned` while another process, or this one, is."""
+        store = LocalStore(place.path)
+        with storage_errors(f"locking {store.path(owner_endpoint.LOCK_FILE)}"):
+            lock = folder_takeover.lock(store.path(owner_endpoint.LOCK_FILE))
+        broker: Broker | None = None
+        try:
+            broker = place.open_broker()
+            owner = cls(place, broker, lock)
+        except BaseException:
+            if broker is not None:
+                broker.close()
+            os.close(lock)
+            raise
+        try:
+            fault("owner.open.before_endpoint")
+            owner_endpoint.write(store, owner.said)
+            fault("owner.open.after_endpoint")
+            _owners.add(owner)
+            # Registered last, so done first: Flight's own clean-up waits for calls that wait.
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
+            owner._keeper.start()
+        except BaseException:
+            owner.close()
+            raise
+        return owner
+
+    def close(self) -> None:
+        """Let calls that are on their way finish, then let go."""
+        if self.pid != os.getpid():
+            return
+        self._stop.stop()
+        wait_ms = self.place.config.owner_stop_ms_max
+        self._end(wait_ms)
+        # It may be in the middle of tidying, which ends by itself.
+        still_running([self._keeper], wait_ms)
+
+    def _end(self, wait_ms: int) -> None:
+        with self._ending:
+            if self.ended.is_set():
+                return
+            try:
+                self.server.end_calls(wait_ms)
+                with contextlib.suppress(MillraceError):
+                    owner_endpoint.remove(LocalStore(self.place.path), self.said.instance)
+                # Wakes those who wait for rows.
+                self.broker.close()
+                within(self.server.shutdown, wait_ms, "millrace-owner-end")
+            finally:
+                os.close(self._lock)
+                self.ended.set()
+                _owners.discard(self)
+
+    def on_stopped(self) -> None:
+        """The broker writes no more: let go, so that the journals can be opened again."""
+        self._stop.stop()
+
+    def _keep(self) -> None:
+        """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
+        idle_s = self.place.config.owner_idle_ms / 1000
+        most_s = self.place.config.owner_tidy_ms_max / 1000
+        tidied_at = time.monotonic()
+        while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
+            self.server.live.tick()
+            try:
+                self.check_there()
+            except WorkspaceUnknown:
+                break
+            now, written_at = time.monotonic(), self.server.written_at
+            is_idle = now - written_at >= idle_s
+            if written_at > tidied_at and (is_idle or now - tidied_at >= most_s):
+                tidied_at = now
+                self._tidy()
+        self.close()
+
+    def _tidy(self) -> None:
+        try:
+            self.broker.tidy()
+        except BrokerStopped:
+            self._stop.stop()
+        except MillraceError:
+            return  # A full disk, say: what could not be done now is done another time.
+
+
+def _is_read_only(broker: Broker) -> bool:
+    """Whether commits are missing, and the rest may only be read."""
+    return bool(getattr(broker, "is_read_only", False))
+
+
+class LocalLink:
+    """The way to an owner in this process: calls go straight to its broker.
+
+    What is written is written by other threads than the main one: Ctrl-C there would else reach
+    into a commit and stop the broker for everyone.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self.epoch = owner.epoch
+        self.address = owner.said.address
+        self.owner = owner
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
+
+    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
+        """See `Link.call`."""
+        self._check()
+        ask = getattr(self.owner.broker, name)
+        try:
+            if not CALLS[name].writes:
+                return ask(**args)
+            self.owner.server.written_at = time.monotonic()
+            if not is_main():
+                return ask(**args)
+            return self._begun(ask, args).result()
+        except BrokerStopped:
+            self.owner.on_stopped()
+            raise
+
+    def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:  # noqa: ARG002
+        """See `Link.store`: for a file that was written when the owner was another process."""
+        self._check()
+        there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
+        with storage_errors(f"writing {there}"):
+            modes.make_file(there)
+            shutil.copyfile(path, there)
+            sync_file(there)
+        return replace(file, path=there)
+
+    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+        """See `Link.follow`: rows come straight from the rings."""
+        self._check()
+        try:
+            yield from messages(self.owner.server.live, wanted)
+        except LiveClosed as error:
+            raise OwnerCut("the owner in this process has ended", may_be_done=False) from error
+
+    def shared_folder(self) -> str | None:
+        """See `Link.shared_folder`."""
+        self._check()
+        return self.owner.broker.adoption_folder()
+
+    def is_stale(self) -> bool:
+        """See `Link.is_stale`."""
+        return self.owner.ended.is_set()
+
+    def is_superseded(self) -> bool:
+        """See `Link.is_superseded`."""
+        said = owner_endpoint.read(LocalStore(self.owner.place.path))
+        return said is not None and said.epoch > self.epoch
+
+    def close(self) -> None:
+        """See `Link.close`: ends the owner."""
+        self.owner.close()
+        within(
+            self._writer.shutdown, self.owner.place.config.owner_stop_ms_max, "millrace-write-end"
+        )
+
+    def _begun(self, ask: Callable[..., Any], args: Mapping[str, Any]) -> Future[Any]:
+        try:
+            return self._writer.submit(ask, **args)
+        except RuntimeError as error:  # Another thread closed this just now.
+            raise OwnerCut("the owner in this process has ended", may_be_done=False) from error
+
+    def _check(self) -> None:
+        if self.owner.ended.is_set() or self.owner.pid != os.getpid():
+            raise OwnerCut("the owner in this process has ended", may_be_done=False)
+        self.owner.check_there()
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for owner in list(_owners):
+        owner.close()
+
+
+os.register_at_fork(after_in_child=_owners.clear)
+
+
+def _nothing() -> None:
+    """Nothing to check."""
+
+
+def _listen(
+    place: OwnedWorkspace,
+    broker: Broker,
+    identity: OwnerIdentity,
+    stopped: Callable[[], None],
+    check_there: Callable[[], object],
+) -> OwnerServer:
+    where = place.listen or place.host
+    try:
+        return OwnerServer(
+            _address(place, where, place.port),
+            broker,
+            identity=identity,
+            config=place.config,
+            certificate=place.certificate,
+            stopped=stopped,
+            check_there=check_there,
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"the owner cannot listen on {where}:{place.port}: {error}\n"
+            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
+            "  taken, choose another port, or none for any free one"
+        ) from error
+
+
+def _address(place: OwnedWorkspace, host: str, port: int) -> str:
+    scheme = "grpc" if place.certificate is None else "grpc+tls"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,0 +1,142 @@
+"""Where the owner of a workspace's journals answers: the file it leaves, and what tasks carry.
+
+Invariant: the file is only a hint. An owner proves by its answer that it is the one; that it is
+dead is known by its lock, and never by its process number, which may be another's by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from millrace.errors import MillraceError
+from millrace.storage import documents
+from millrace.storage.local import LocalStore
+
+OWNER_FILE: Final = "owner.json"
+LOCK_FILE: Final = "owner.lock"
+SERVED_FILE: Final = "served.json"
+VERSION: Final = 1
+READ_ONLY: Final = " (read-only: commits are missing)"
+"""What an owner adds to the name of its broker if it serves what is left after a loss."""
+
+Mark = tuple[int, int] | None
+"""Which file an owner's is: its number and time of change; None if there is none to be seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerEndpoint:
+    """Where an owner answers; `instance` is its own and no other's, a higher epoch is younger."""
+
+    address: str
+    epoch: int
+    instance: str
+    pid: int
+    host: str
+    broker: str
+    """What serves the journals: "embedded", "memory" or where a Kafka is."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, at {self.address}"
+
+
+def store_of(workspace: str) -> LocalStore:
+    """The folder of a workspace, as users name it."""
+    return LocalStore(os.path.abspath(os.path.expanduser(workspace)))
+
+
+def write(store: LocalStore, said: OwnerEndpoint) -> None:
+    """Say where the owner answers, in place of whatever an earlier one said."""
+    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(said)}).encode())
+
+
+def read(store: LocalStore) -> OwnerEndpoint | None:
+    """Where an owner said it answers; None if none did, or in a way not understood here."""
+    data = store.read(OWNER_FILE)
+    try:
+        document = json.loads(data or b"")
+        if document["version"] != VERSION:
+            return None
+        return OwnerEndpoint(
+            address=str(document["address"]),
+            epoch=int(document["epoch"]),
+            instance=str(document["instance"]),
+            pid=int(document["pid"]),
+            host=str(document["host"]),
+            broker=str(document["broker"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def remove(store: LocalStore, instance: str) -> None:
+    """Take back what this instance said; called while it still holds the lock."""
+    found = read(store)
+    if found is not None and found.instance == instance:
+        store.remove_file(OWNER_FILE)
+
+
+def keep_for(store: LocalStore, address: str | None) -> None:
+    """Leave the journals to an owner that stays at an address, or to whoever opens them first.
+
+    Its file stays when that owner ends, in whatever way: others wait for it to come back.
+    """
+    if address is None:
+        store.remove_file(SERVED_FILE)
+    else:
+        store.replace(SERVED_FILE, documents.seal({"version": VERSION, "address": address}))
+
+
+def kept_for(store: LocalStore) -> str | None:
+    """The address of the owner that alone may have the journals; None if anybody may."""
+    data = store.read(SERVED_FILE)
+    if data is None:
+        return None
+    return documents.load(
+        data,
+        lambda document: document.text("address"),
+        where=store.path(SERVED_FILE),
+        what="the address of `millrace serve`",
+        to_fix="start `millrace serve` again, or remove the file",
+        version=VERSION,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalAddress:
+    """How to reach the journals of a workspace from anywhere; small, and can be pickled.
+
+    Where the workspace's folder can be seen, its owner's file says where to go, also after another
+    process took over. Elsewhere the address that was known when this was made has to do.
+    """
+
+    token: str = field(repr=False)
+    path: str | None = None
+    """The workspace's folder."""
+    address: str | None = None
+    """Where the owner answered."""
+    workspace_id: str | None = None
+
+    def mark(self) -> Mark:
+        """Which file the owner's is now: each owner writes a new one."""
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(os.path.join(self.path, OWNER_FILE))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def owner(self) -> OwnerEndpoint | None:
+        """What the owner's file says, if the folder can be seen here."""
+        if self.path is None:
+            return None
+        store = LocalStore(self.path)
+        try:
+            if self.workspace_id not in (None, store.workspace_id()):
+                return None
+            return read(store)
+        except MillraceError:
+            return None

@@ -1,0 +1,331 @@
+"""What the owner of journals answers, over Arrow Flight.
+
+Invariant: no call is looked at before it has shown the workspace's token. A refusal travels as an
+answer and is raised by the caller as the same kind of error. No call can name a file outside the
+folder that files are adopted from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import xxhash
+
+from millrace.config import Config
+from millrace.errors import BrokerStopped, MillraceError, UserError
+from millrace.faults import fault
+from millrace.journal.book_reader import BookReader
+from millrace.journal.broker import Broker
+from millrace.journal.core.row_bundles import Formats, Packed, pack
+from millrace.journal.core.values import Adopt, SegmentFile
+from millrace.reads.live.live_reads import LiveReads
+from millrace.storage import modes
+from millrace.storage.local import storage_errors, sync_folder
+from millrace.transport.flight import wire
+from millrace.transport.flight.guarded_server import Admission, AnyHeaders, GuardedServer, only
+from millrace.transport.flight.tls import Certificate
+from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
+from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
+from millrace.transport.streams.follow_messages import ENVELOPES
+from millrace.transport.streams.follow_server import LiveStreams
+from millrace.version import __version__
+
+PROTOCOL: Final = 1
+PING: Final = "ping"
+WORKSPACE_HEADER: Final = "x-millrace-workspace"
+ENDING: Final = "this owner is ending"
+CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
+_WAITING: Final = ("watch", "wait_for_rows", "moved")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerIdentity:
+    """Who an owner is, and what callers must show."""
+
+    workspace_id: str
+    epoch: int
+    instance: str
+    token: str
+
+
+class _OwnerAdmission(Admission):
+    """Lets in calls that show the workspace's token, until the owner ends."""
+
+    def __init__(self, identity: OwnerIdentity) -> None:
+        super().__init__(identity.token, {}, "no such workspace here, or not its token")
+        self.identity = identity
+        self.ending = False
+
+    def refusal(self, headers: AnyHeaders) -> str | None:
+        """See `Admission.refusal`. A call need not name the workspace."""
+        is_mine = only(headers, WORKSPACE_HEADER) in ("", self.identity.workspace_id)
+        return super().refusal(headers) or (None if is_mine else self.reason)
+
+    def on_call(self, headers: AnyHeaders) -> None:
+        """See `Admission.on_call`."""
+        del headers
+        if self.ending:
+            raise fl.FlightUnavailableError(ENDING)
+
+
+class OwnerServer(GuardedServer):
+    """Serves a broker. It listens as soon as it is made.
+
+    `stopped` is told when the broker says that it writes no more. `check_there` raises once the
+    workspace was deleted.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        broker: Broker,
+        *,
+        identity: OwnerIdentity,
+        config: Config,
+        certificate: Certificate | None = None,
+        stopped: Callable[[], None] = lambda: None,
+        check_there: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._admission = _OwnerAdmission(identity)
+        super().__init__(
+            location,
+            self._admission,
+            config=config,
+            message_bytes_max=config.owner_request_bytes_max,
+            certificate=certificate,
+        )
+        self.broker = broker
+        self.identity = identity
+        self.config = config
+        self.written_at = time.monotonic()
+        """When something was last written."""
+        self._stopped = stopped
+        self._check_there = check_there
+        self._waits = threading.BoundedSemaphore(config.owner_waits_max)
+        self._idle = threading.Condition()
+        self._busy = 0
+        self.live = LiveReads(broker, config)
+        self._streams = LiveStreams(self.live, ENDING)
+
+    def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
+        """Answer a call."""
+        if action.type == PING:
+            return iter([self._pong()])
+        return iter([self._answer(lambda: self._call(action.type, action.body))])
+
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
+        """Send a follower its rows."""
+        rows = self._streams.stream(context, pa.py_buffer(ticket.ticket))
+        return fl.GeneratorStream(ENVELOPES, rows)
+
+    def do_put(
+        self,
+        _context: fl.ServerCallContext,
+        descriptor: fl.FlightDescriptor,
+        reader: fl.MetadataRecordBatchReader,
+        writer: fl.FlightMetadataWriter,
+    ) -> None:
+        """Take a whole file in that is to be adopted."""
+        answer = self._answer(lambda: self._store(pa.py_buffer(descriptor.command), reader))
+        # A caller that still sends would hear of a cut and not of the answer.
+        with contextlib.suppress(StopIteration):
+            while True:
+                reader.read_chunk()
+        writer.write(pa.py_buffer(answer))
+
+    def end_calls(self, wait_ms: int) -> None:
+        """Take on no more calls, end those that follow, and let those that may write finish."""
+        with self._idle:
+            self._admission.ending = True
+            self.live.close()
+            self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
+
+    def _pong(self) -> bytes:
+        mine = self.identity
+        about = {"workspace": mine.workspace_id, "epoch": mine.epoch, "instance": mine.instance}
+        return json.dumps({"protocol": PROTOCOL, "version": __version__, **about}).encode()
+
+    def _answer(self, work: Callable[[], tuple[Any, ArrowParts]]) -> bytes:
+        """What was found, or why not, in a form that gives the caller the same kind of error."""
+        try:
+            self._check_there()
+            found, parts = work()
+            return seal({"found": found}, parts)
+        except BrokerStopped as error:
+            self._stopped()
+            return _refusal(error)
+        except MillraceError as error:
+            return _refusal(error)
+        except fl.FlightUnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - goes to whoever asked
+            return _refusal(
+                MillraceError(
+                    f"the owner of the journals failed: {error!r}\n"
+                    "  to fix: look at the log of the owner, and ask again"
+                )
+            )
+
+    def _call(self, name: str, body: pa.Buffer) -> tuple[Any, ArrowParts]:
+        call = CALLS.get(name)
+        if call is None:
+            raise UserError(
+                f"unknown call {name[:80]!r}\n  known: {', '.join(sorted(CALLS))}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
+        self._check_size(body.size)
+        given, parts = unseal(body)
+        if not isinstance(given, dict) or set(given) != set(call.takes):
+            raise UserError(
+                f"not a call of {name}\n  expected: {', '.join(call.takes) or 'none'}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
+        args = {key: shape.take(given[key], parts) for key, shape in call.takes.items()}
+        self._check_files(name, args)
+        if name in _WAITING:
+            found = self._wait(name, args)
+        elif call.writes:
+            with self._writing():
+                fault("owner.call.before")
+                found = getattr(self.broker, name)(**args)
+                fault("owner.call.after")
+        else:
+            found = self._read(name, args)
+        out = ArrowParts()
+        return call.answers.put(found, out), out
+
+    def _read(self, name: str, args: Mapping[str, Any]) -> object:
+        try:
+            if name == "read_many":
+                return self._packed(args)
+            return getattr(self.broker, name)(**args)
+        except Exception as error:
+            if self._admission.ending:
+                # The broker was closed meanwhile; the next owner can tell.
+                raise fl.FlightUnavailableError(ENDING) from error
+            raise
+
+    def _packed(self, args: Mapping[str, Any]) -> Packed:
+        if isinstance(self.broker, BookReader):
+            return self.broker.read_packed(**args)
+        return pack(self.broker.read_many(**args).values(), Formats())
+
+    def _wait(self, name: str, args: dict[str, Any]) -> object:
+        """Wait here for a while, unless too many do; who wants to wait longer asks again."""
+        most = self.config.owner_wait_ms_max / 1000
+        is_mine = self._waits.acquire(blocking=False)
+        args["timeout_s"] = min(args["timeout_s"], most) if is_mine else 0
+        try:
+            return getattr(self.broker, name)(**args)
+        finally:
+            if is_mine:
+                self._waits.release()
+
+    def _check_size(self, size: int) -> None:
+        most = self.config.owner_request_bytes_max
+        if size > most:
+            raise UserError(
+                f"a call of {size} bytes is too large\n  limit: {most} (owner_request_bytes_max)\n"
+                "  to fix: send it in pieces, or store files and adopt them"
+            )
+
+    def _check_files(self, name: str, args: Mapping[str, Any]) -> None:
+        files: list[SegmentFile] = []
+        if name == "publish":
+            adopts = [part for part in args["request"].parts if isinstance(part, Adopt)]
+            files = [file for part in adopts for file in part.files]
+        elif name == "adopt":
+            files = [file for some in args["files"].values() for file in some]
+        if not files:
+            return
+        folder = self.broker.adoption_folder()
+        inside = os.path.realpath(folder) + os.sep
+        for file in files:
+            if "\0" in file.path or not os.path.realpath(file.path).startswith(inside):
+                raise UserError(
+                    f"file {file.path!r} cannot be adopted from where it lies\n"
+                    f"  to fix: write it below {folder}, or use store_file"
+                )
+
+    def _store(
+        self, command: pa.Buffer, reader: fl.MetadataRecordBatchReader
+    ) -> tuple[Any, ArrowParts]:
+        given, parts = unseal(command)
+        file, checksum = UPLOAD.take(given, parts)
+        if not reader.schema.equals(CHUNKS):
+            raise UserError(
+                f"not the bytes of a file: {str(reader.schema)[:80]!r}\n"
+                "  to fix: use the same version of Millrace on both sides"
+            )
+        most = self.config.owner_file_bytes_max
+        if not 0 <= file.bytes <= most:
+            raise UserError(
+                f"a file of {file.bytes} bytes is too large\n"
+                f"  limit: {most} (owner_file_bytes_max)\n  to fix: store it as several"
+            )
+        path = os.path.join(self.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
+        with self._writing():
+            _receive(path, file.bytes, checksum, reader)
+        out = ArrowParts()
+        return FILE.put(replace(file, path=path), out), out
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._idle:
+            if self._admission.ending:
+                raise fl.FlightUnavailableError(ENDING)
+            self._busy += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._busy -= 1
+                self.written_at = time.monotonic()
+                self._idle.notify_all()
+
+
+def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatchReader) -> None:
+    """Write the bytes that come to a new file and make it durable; wrong ones leave none."""
+    digest, got = xxhash.xxh3_64(), 0
+    try:
+        with storage_errors(f"writing {path}"):
+            with open(path, "xb", opener=modes.opener) as out:
+                for chunk in reader:
+                    for value in chunk.data.column(0):
+                        data = value.as_buffer()
+                        got += data.size
+                        if got > size:
+                            break
+                        digest.update(data)
+                        out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            sync_folder(os.path.dirname(path))
+        _check_arrived(f"{size} bytes, {checksum}", f"{got} bytes, {digest.hexdigest()}")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _check_arrived(expected: str, found: str) -> None:
+    if expected != found:
+        raise UserError(
+            f"a file to adopt did not arrive as it was sent\n  expected: {expected}\n"
+            f"  found: {found}\n  to fix: store it again"
+        )
+
+
+def _refusal(error: MillraceError) -> bytes:
+    return seal({"error": wire.encode_error(error).decode()}, ArrowParts())

@@ -1,0 +1,82 @@
+"""A follower's half of live reads: rows from whoever owns the journals, over cuts and takeovers.
+
+Invariant: rows come in offset order in each journal, each once, whoever serves them: a follower
+remembers where it is, and every stream begins there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from millrace.errors import BrokerStopped, OwnerUnreachable, Retriable
+from millrace.journal.core.values import Fetched
+from millrace.reads.live.follow_requests import (
+    AskAgain,
+    FollowEnded,
+    FollowerBeat,
+    FollowRequest,
+    FollowStarted,
+)
+from millrace.transport.owner.owner_calls import OwnerCaller
+from millrace.transport.owner.owner_links import OwnerCut
+
+
+def follow(
+    caller: OwnerCaller,
+    wanted: FollowRequest,
+    *,
+    timeout_s: float | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[Fetched]:
+    """Rows as they are committed; ends when all was read, or no row came for `timeout_s`."""
+    cuts, row_at, stall_s = 0, now(), caller.config.live_stall_ms_max / 1000
+    while True:
+        link, opened, stream = caller.follow(wanted)
+        at, away_s = {**wanted.begins, **opened.at}, 0.0
+        try:
+            for message in stream:
+                match message:
+                    case Fetched():
+                        cuts = 0
+                        at[message.journal] = message.next_offset
+                        given_at = now()
+                        yield message
+                        row_at = now()
+                        away_s = max(away_s, row_at - given_at)
+                    case FollowStarted() | FollowerBeat():
+                        at.update(message.at)
+                    case FollowEnded():
+                        return
+                    case AskAgain():
+                        break
+                if timeout_s is not None and now() - row_at >= timeout_s:
+                    return
+        except (OwnerCut, BrokerStopped) as cut:
+            if away_s >= stall_s:
+                raise _stalled(wanted, at, away_s, stall_s) from cut
+            caller.drop(link)
+            cuts += 1
+            if cuts > caller.config.owner_retries_max:
+                raise OwnerUnreachable(
+                    f"the owner of the journals breaks off: {wanted.prefix!r} is followed\n"
+                    f"  found, {cuts} times: {cut}\n"
+                    "  to fix: see that the owner runs and can be reached, and follow on from\n"
+                    f"  {at}"
+                ) from cut
+            caller.back_off(cuts)
+        finally:
+            stream.close()
+        wanted = wanted.resumed(at, opened.ends)
+
+
+def _stalled(
+    wanted: FollowRequest, at: Mapping[str, int], away_s: float, stall_s: float
+) -> Retriable:
+    """As the owner words it, which could not say so any more."""
+    return Retriable(
+        f"a live reader of journals {wanted.prefix!r} was dropped\n"
+        f"  keys {'of one key' if wanted.key is not None else wanted.range}: it took no rows for "
+        f"{away_s:.0f} s\n  limit: {stall_s:.0f} s (live_stall_ms_max)\n"
+        f"  to fix: take rows as they come, and follow on from\n  {dict(at)}"
+    )

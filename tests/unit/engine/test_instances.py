@@ -1,0 +1,79 @@
+"""Instances of the engine are kept for the next query, and never shared or used after an error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from millrace.engine import duckdb_instances
+from millrace.engine.duckdb_instances import InstanceKey, borrowed
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> InstanceKey:
+    return InstanceKey(memory_bytes_max=64 * MIB, spill_folder=str(tmp_path), as_written=False)
+
+
+def marked(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether this instance was used by `mark` before."""
+    found = connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'mark'")
+    row = found.fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def mark(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("CREATE TABLE mark (a INTEGER)")
+
+
+def test_an_instance_is_used_again(wanted: InstanceKey) -> None:
+    with borrowed(wanted) as first:
+        mark(first)
+        first.execute("CREATE TEMP VIEW input_0 AS SELECT 1")
+    with borrowed(wanted) as second:
+        assert marked(second)
+        with pytest.raises(duckdb.CatalogException):
+            second.execute("SELECT * FROM input_0")
+
+
+def test_two_queries_at_once_have_two(wanted: InstanceKey) -> None:
+    with borrowed(wanted) as first:
+        mark(first)
+        with borrowed(wanted) as second:
+            assert not marked(second)
+
+
+def test_one_that_failed_is_not_used_again(wanted: InstanceKey) -> None:
+    def fail() -> None:
+        with borrowed(wanted) as first:
+            mark(first)
+            first.execute("SELECT CAST('x' AS INTEGER)").fetchall()
+
+    with pytest.raises(duckdb.ConversionException):
+        fail()
+    with borrowed(wanted) as second:
+        assert not marked(second)
+
+
+def test_other_limits_are_another_instance(wanted: InstanceKey, tmp_path: Path) -> None:
+    with borrowed(wanted) as first:
+        mark(first)
+    other = InstanceKey(memory_bytes_max=32 * MIB, spill_folder=str(tmp_path), as_written=False)
+    with borrowed(other) as second:
+        assert not marked(second)
+        found = second.execute("SELECT current_setting('memory_limit')").fetchone()
+        assert found == ("32.0 MiB",)
+
+
+def test_few_are_kept_and_nothing_of_them_on_disk(tmp_path: Path) -> None:
+    for number in range(5):
+        folder = str(tmp_path / str(number))
+        with borrowed(InstanceKey(memory_bytes_max=64 * MIB, spill_folder=folder, as_written=True)):
+            pass
+        assert os.listdir(folder) == []
+    assert len(duckdb_instances._idle) <= 2

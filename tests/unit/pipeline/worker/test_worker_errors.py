@@ -1,0 +1,387 @@
+"""Functions that raise, return the wrong thing, hang, or end the process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.pipeline.worker.worker_kit import (
+    Bench,
+    dead,
+    fill,
+    filter_step,
+    happened,
+    hop,
+    map_step,
+    output,
+    totals,
+)
+
+from millrace.pipeline.calling import call_thread
+from millrace.pipeline.core.job_events import JobEventKind
+
+Row = dict[str, Any]
+
+
+class Poison:
+    """Raises for some values, and remembers whom it was called for."""
+
+    def __init__(self, *bad: int, times: int = 1_000_000) -> None:
+        self.bad, self.times = dict.fromkeys(bad, times), times
+        self.called: list[int] = []
+        self.batches: list[list[int]] = []
+
+    def row(self, row: Row) -> Row:
+        self.called.append(row["x"])
+        self._check(row["x"])
+        return {"x": -row["x"]}
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = batch["x"].to_pylist()
+        self.batches.append(values)
+        for value in values:
+            self._check(value)
+        return pa.record_batch({"x": pa.array([-value for value in values], pa.int64())})
+
+    def _check(self, value: int) -> None:
+        if self.bad.get(value, 0) > 0:
+            self.bad[value] -= 1
+            raise ValueError(f"poison {value}")
+
+
+def bench_of(folder: Path, step: Any, rows: int = 20) -> Bench:  # noqa: ANN401 - any step
+    bench = Bench(folder, [hop(step)])
+    fill(bench.broker, range(rows))
+    return bench
+
+
+def test_nobody_calls_once_more_in_a_run_what_a_step_gave_up_on(tmp_path: Path) -> None:
+    poison = Poison(13)
+    step = map_step("f", poison.row, expensive=True, batch_rows=5, retries=0)
+    bench = bench_of(tmp_path, step)
+    bench.run()
+    before = list(poison.called)
+
+    outcome = bench.worker("another").run()
+
+    assert outcome.ended == "failed"
+    assert poison.called == before
+    assert before.count(13) == 1
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+def test_a_row_that_raises_fails_the_step_and_all_before_it_is_published(
+    tmp_path: Path, *, expensive: bool
+) -> None:
+    poison = Poison(13)
+    step = map_step("f", poison.row, expensive=expensive, batch_rows=5, retries=2)
+    bench = bench_of(tmp_path, step)
+
+    (outcome,) = bench.run()
+
+    assert outcome.ended == "failed"
+    assert output(bench.broker, "f") == [-value for value in range(13)]
+    assert bench.broker.committed("jobs/j/f", "jobs/j/src/out/0") == 13
+    (event,) = happened(bench.broker)
+    assert (event.happened, event.step) == (JobEventKind.FAILED, "f")
+    assert (event.detail["offset"], event.detail["attempts"]) == (13, 3)
+    assert event.detail["error"] == "ValueError: poison 13"
+    assert "in _check" in event.detail["traceback"]
+    assert "/millrace/pipeline/" not in event.detail["traceback"]
+
+
+def test_after_a_failure_the_next_run_goes_on_at_the_row_that_failed(tmp_path: Path) -> None:
+    poison = Poison(13, times=1)
+    bench = bench_of(tmp_path, map_step("f", poison.row, expensive=True, batch_rows=5, retries=0))
+    bench.run()
+    assert totals(bench.broker, "f").calls == 14
+
+    bench.again().run()
+
+    assert output(bench.broker, "f") == [-value for value in range(20)]
+    assert sorted(poison.called) == sorted([*range(20), 13])
+    found = totals(bench.broker, "f")
+    assert (found.calls, found.errors, found.in_doubt) == (21, 1, 0)
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+def test_a_call_that_raises_is_made_again_as_often_as_the_step_says(
+    tmp_path: Path, *, expensive: bool
+) -> None:
+    poison = Poison(3, 11, times=2)
+    bench = bench_of(tmp_path, map_step("f", poison.row, expensive=expensive, retries=2))
+
+    (outcome,) = bench.run()
+
+    assert output(bench.broker, "f") == [-value for value in range(20)]
+    assert sorted(poison.called) == sorted([*range(20), 3, 3, 11, 11])
+    assert (outcome.calls["f"], outcome.errors["f"]) == (24, 4)
+    if expensive:
+        assert totals(bench.broker, "f").calls == 24
+        assert totals(bench.broker, "f").errors == 4
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+def test_poison_rows_are_left_out_and_all_others_come_through(
+    tmp_path: Path, on_error: str, *, expensive: bool
+) -> None:
+    poison = Poison(0, 7, 19)
+    step = map_step("f", poison.row, expensive=expensive, retries=1, on_error=on_error)
+    bench = bench_of(tmp_path, step)
+
+    (outcome,) = bench.run()
+
+    assert output(bench.broker, "f") == [-v for v in range(20) if v not in (0, 7, 19)]
+    assert happened(bench.broker) == []
+    assert outcome.skipped["f"] == 3
+    if on_error == "dead_letter":
+        letters = dead(bench.broker, "f")
+        assert [letter["offset"] for letter in letters] == [0, 7, 19]
+        assert [letter["row"] for letter in letters] == [{"x": 0}, {"x": 7}, {"x": 19}]
+        assert [letter["row_json"] for letter in letters] == ['{"x": 0}', '{"x": 7}', '{"x": 19}']
+        assert letters[1]["error"] == "ValueError: poison 7"
+        assert "in _check" in letters[1]["traceback"]
+        assert letters[1]["journal"] == "jobs/j/src/out/0"
+    if expensive:
+        found = totals(bench.broker, "f")
+        assert found.skipped == 3
+        assert found.dead_letters == (3 if on_error == "dead_letter" else 0)
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+def test_the_poison_rows_of_a_batch_are_found_by_halving_it(
+    tmp_path: Path, *, expensive: bool
+) -> None:
+    poison = Poison(5, 6)
+    step = map_step(
+        "f",
+        poison.batch,
+        rows="batch",
+        expensive=expensive,
+        batch_rows=8,
+        retries=1,
+        on_error="dead_letter",
+    )
+    bench = bench_of(tmp_path, step)
+
+    bench.run()
+
+    assert output(bench.broker, "f") == [-v for v in range(20) if v not in (5, 6)]
+    assert [letter["offset"] for letter in dead(bench.broker, "f")] == [5, 6]
+    whole, halves = list(range(8)), poison.batches[2:]
+    assert poison.batches[:2] == [whole, whole]
+    assert halves[:7] == [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [6, 7], [6]]
+    if expensive:
+        assert totals(bench.broker, "f").calls == len(poison.batches)
+
+
+def test_a_batch_that_raises_fails_the_step_where_it_begins(tmp_path: Path) -> None:
+    poison = Poison(5)
+    step = map_step("f", poison.batch, rows="batch", expensive=True, batch_rows=4, retries=0)
+    bench = bench_of(tmp_path, step)
+
+    bench.run()
+
+    assert output(bench.broker, "f") == [0, -1, -2, -3]
+    assert happened(bench.broker)[0].detail["offset"] == 4
+    assert totals(bench.broker, "f").in_doubt == 0
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+def test_a_result_that_does_not_fit_names_the_column_and_is_not_asked_for_again(
+    tmp_path: Path, *, expensive: bool
+) -> None:
+    called: list[int] = []
+
+    def wrong(row: Row) -> Row:
+        called.append(row["x"])
+        return {"x": "seven" if row["x"] == 7 else row["x"]}
+
+    step = map_step("f", wrong, expensive=expensive, retries=3)
+    bench = bench_of(tmp_path, step)
+
+    bench.run()
+
+    (event,) = happened(bench.broker)
+    assert "column 'x'" in event.detail["error"]
+    assert "int64" in event.detail["error"]
+    assert event.detail["offset"] == 7
+    assert output(bench.broker, "f") == list(range(7))
+    assert called.count(7) == 1
+
+
+def test_a_null_where_none_may_be_is_refused_before_the_next_call(tmp_path: Path) -> None:
+    certain = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    called: list[int] = []
+
+    def sometimes(row: Row) -> Row:
+        called.append(row["x"])
+        return {"x": None if row["x"] == 2 else row["x"]}
+
+    bench = bench_of(tmp_path, map_step("f", sometimes, schema=certain, expensive=True))
+
+    bench.run()
+
+    assert called == [0, 1, 2]
+    assert "no value for column 'x'" in happened(bench.broker)[0].detail["error"]
+
+
+@pytest.mark.parametrize("expensive", [True, False])
+@pytest.mark.parametrize("kind", ["row", "timed", "async", "async task", "batch"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_error_that_would_end_the_process_is_a_failed_call_of_its_row(
+    tmp_path: Path, error: type[BaseException], kind: str, *, expensive: bool
+) -> None:
+    called: list[int] = []
+
+    def leave(row: Row) -> Row:
+        called.append(row["x"])
+        if row["x"] == 3:
+            raise error("leaving")
+        return row
+
+    async def wait(row: Row) -> Row:
+        return leave(row)
+
+    async def wait_for_task(row: Row) -> Row:
+        return await asyncio.create_task(wait(row))
+
+    def leave_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+        for row in batch.to_pylist():
+            leave(row)
+        return batch
+
+    function = {"batch": leave_batch, "async": wait, "async task": wait_for_task}.get(kind, leave)
+    step = map_step(
+        "f",
+        function,
+        rows="batch" if kind == "batch" else "row",
+        is_async=kind.startswith("async"),
+        expensive=expensive,
+        on_error="dead_letter",
+        batch_rows=2,
+        retries=1,
+        timeout_s=60 if kind == "timed" else None,
+    )
+    bench = bench_of(tmp_path, step)
+
+    bench.run()
+
+    rows = sorted(set(called))
+    assert output(bench.broker, "f") == [x for x in rows if x != 3]
+    (letter,) = dead(bench.broker, "f")
+    assert letter["row"] == {"x": 3}
+    assert letter["error"].startswith(f"{error.__name__}")
+    if kind != "batch":
+        assert [x for x in called if x != 3] == sorted(x for x in rows if x != 3)
+        assert called.count(3) == 2
+
+
+def test_a_class_that_cannot_be_made_fails_the_step_and_nothing_is_in_doubt(
+    tmp_path: Path,
+) -> None:
+    class Model:
+        def __init__(self) -> None:
+            raise OSError("no such model")
+
+        def __call__(self, row: Row) -> Row:
+            return row
+
+    bench = bench_of(tmp_path, map_step("f", Model, makes=True, expensive=True))
+
+    bench.run()
+
+    (event,) = happened(bench.broker)
+    assert event.detail["error"] == "OSError: no such model"
+    assert totals(bench.broker, "f").calls == 0
+
+
+def test_a_filter_that_fails_in_front_of_an_expensive_step_is_an_event(tmp_path: Path) -> None:
+    called: list[int] = []
+
+    def pay(row: Row) -> Row:
+        called.append(row["x"])
+        return row
+
+    step = map_step("f", pay, expensive=True, batch_rows=2)
+    bench = Bench(tmp_path, [hop(filter_step("1 / (x - 5) > -9"), step)])
+    fill(bench.broker, range(10))
+
+    bench.run()
+
+    (event,) = happened(bench.broker)
+    assert (event.happened, event.step) == (JobEventKind.FAILED, "filter")
+    assert "a value cannot be calculated with: division by zero" in event.detail["error"]
+    assert called == []
+
+
+# Functions that hang.
+
+
+@pytest.fixture
+def let_go() -> Iterator[threading.Event]:
+    """Ends the calls that a test left hanging."""
+    event = threading.Event()
+    yield event
+    event.set()
+    until = time.monotonic() + 30
+    while call_thread.stuck_calls() and time.monotonic() < until:
+        time.sleep(0.001)
+    assert not call_thread.stuck_calls()
+
+
+def test_a_call_that_hangs_is_left_behind_and_made_again(
+    tmp_path: Path, let_go: threading.Event
+) -> None:
+    called: list[int] = []
+
+    def hang_once(row: Row) -> Row:
+        called.append(row["x"])
+        if row["x"] == 2 and called.count(2) == 1:
+            let_go.wait()
+        return row
+
+    step = map_step("f", hang_once, expensive=True, timeout_s=2.0, retries=1)
+    bench = bench_of(tmp_path, step, rows=5)
+
+    (outcome,) = bench.run()
+
+    assert output(bench.broker, "f") == [0, 1, 2, 3, 4]
+    assert (outcome.ended, called.count(2)) == ("stopped", 2)
+    assert totals(bench.broker, "f").errors == 1
+
+
+def test_a_worker_whose_calls_hang_too_often_ends_and_says_so(
+    tmp_path: Path, let_go: threading.Event
+) -> None:
+    def hang(row: Row) -> Row:
+        if row["x"] == 2:
+            let_go.wait()
+        return row
+
+    step = map_step("f", hang, expensive=True, timeout_s=1.0, retries=9, on_error="dead_letter")
+    bench = bench_of(tmp_path, step, rows=5)
+
+    (outcome,) = bench.run()
+
+    assert outcome.ended == "stuck"
+    assert [event.happened for event in happened(bench.broker)] == [JobEventKind.STUCK]
+    assert output(bench.broker, "f") == [0, 1]
+    (letter,) = dead(bench.broker, "f")
+    assert "did not return within 1 s" in letter["error"]
+    assert bench.broker.committed("jobs/j/f", "jobs/j/src/out/0") == 3
+    assert bench.worker("next").run().ended == "stuck"
+    assert totals(bench.broker, "f").calls == 4
+
+    let_go.set()
+    while call_thread.stuck_calls():
+        time.sleep(0.001)
+    bench.again().run()
+    assert output(bench.broker, "f") == [0, 1, 3, 4]
