@@ -164,11 +164,20 @@ def passes_when_slow(test: ast.FunctionDef) -> Iterator[str]:
     yield from look(test, in_loop=False)
 
 
+def skips_by_itself(test: ast.FunctionDef) -> Iterator[str]:
+    """`tests.lacking` alone may skip: a test that nobody left out by name has to run."""
+    if called(test) & {"skip", "importorskip"}:
+        yield "skips by itself; use tests.lacking"
+    if any(re.search(r"mark\.(skip|xfail)", ast.unparse(each)) for each in test.decorator_list):
+        yield "is skipped; use tests.lacking"
+
+
 RULES = (
     lets_a_case_through,
     takes_any_error,
     hides_a_failure,
     passes_when_slow,
+    skips_by_itself,
 )
 
 
@@ -189,6 +198,17 @@ def complaints(trees: dict[Path, ast.Module]) -> list[str]:
 
 def test_every_test_can_fail() -> None:
     assert complaints(parsed()) == []
+
+
+def test_no_helper_skips_but_the_one_that_asks_whether_it_may() -> None:
+    helpers = [
+        f"{path.name}:{each.lineno}: {each.name}"
+        for path, tree in parsed().items()
+        for each in functions([tree])
+        if path.name != "lacking.py" and any(skips_by_itself(each))
+    ]
+
+    assert helpers == []
 
 
 def test_exceptions_are_of_tests_that_are_there() -> None:
@@ -212,6 +232,7 @@ def test_exceptions_are_of_tests_that_are_there() -> None:
         "try:\n  assert run()\nexcept AssertionError:\n  pass",
         "try:\n  run()\nexcept ValueError as error:\n  assert str(error)",
         "assert session.next_checkpoint(0.3) is None",
+        "if case:\n  pytest.skip('not here')\nassert run()",
     ],
 )
 def test_a_test_that_cannot_fail_is_found(text: str) -> None:
