@@ -44,9 +44,9 @@ from millrace.shuffle.writer import begin_attempt, write_map_output
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
 from millrace.transport.agent import agent_endpoint
+from millrace.transport.agent.agent_messages import ByteRange, Ticket, WhichAttempt
 from millrace.transport.agent.landing import InMemory
 from millrace.transport.agent.remote_outputs import Agents
-from millrace.transport.flight.wire import ByteRange, Ticket, WhichAttempt
 
 RUNS = 9
 PEER = """

@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.synchronize import Barrier
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +74,11 @@ class Joined(JoinedBroker):
         super().__init__(join_journals(where, limits)._caller)  # noqa: SLF001 - to be one itself
         self.list()
 
+    @classmethod
+    def start(cls, folder: str) -> Self:
+        """Start an owner and join it."""
+        return cls(folder)
+
     def close(self) -> None:
         super().close()
         self.owner.kill()
@@ -82,7 +87,7 @@ class Joined(JoinedBroker):
 
 PEERS: dict[str, Open] = {
     "embedded": EmbeddedBroker.open,
-    "joined": Joined,
+    "joined": Joined.start,
     "memory": lambda _: MemoryBroker(Config()),
 }
 
@@ -183,7 +188,7 @@ def cpu_per_call() -> dict[str, list[float]]:
     small = pa.record_batch({"v": pa.array([b"0123456789"] * 16, pa.binary())})
     found = {}
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        broker = Joined(os.path.join(folder, "mill"))
+        broker = Joined.start(os.path.join(folder, "mill"))
         assert broker.owner.pid is not None
         both = (os.getpid(), broker.owner.pid)
         for name, rows in (("100 rows of 1 KB", batch(0)), ("16 small rows", small)):
@@ -227,7 +232,7 @@ def saturate(workers: int, seconds: float) -> tuple[float, float, float]:
     """Rows per second, p50 and p99 of an append, of many processes that joined one owner."""
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        broker = Joined(os.path.join(folder, "mill"))
+        broker = Joined.start(os.path.join(folder, "mill"))
         ws = mr.open(os.path.join(folder, "mill"))
         where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
         begin, out = spawn.Barrier(workers), spawn.Queue()

@@ -53,7 +53,6 @@ from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.row_format import Flag, stamped_schema
 from millrace.reads.api import ReadSession
 from millrace.reads.model.checkpoint import Checkpoint
-from millrace.reads.restarting import RestartingSession
 from millrace.spark.session import start_session
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("value", pa.binary())])
@@ -136,13 +135,11 @@ def workspace() -> Iterator[mr.Workspace]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def a_task(name: str) -> mr.CoordinatedRead:
+def a_read(name: str) -> mr.CoordinatedRead:
     return mr.CoordinatedRead(name, [mr.Binding(name="all", prefix="bench", key="key")])
 
 
-def drain(
-    session: ReadSession | RestartingSession, wanted: int
-) -> tuple[int, int, list[Checkpoint]]:
+def drain(session: ReadSession, wanted: int) -> tuple[int, int, list[Checkpoint]]:
     """Read and commit everything; rows, bytes of all checkpoints, and the first few."""
     rows, size = 0, 0
     first: list[Checkpoint] = []
@@ -164,7 +161,7 @@ def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) ->
         written = fill(ws.journals, rows, journals, width, tx)
         ws.journals.tidy()
         cpu, begun = time.process_time(), time.perf_counter()
-        with ws.reads(a_task("rows"), members=members) as session:
+        with ws.reads(a_read("rows"), members=members) as session:
             opened = time.perf_counter() - begun
             _, checkpoints, _ = drain(session, written)
             took = time.perf_counter() - begun
@@ -187,7 +184,7 @@ def measure_many(journals: int, members: int = 10) -> Measured:
         written = fill_groups(ws.journals, journals)
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begun = time.perf_counter()
-        with ws.reads(a_task("many"), members=members) as session:
+        with ws.reads(a_read("many"), members=members) as session:
             opened = time.perf_counter() - begun
             _, checkpoints, first = drain(session, written)
             took = time.perf_counter() - begun
@@ -259,7 +256,7 @@ def measure_latency(tx: int, per_s: float, seconds: float) -> Measured:
             done.set()
 
         seen: list[tuple[int, float]] = []
-        with ws.reads(a_task("latency"), members=1) as session:
+        with ws.reads(a_read("latency"), members=1) as session:
             writer = threading.Thread(target=write)
             writer.start()
             rows = 0

@@ -44,8 +44,8 @@ from millrace.transport.members.served_member import MemberSeat, ServedMember
 from millrace.wakeup import WakeUp
 
 CONFIG = Config()
-TASK = CoordinatedRead("bench", [Binding(name="all", prefix="t")])
-SESSION = SessionId(task="bench", epoch=1, token="a-token-for-benchmarks")  # noqa: S106
+READ = CoordinatedRead("bench", [Binding(name="all", prefix="t")])
+SESSION = SessionId(read="bench", epoch=1, token="a-token-for-benchmarks")  # noqa: S106
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def serve(where: Connection, folder: str, *, is_dropped: bool) -> None:
             self._reply(stream, reply)
 
         Member.on_rows = drop  # type: ignore[method-assign]
-    seat = MemberSeat(number=1, members=2, task=TASK, session=SESSION, config=CONFIG, folder=folder)
+    seat = MemberSeat(number=1, members=2, read=READ, session=SESSION, config=CONFIG, folder=folder)
     served = ServedMember(seat, NoJournals())  # type: ignore[arg-type]
     where.send(served.address)
     _answer(where)

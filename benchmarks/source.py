@@ -136,8 +136,8 @@ class Sides:
         if not self._ws.journals.list(prefix):
             self._save(self._frame(), journals=prefix + "/{n}", keyBy="key", partitions=JOURNALS)
         binding = {"name": "all", "prefix": prefix, "key": ["key"]}
-        task = json.dumps({"name": self._new("task"), "bindings": [binding]})
-        reader = self._spark.readStream.format("millrace").option("task", task)
+        read = json.dumps({"name": self._new("read"), "bindings": [binding]})
+        reader = self._spark.readStream.format("millrace").option("read", read)
         self._drain(reader.option("members", 2).load(self._ws.path))
 
     def _stream_files(self) -> None:

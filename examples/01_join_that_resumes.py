@@ -53,6 +53,5 @@ first = subprocess.run([sys.executable, __file__, "--first"], env=os.environ | p
 print(f"\nfirst run: killed by signal {-first.returncode} before the join\n\nsecond run:")
 
 with mr.open(f"{FOLDER}/mill", config=CONFIG) as ws:
-    for stage, report in enumerate(by_nation(ws).run()):
-        print(f"stage {stage}: {report}")
+    print(by_nation(ws).run())
     by_nation(ws).show()

@@ -16,7 +16,7 @@ import millrace as mr
 
 FOLDER = "example-04"
 MILL = f"{FOLDER}/mill"
-TASK = '{"name": "ledger", "bindings": [{"name": "all", "prefix": "bank", "key": ["account"]}]}'
+READ = '{"name": "ledger", "bindings": [{"name": "all", "prefix": "bank", "key": ["account"]}]}'
 COLUMNS = pa.schema([("account", pa.int64()), ("amount", pa.int64())])
 shown: list[int] = []
 
@@ -37,7 +37,7 @@ shutil.rmtree(FOLDER, ignore_errors=True)
 with mr.open(MILL) as ws:  # This process owns the journals. Those of Spark join it.
     for name in ("debits", "credits"):
         ws.journals.create(f"bank/{name}", COLUMNS)
-    stream = ws.spark.readStream.format("millrace").option("path", MILL).option("task", TASK).load()
+    stream = ws.spark.readStream.format("millrace").option("path", MILL).option("read", READ).load()
     writer = stream.writeStream.foreachBatch(check)
     query = writer.option("checkpointLocation", f"{FOLDER}/log").start()
     bank, random, moved, transfers = ws.journals.producer("bank"), np.random.default_rng(4), 0, 0

@@ -18,8 +18,7 @@ AGREED = {
     f"{SQLITE}: StorageError(str(still))": "the text of an error of ours",
     "spark/job_start.py: JobChanged(refusal(history.job, other_rows))": "source_intake.py says it",
     "journal/group_commit.py: BrokerStopped(self._stopped)": "the error that stopped it",
-    'transport/owner/owner_links.py: BrokerStopped(document["error"])': "the owner's own text",
-    'transport/streams/follow_messages.py: BrokerStopped(document["error"])': "the owner's text",
+    "transport/flight/arrow_envelope.py: BrokerStopped(header.error)": "the owner's text",
     "transport/members/served_member.py: MemberLost(text)": "ends with the first error",
 }
 

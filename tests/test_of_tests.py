@@ -166,9 +166,13 @@ def passes_when_slow(test: ast.FunctionDef) -> Iterator[str]:
 
 def skips_by_itself(test: ast.FunctionDef) -> Iterator[str]:
     """`tests.lacking` alone may skip: a test that nobody left out by name has to run."""
-    if called(test) & {"skip", "importorskip"}:
-        yield "skips by itself; use tests.lacking"
-    if any(re.search(r"mark\.(skip|xfail)", ast.unparse(each)) for each in test.decorator_list):
+    for each in nodes(test):
+        match each:
+            case ast.Attribute(value=ast.Name(id="pytest"), attr="skip" | "importorskip" | "xfail"):
+                yield "skips by itself; use tests.lacking"
+            case _:
+                pass
+    if any(re.search(r"mark\.(skip|xfail)", ast.unparse(mark)) for mark in test.decorator_list):
         yield "is skipped; use tests.lacking"
 
 

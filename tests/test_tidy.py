@@ -14,7 +14,7 @@ FUNCTION_LINES_MAX = 51
 # A layer imports only itself and those above it.
 LAYERS = [
     {"version", "errors"},
-    {"ids", "config", "faults", "text", "wakeup", "names"},
+    {"ids", "limits", "config", "durations", "faults", "text", "wakeup", "names"},
     {"storage"},
     {"identity"},
     {"keys"},
@@ -181,7 +181,7 @@ ENDLESS_WAITS = {
     "pipeline/calling/call_thread.py:_serve": "an idle thread; closing puts None, which ends it",
     "pipeline/worker/read_ahead.py:next": "tested under the lock; the reader always sets it",
     "pipeline/worker/read_ahead.py:_read_one": "tested under the lock that closing sets it under",
-    "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_call_ms_max",
+    "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_timeout",
     "sql/text_limits.py:check_depth": "a context variable's value, no wait",
     "sql/terms.py:__post_init__": "a context variable's value, no wait",
     "storage/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",

@@ -1,10 +1,12 @@
-"""Millrace: durable hand-offs between the stages of PySpark jobs.
+"""Millrace: durable shuffles, queries, pipelines and streams for PySpark.
 
-Rows rest by key in shuffles and in order in journals, as Arrow, and outlive the application. Spark
-runs every task. On these two stand datasets (queries that go on where they stopped), jobs (steps
-that are done once for each row, with a record of calls that cost money) and coordinated reads (many
-journals read as one, in transactions that are whole). Everything begins with `open`; Spark's own
-API reaches the same as `format("millrace")`.
+A workspace is a folder or a part of a bucket. It keeps shuffles (rows by key) and journals (rows in
+order) as Arrow files, after the application has ended. Three things build on them: datasets
+(queries that continue where they stopped), jobs (pipelines that make each paid call once), and
+coordinated reads (many journals, one consistent checkpoint). Spark runs every task. `open` opens a
+workspace; `format("millrace")` reads and writes one from Spark.
+
+All names that users need are in this package. Modules below it are not part of the contract.
 
 Example:
     >>> import millrace as mr
@@ -24,45 +26,262 @@ from millrace.version import __version__
 
 if TYPE_CHECKING:
     from millrace.config import Config
-    from millrace.dataset import Dataset
+    from millrace.dataset import Dataset, GroupedData
+    from millrace.durations import Duration
+    from millrace.errors import (
+        AgentUnreachable,
+        AlreadyOwned,
+        AttemptExists,
+        BrokenTransaction,
+        BrokerStopped,
+        Conflict,
+        Corrupt,
+        DataLost,
+        FormatError,
+        FunctionFailed,
+        HintsUnresolved,
+        JobChanged,
+        JournalUnknown,
+        KafkaUnreachable,
+        LeaseHeld,
+        LeaseLost,
+        MapOutputMissing,
+        MemberLost,
+        MillraceError,
+        OffsetOutOfRange,
+        OwnerUnreachable,
+        PeerGone,
+        ReadsCutOff,
+        ReadsFailed,
+        Retriable,
+        S3Unreachable,
+        SchemaMismatch,
+        SparkGone,
+        StepFailed,
+        StillNeeded,
+        StorageError,
+        TaskFailed,
+        UnsupportedType,
+        UserError,
+        WorkspaceUnknown,
+    )
+    from millrace.journal.broker import Transaction
+    from millrace.journal.core.intents import Intents
+    from millrace.journal.core.values import Appended, Fetched, JournalInfo, Truncated
+    from millrace.journal.producer import Producer, json_schema
+    from millrace.keys import (
+        BroadcastPartitioner,
+        CustomPartitioner,
+        HashPartitioner,
+        KeyRange,
+        PartitionedBatch,
+        RangePartitioner,
+        RoundRobinPartitioner,
+        hash32,
+        partition_ids,
+        split,
+        tile,
+    )
     from millrace.pipeline.define.context import Context
-    from millrace.pipeline.define.file_listing import files
+    from millrace.pipeline.define.file_listing import FileListing, files
     from millrace.pipeline.define.job import Job
+    from millrace.pipeline.define.steps import Step
     from millrace.pipeline.large.large_values import Large, read_large
+    from millrace.pipeline.report.job_report import JobReport, RunEntry, StepReport
+    from millrace.pipeline.run.job_status import JobStatus
+    from millrace.reads.api import ReadSession
+    from millrace.reads.live.follow_requests import FollowRange
+    from millrace.reads.model.checkpoint import Checkpoint
     from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-    from millrace.shuffle.handle import Shuffle
+    from millrace.reads.session.session_status import (
+        JournalStatus,
+        OpenStatus,
+        SessionStatus,
+        WaitingStatus,
+    )
+    from millrace.shuffle.cleanup import CleanupReport
+    from millrace.shuffle.handle import PartitionSize, Shuffle, VerifyReport
+    from millrace.shuffle.reports import ParquetWritten, QueryReport, StageReport
+    from millrace.shuffle.runs import Run
+    from millrace.spark import register
     from millrace.workspace import Workspace, open  # noqa: A004 - `millrace.open` reads as what it does
 
 __all__ = [
+    "AgentUnreachable",
+    "AlreadyOwned",
+    "Appended",
+    "AttemptExists",
     "Binding",
+    "BroadcastPartitioner",
+    "BrokenTransaction",
+    "BrokerStopped",
+    "Checkpoint",
+    "CleanupReport",
     "Config",
+    "Conflict",
     "Context",
     "CoordinatedRead",
+    "Corrupt",
+    "CustomPartitioner",
+    "DataLost",
     "Dataset",
+    "Duration",
+    "Fetched",
+    "FileListing",
+    "FollowRange",
+    "FormatError",
+    "FunctionFailed",
+    "GroupedData",
+    "HashPartitioner",
+    "HintsUnresolved",
+    "Intents",
     "Job",
+    "JobChanged",
+    "JobReport",
+    "JobStatus",
+    "JournalInfo",
+    "JournalStatus",
+    "JournalUnknown",
+    "KafkaUnreachable",
+    "KeyRange",
     "Large",
+    "LeaseHeld",
+    "LeaseLost",
+    "MapOutputMissing",
+    "MemberLost",
+    "MillraceError",
+    "OffsetOutOfRange",
+    "OpenStatus",
+    "OwnerUnreachable",
+    "ParquetWritten",
+    "PartitionSize",
+    "PartitionedBatch",
+    "PeerGone",
+    "Producer",
+    "QueryReport",
+    "RangePartitioner",
+    "ReadSession",
+    "ReadsCutOff",
+    "ReadsFailed",
+    "Retriable",
+    "RoundRobinPartitioner",
+    "Run",
+    "RunEntry",
+    "S3Unreachable",
+    "SchemaMismatch",
+    "SessionStatus",
     "Shuffle",
+    "SparkGone",
+    "StageReport",
+    "Step",
+    "StepFailed",
+    "StepReport",
+    "StillNeeded",
+    "StorageError",
+    "TaskFailed",
+    "Transaction",
+    "Truncated",
+    "UnsupportedType",
+    "UserError",
+    "VerifyReport",
+    "WaitingStatus",
     "Workspace",
+    "WorkspaceUnknown",
     "__version__",
     "files",
+    "hash32",
+    "json_schema",
     "open",
+    "partition_ids",
     "read_large",
+    "register",
+    "split",
+    "tile",
 ]
 
-_HOMES = {
-    "Binding": "reads.model.coordinated_read",
-    "Config": "config",
-    "Context": "pipeline.define.context",
-    "Dataset": "dataset",
-    "Job": "pipeline.define.job",
-    "Large": "pipeline.large.large_values",
-    "Shuffle": "shuffle.handle",
-    "CoordinatedRead": "reads.model.coordinated_read",
-    "Workspace": "workspace",
-    "files": "pipeline.define.file_listing",
-    "open": "workspace",
-    "read_large": "pipeline.large.large_values",
+_PUBLIC = {
+    "workspace": ("Workspace", "open"),
+    "config": ("Config",),
+    "durations": ("Duration",),
+    "shuffle.handle": ("PartitionSize", "Shuffle", "VerifyReport"),
+    "shuffle.reports": ("ParquetWritten", "QueryReport", "StageReport"),
+    "shuffle.runs": ("Run",),
+    "shuffle.cleanup": ("CleanupReport",),
+    "dataset": ("Dataset", "GroupedData"),
+    "pipeline.define.job": ("Job",),
+    "pipeline.define.steps": ("Step",),
+    "pipeline.define.context": ("Context",),
+    "pipeline.define.file_listing": ("FileListing", "files"),
+    "pipeline.large.large_values": ("Large", "read_large"),
+    "pipeline.report.job_report": ("JobReport", "RunEntry", "StepReport"),
+    "pipeline.run.job_status": ("JobStatus",),
+    "journal.broker": ("Transaction",),
+    "journal.producer": ("Producer", "json_schema"),
+    "journal.core.intents": ("Intents",),
+    "journal.core.values": ("Appended", "Fetched", "JournalInfo", "Truncated"),
+    "reads.live.follow_requests": ("FollowRange",),
+    "reads.model.coordinated_read": ("Binding", "CoordinatedRead"),
+    "reads.model.checkpoint": ("Checkpoint",),
+    "reads.api": ("ReadSession",),
+    "reads.session.session_status": (
+        "JournalStatus",
+        "OpenStatus",
+        "SessionStatus",
+        "WaitingStatus",
+    ),
+    "keys": (
+        "BroadcastPartitioner",
+        "CustomPartitioner",
+        "HashPartitioner",
+        "KeyRange",
+        "PartitionedBatch",
+        "RangePartitioner",
+        "RoundRobinPartitioner",
+        "hash32",
+        "partition_ids",
+        "split",
+        "tile",
+    ),
+    "spark": ("register",),
+    "errors": (
+        "AgentUnreachable",
+        "AlreadyOwned",
+        "AttemptExists",
+        "BrokenTransaction",
+        "BrokerStopped",
+        "Conflict",
+        "Corrupt",
+        "DataLost",
+        "FormatError",
+        "FunctionFailed",
+        "HintsUnresolved",
+        "JobChanged",
+        "JournalUnknown",
+        "KafkaUnreachable",
+        "LeaseHeld",
+        "LeaseLost",
+        "MapOutputMissing",
+        "MemberLost",
+        "MillraceError",
+        "OffsetOutOfRange",
+        "OwnerUnreachable",
+        "PeerGone",
+        "ReadsCutOff",
+        "ReadsFailed",
+        "Retriable",
+        "S3Unreachable",
+        "SchemaMismatch",
+        "SparkGone",
+        "StepFailed",
+        "StillNeeded",
+        "StorageError",
+        "TaskFailed",
+        "UnsupportedType",
+        "UserError",
+        "WorkspaceUnknown",
+    ),
 }
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 
 if not TYPE_CHECKING:  # Else any name would be right for a type checker.

@@ -1,12 +1,12 @@
-"""What a user of batch touches: a lazily described computation over files.
+"""Datasets: a query is described call by call, and runs when its rows are asked for.
 
-Invariant: everything that can be wrong with a call is said by that call, before anything runs.
+Invariant: a call that is wrong fails at once, before anything runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,41 +28,35 @@ from millrace.plan.nodes.node import Filter, Node, Project, Repartition, Union, 
 from millrace.plan.nodes.placement import ByHash, Evenly, InPlace
 from millrace.plan.nodes.sort import Sort, limited
 from millrace.plan.planner.plan_depth import check_plan_size
-from millrace.shuffle.handle import StageReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
 from millrace.sql.expressions import Expression, parse, parse_conditions, parse_named, passed
 from millrace.sql.line_offsets import Given
 from millrace.sql.name_checks import (
     check_columns,
     check_keys,
+    check_named_once,
     check_names_are_text,
     check_rows,
     check_told_apart,
+    named_texts,
 )
 from millrace.sql.text_limits import limits_of
+from millrace.text import PlainText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class PlainText(str):
-    """Text that a notebook shows as it is, line by line."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 class PlanRunner(Protocol):
-    """Runs plans; a workspace has one."""
+    """Runs the plans of datasets; each workspace has one."""
 
     @property
     def config(self) -> Config:
         """The limits of its workspace."""
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
-        """The rows of a plan, and what each stage did."""
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
+        """The rows of a plan, and what its stages did."""
 
     def explain(self, plan: Node) -> str:
         """The stages of a plan, as text."""
@@ -79,25 +73,9 @@ class PlanRunner(Protocol):
         """Print rows as Spark does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetWritten:
-    """What `write_parquet` wrote.
-
-    Example:
-        >>> written = orders.write_parquet("copy")
-        >>> written.rows
-        3
-    """
-
-    path: str
-    files: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Dataset:
-    """Rows that are not calculated yet. Made by `Workspace.read_parquet` and its like.
+    """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:
         >>> joined = orders.join(customers, on="cust_id")
@@ -105,8 +83,11 @@ class Dataset:
         [{'nation': 'de', 'total': 20}, {'nation': 'fr', 'total': 40}]
     """
 
-    plan: Node
-    runner: PlanRunner
+    _plan: Node
+    _runner: PlanRunner
+
+    def __repr__(self) -> str:
+        return f"Dataset[{', '.join(f'{field.name}: {field.type}' for field in self.schema)}]"
 
     @property
     def schema(self) -> pa.Schema:
@@ -116,7 +97,7 @@ class Dataset:
             >>> orders.schema.field("amount").type
             DataType(int64)
         """
-        return self.plan.schema
+        return self._plan.schema
 
     @property
     def columns(self) -> list[str]:
@@ -136,35 +117,37 @@ class Dataset:
             ['cust_id', 'double']
         """
         call = f"select({', '.join(map(repr, columns))})"
-        with limits_of(self.runner.config):
+        with limits_of(self._runner.config):
             named = [pair for text in columns for pair in parse_named(text, self.schema, call=call)]
-        return self._with(Project(self.plan, _distinct_names(named, call)))
+        return self._with(Project(self._plan, check_named_once(named, call)))
 
-    def with_columns(self, **columns: str) -> Dataset:
+    def with_columns(self, columns: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
         """The same columns and new ones, or new values for old ones: `with_columns(b="a + 1")`.
 
+        A mapping makes columns of any name; keywords and a mapping can be given together.
+
         Example:
-            >>> orders.with_columns(double="amount * 2").columns
-            ['cust_id', 'amount', 'double']
+            >>> orders.with_columns({"twice the amount": "amount * 2"}, half="amount / 2").columns
+            ['cust_id', 'amount', 'twice the amount', 'half']
         """
-        call = f"with_columns({', '.join(f'{k}={v!r}' for k, v in columns.items())})"
-        with limits_of(self.runner.config):
-            new = {name: parse(text, self.schema, call=call) for name, text in columns.items()}
+        named, call = named_texts("with_columns", columns, more)
+        with limits_of(self._runner.config):
+            new = {name: parse(text, self.schema, call=call) for name, text in named.items()}
         kept = [(name, new.pop(name) if name in new else column) for name, column in self._passed()]
-        return self._with(Project(self.plan, (*kept, *new.items())))
+        return self._with(Project(self._plan, (*kept, *new.items())))
 
-    def rename(self, **names: str) -> Dataset:
-        """The same columns under other names: `rename(old="new")`.
+    def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
+        """The same columns under other names: `rename(old="new")`, `rename({"old": "a new one"})`.
 
         Example:
-            >>> orders.rename(cust_id="customer").columns
-            ['customer', 'amount']
+            >>> orders.rename({"amount": "amount in EUR"}, cust_id="customer").columns
+            ['customer', 'amount in EUR']
         """
-        call = f"rename({', '.join(f'{k}={v!r}' for k, v in names.items())})"
-        check_columns(self.schema, names, call)
-        check_names_are_text(names.values(), call)
-        pairs = [(names.get(name, name), column) for name, column in self._passed()]
-        return self._with(Project(self.plan, _distinct_names(pairs, call)))
+        new, call = named_texts("rename", names, more)
+        check_columns(self.schema, new, call)
+        check_names_are_text(new.values(), call)
+        pairs = [(new.get(name, name), column) for name, column in self._passed()]
+        return self._with(Project(self._plan, check_named_once(pairs, call)))
 
     def drop(self, *columns: str) -> Dataset:
         """All columns but these.
@@ -177,7 +160,7 @@ class Dataset:
         kept = [(name, column) for name, column in self._passed() if name not in columns]
         if not kept:
             raise UserError("drop() leaves no column\n  to fix: keep at least one")
-        return self._with(Project(self.plan, tuple(kept)))
+        return self._with(Project(self._plan, tuple(kept)))
 
     def filter(self, condition: str) -> Dataset:
         """Rows for which the condition is true: `filter("amount > 10")`.
@@ -187,14 +170,14 @@ class Dataset:
             [{'cust_id': 1, 'amount': 30}]
         """
         call = f"filter({condition!r})"
-        plan = self.plan
-        with limits_of(self.runner.config):
+        plan = self._plan
+        with limits_of(self._runner.config):
             for part in parse_conditions(condition, self.schema, call=call):
                 plan = Filter(plan, part)
         return self._with(plan)
 
     def group_by(self, *keys: str) -> GroupedData:
-        """Groups of rows with equal keys, for `.agg(...)`. Null is a key like any other.
+        """Groups of rows with equal keys, for `.agg(...)`. Null is a key as any other value.
 
         Example:
             >>> orders.group_by("cust_id").agg(n="count(*)").sort("cust_id").collect().to_pylist()
@@ -203,51 +186,66 @@ class Dataset:
         check_keys(self.schema, keys, f"group_by({', '.join(map(repr, keys))})")
         return GroupedData(self, keys)
 
-    def agg(self, **aggregates: str) -> Dataset:
+    def agg(self, aggregates: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
         """One row for all rows: `agg(total="sum(amount)", n="count(*)")`.
 
         Example:
-            >>> orders.agg(total="sum(amount)", n="count(*)").collect().to_pylist()
-            [{'total': 60, 'n': 3}]
+            >>> orders.agg({"total amount": "sum(amount)"}, n="count(*)").collect().to_pylist()
+            [{'total amount': 60, 'n': 3}]
         """
-        return GroupedData(self, ()).agg(**aggregates)
+        return GroupedData(self, ()).agg(aggregates, **more)
 
-    def distinct(self, *columns: str) -> Dataset:
-        """Each row once; with columns, the first row for each distinct value of these.
+    def distinct(self) -> Dataset:
+        """Each row once.
 
         Example:
             >>> orders.select("cust_id").distinct().count()
             2
         """
-        check_keys(self.schema, columns or self.columns, f"distinct({', '.join(columns)})")
-        if columns:
-            return self._with(DistinctOn(self.plan, columns))
-        return self._with(Aggregate(self.plan, tuple(self.columns), ()))
+        check_keys(self.schema, self.columns, "distinct()")
+        return self._with(Aggregate(self._plan, tuple(self.columns), ()))
+
+    def drop_duplicates(self, *columns: str) -> Dataset:
+        """One whole row for each value of the columns, the first; without columns, `distinct()`.
+
+        Example:
+            >>> orders.drop_duplicates("cust_id").sort("cust_id").collect().to_pylist()
+            [{'cust_id': 1, 'amount': 10}, {'cust_id': 2, 'amount': 20}]
+        """
+        if not columns:
+            return self.distinct()
+        check_keys(self.schema, columns, f"drop_duplicates({', '.join(map(repr, columns))})")
+        return self._with(DistinctOn(self._plan, columns))
 
     def window(
         self,
+        columns: Mapping[str, str] | None = None,
+        /,
         *,
         partition_by: str | Sequence[str] | None = None,
         order_by: str | Sequence[str] | None = None,
         frame: str | None = None,
-        **columns: str,
+        **more: str,
     ) -> Dataset:
         """The same rows with new columns, calculated from rows of the same partition.
 
-        `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`. `frame`,
-        such as "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW", is for aggregates and first, last and
-        nth values. Rows that are equal in the order stay in the order they come in.
+        `window(partition_by="k", order_by="day", n="row_number()", change="x - lag(x)")`; columns
+        of any name by a mapping. `frame`, such as "ROWS BETWEEN 2 PRECEDING AND CURRENT ROW", is
+        for aggregates and first, last and nth values. Rows with equal `order_by` keep the order of
+        their input.
 
         Example:
             >>> ranked = orders.window(
-            ...     partition_by="cust_id", order_by="amount DESC", place="row_number()"
+            ...     {"order rank": "row_number()"}, partition_by="cust_id", order_by="amount DESC"
             ... )
-            >>> ranked.filter("place = 1").sort("cust_id").collect()["amount"].to_pylist()
+            >>> largest = ranked.filter("`order rank` = 1").sort("cust_id")
+            >>> largest.collect()["amount"].to_pylist()
             [30, 20]
         """
-        with limits_of(self.runner.config):
+        named, call = named_texts("window", columns, more)
+        with limits_of(self._runner.config):
             plan = plan_window(
-                self.plan, columns, partition_by=partition_by, order_by=order_by, frame=frame
+                self._plan, named, call, partition_by=partition_by, order_by=order_by, frame=frame
             )
         return self._with(plan)
 
@@ -261,12 +259,12 @@ class Dataset:
         right_on: str | Sequence[str] | None = None,
         condition: str | None = None,
     ) -> Dataset:
-        """Rows of both sides whose keys are equal, and that meet the condition if there is one.
+        """Pairs of rows whose keys are equal and for which the condition, if any, is true.
 
         `on` names keys that both sides have; they come first in the result, once. `left_on` and
-        `right_on` name them where they differ, and all columns are kept. A column of the right side
-        whose name is taken gets `_right`, in the condition too. `how` is as in PySpark: inner,
-        left, right, full, semi, anti, cross.
+        `right_on` name keys that differ, and keep all columns. A column of the right side whose
+        name exists on the left gets the ending `_right`, in the condition too. `how` is as in
+        PySpark: inner, left, right, full, semi, anti, cross.
 
         Example:
             >>> orders.join(customers, on="cust_id").columns
@@ -274,10 +272,10 @@ class Dataset:
             >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
             3
         """
-        with limits_of(self.runner.config):
+        with limits_of(self._runner.config):
             plan = plan_join(
-                self.plan,
-                plan_of(other, "join"),
+                self._plan,
+                _plan_of_other(other, "join"),
                 on=on,
                 left_on=left_on,
                 right_on=right_on,
@@ -303,9 +301,9 @@ class Dataset:
         """Each row with the row of the other side that is nearest in `on`, and equal in `by`.
 
         `on` is a number, date or timestamp. `direction`: "backward" is the last row at or before,
-        "forward" the first at or after, "nearest" the nearer of the two and before if they are
-        equally near. No further than `tolerance`, a number or for times an interval such as
-        "10 seconds". Of equal rows the last one is taken. `how` is left or inner.
+        "forward" the first at or after, "nearest" the nearer of the two, and the earlier one if
+        both are equally near. `tolerance` is the largest distance: a number, or for times an
+        interval such as "10 seconds". The last one of equal rows is taken. `how` is left or inner.
 
         Example:
             >>> trades = ws.from_arrow(pa.table({"at": [10, 30]}))
@@ -315,8 +313,8 @@ class Dataset:
             [99, 100]
         """
         plan = plan_asof(
-            self.plan,
-            plan_of(other, "join_asof"),
+            self._plan,
+            _plan_of_other(other, "join_asof"),
             on=(on, left_on, right_on),
             by=(by, left_by, right_by),
             direction=direction,
@@ -340,7 +338,7 @@ class Dataset:
     ) -> Dataset:
         """Pairs of rows, equal in `by`: `right_on` is between `left_on + lower` and `+ upper`.
 
-        Both ends belong to it. They are numbers or, for dates and timestamps, intervals such as
+        Both ends are included. They are numbers or, for dates and timestamps, intervals such as
         "-10 seconds". `how` is inner or left.
 
         Example:
@@ -353,8 +351,8 @@ class Dataset:
             [105]
         """
         plan = plan_interval(
-            self.plan,
-            plan_of(other, "join_interval"),
+            self._plan,
+            _plan_of_other(other, "join_interval"),
             on=(None, left_on, right_on),
             by=(by, left_by, right_by),
             lower=lower,
@@ -373,32 +371,32 @@ class Dataset:
             [30, 10, 20]
         """
         call = f"sort({', '.join(map(repr, columns))})"
-        with limits_of(self.runner.config):
-            rows, keys = with_order(self.plan, columns, call)
+        with limits_of(self._runner.config):
+            rows, keys = with_order(self._plan, columns, call)
         return self._with(only(Sort(rows, keys), self.columns))
 
     def limit(self, rows: int) -> Dataset:
-        """At most so many rows: behind a sort the first of the order, else any of them.
+        """At most this many rows: after a sort the first ones, else any.
 
         Example:
             >>> orders.sort("amount DESC").limit(1).collect().to_pylist()
             [{'cust_id': 1, 'amount': 30}]
         """
         check_rows(rows, f"limit({rows!r})")
-        return self._with(limited(self.plan, rows))
+        return self._with(limited(self._plan, rows))
 
     def union(self, *others: Dataset) -> Dataset:
-        """All rows of this and the others. Columns are matched by place, as in Spark.
+        """All rows of this dataset and the others. Columns match by position, as in Spark.
 
         Example:
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        sides = tuple(named_as(self.plan, plan_of(other, "union")) for other in others)
-        return self._with(Union((self.plan, *sides), tuple(self.columns)))
+        sides = tuple(named_as(self._plan, _plan_of_other(other, "union")) for other in others)
+        return self._with(Union((self._plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:
-        """Rows with equal keys together in one of so many partitions; without keys, in turn.
+        """Rows by hash of the keys into this many partitions; without keys, evenly.
 
         Example:
             >>> orders.repartition(4, "cust_id").count()  # the same rows, now in 4 partitions
@@ -408,26 +406,27 @@ class Dataset:
         check_keys(self.schema, keys, call)
         check_partitions(partitions)
         by = ByHash(keys, partitions) if keys else Evenly(partitions)
-        return self._with(Repartition(self.plan, by))
+        return self._with(Repartition(self._plan, by))
 
     def durable(self) -> Dataset:
-        """Keep the rows at rest here: what is calculated from them later starts from there.
+        """Save the rows here: queries over them start from the saved files.
 
         Example:
             >>> big = orders.filter("amount > 10").durable()
             >>> big.count(), big.agg(total="sum(amount)").collect()["total"][0].as_py()
             (2, 50)
         """
-        return self._with(Repartition(self.plan, InPlace()))
+        return self._with(Repartition(self._plan, InPlace()))
 
     def map_batches(
         self, function: Function, schema: pa.Schema, version: str | None = None
     ) -> Dataset:
-        """Rows that a function makes of these, batch by batch.
+        """The rows that a function returns for each batch of rows.
 
-        The function gets a RecordBatch that is not empty and returns a RecordBatch, a Table or an
-        iterator of them, with the columns of `schema`. Finished work is recognised by its code;
-        `version` names it where code cannot tell, and has to change when its results do.
+        The function gets a RecordBatch with at least one row and returns a RecordBatch, a Table or
+        an iterator of them, with the columns of `schema`. Work is reused as long as the function's
+        code is the same. `version` stands for the code where it cannot be compared; change it when
+        the function's results change.
 
         Example:
             >>> import pyarrow.compute as pc
@@ -437,7 +436,7 @@ class Dataset:
             >>> orders.map_batches(twice, schema, version="1").collect()["twice"].to_pylist()
             [20, 40, 60]
         """
-        return self._with(plan_map(self.plan, function, schema, version))
+        return self._with(plan_map(self._plan, function, schema, version))
 
     def collect(self) -> pa.Table:
         """All rows as a table.
@@ -446,30 +445,30 @@ class Dataset:
             >>> orders.collect()["amount"].to_pylist()
             [10, 20, 30]
         """
-        rows, _ = self.runner.batches(self.plan)
+        rows, _ = self._runner.batches(self._plan)
         return pa.Table.from_batches(rows, self.schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows as a stream that holds few of them at a time.
+        """All rows as a stream of batches.
 
         Example:
             >>> sum(batch.num_rows for batch in orders.to_batches())
             3
         """
-        rows, _ = self.runner.batches(self.plan)
+        rows, _ = self._runner.batches(self._plan)
         return rows
 
     def to_spark(self) -> DataFrame:
         """The rows as a Spark DataFrame, in their order.
 
-        The query runs now; its rows are read by Spark's tasks, whenever Spark asks for them.
+        The query runs now. Spark's tasks read its saved rows when Spark runs the DataFrame.
 
         Example:
             >>> frame = orders.filter("amount > 10").to_spark()
             >>> frame.columns, frame.count()
             (['cust_id', 'amount'], 2)
         """
-        return self.runner.frame(self.plan)
+        return self._runner.frame(self._plan)
 
     def write_parquet(
         self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
@@ -486,7 +485,7 @@ class Dataset:
             >>> ws.read_parquet("copy").count() == written.rows
             True
         """
-        return self.runner.write_parquet(self.plan, path, mode, compression)
+        return self._runner.write_parquet(self._plan, path, mode, compression)
 
     def show(self, n: int = 20, truncate: int = 20) -> None:
         """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole.
@@ -501,10 +500,10 @@ class Dataset:
             +-------+------+
         """
         check_rows(n, f"show({n!r})")
-        self.runner.show(self.limit(n + 1).collect(), n, truncate)
+        self._runner.show(self.limit(n + 1).collect(), n, truncate)
 
     def count(self) -> int:
-        """How many rows there are.
+        """The number of rows.
 
         Example:
             >>> orders.count()
@@ -512,40 +511,56 @@ class Dataset:
         """
         return int(self.agg(n="count(*)").collect()["n"][0].as_py())
 
-    def run(self) -> tuple[StageReport, ...]:
-        """Put the rows at rest, and say for each stage what ran, what was reused and why.
+    def run(self) -> QueryReport:
+        """Save the rows in the workspace, and report what ran, what was reused and why.
 
         Example:
             >>> counted = orders.group_by("cust_id").agg(n="count(*)")
             >>> first = counted.run()
-            >>> [stage.ran for stage in counted.run()]  # nothing is done a second time
-            [0]
+            >>> counted.run().ran  # nothing runs a second time
+            0
         """
-        _, reports = self.runner.batches(self.plan)
-        return reports
+        _, report = self._runner.batches(self._plan)
+        return report
 
     def explain(self) -> PlainText:
-        """The stages this would run in, with their exchanges.
+        """The stages of the query and their exchanges, as text.
 
         Example:
             >>> orders.group_by("cust_id").agg(n="count(*)").explain()
             stage 0...
         """
-        return PlainText(self.runner.explain(self.plan))
+        return PlainText(self._runner.explain(self._plan))
 
     def _with(self, plan: Node) -> Dataset:
-        check_plan_size(plan, self.runner.config)
+        check_plan_size(plan, self._runner.config)
         check_told_apart(plan.schema.names)
-        return Dataset(plan, self.runner)
+        return Dataset(plan, self._runner)
+
+    def _aggregated(
+        self, keys: tuple[str, ...], aggregates: Mapping[str, str], call: str
+    ) -> Dataset:
+        """One row for each group of equal keys."""
+        taken = [name for name in aggregates if name in keys]
+        if taken:
+            raise UserError(f"{call}: {taken[0]!r} is a key already\n  to fix: choose another name")
+        if not aggregates and not keys:
+            raise UserError("agg() has nothing to calculate\n  to fix: agg(n='count(*)')")
+        with limits_of(self._runner.config):
+            parsed = tuple(
+                parse_aggregate(name, text, self.schema, call=call)
+                for name, text in aggregates.items()
+            )
+        return self._with(Aggregate(self._plan, keys, parsed))
 
     def _passed(self) -> list[tuple[str, Expression]]:
         """All columns as they are, by their names."""
         return [passed(field) for field in self.schema]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class GroupedData:
-    """Groups of a dataset's rows, waiting to be put together.
+    """Groups of a dataset's rows with equal keys, to be aggregated.
 
     Example:
         >>> by_customer = orders.group_by("cust_id")
@@ -553,48 +568,33 @@ class GroupedData:
         ['cust_id', 'total']
     """
 
-    dataset: Dataset
-    keys: tuple[str, ...]
+    _dataset: Dataset
+    _keys: tuple[str, ...]
 
-    def agg(self, **aggregates: str) -> Dataset:
-        """One row per group: the keys, then these: `agg(total="sum(amount)", n="count(*)")`.
+    def __repr__(self) -> str:
+        return f"GroupedData[{', '.join(self._keys)}]"
+
+    def agg(self, aggregates: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
+        """One row per group: the keys, then the aggregates: `agg(total="sum(amount)")`.
 
         Example:
-            >>> orders.group_by("cust_id").agg(total="sum(amount)", largest="max(amount)").columns
-            ['cust_id', 'total', 'largest']
+            >>> by_customer = orders.group_by("cust_id")
+            >>> by_customer.agg({"total amount": "sum(amount)"}, largest="max(amount)").columns
+            ['cust_id', 'total amount', 'largest']
         """
-        call = f"agg({', '.join(f'{k}={v!r}' for k, v in aggregates.items())})"
-        taken = [name for name in aggregates if name in self.keys]
-        if taken:
-            raise UserError(f"{call}: {taken[0]!r} is a key already\n  to fix: choose another name")
-        if not aggregates and not self.keys:
-            raise UserError("agg() has nothing to calculate\n  to fix: agg(n='count(*)')")
-        schema = self.dataset.schema
-        with limits_of(self.dataset.runner.config):
-            parsed = tuple(
-                parse_aggregate(name, text, schema, call=call) for name, text in aggregates.items()
-            )
-        plan = Aggregate(self.dataset.plan, self.keys, parsed)
-        return self.dataset._with(plan)  # noqa: SLF001 - its own
+        return self._dataset._aggregated(self._keys, *named_texts("agg", aggregates, more))  # noqa: SLF001 - its own
 
 
-def plan_of(other: object, call: str) -> Node:
-    """The plan of another dataset that a call was given."""
+def plan_of(dataset: Dataset) -> Node:
+    """The plan of a dataset, for the modules that run it."""
+    return dataset._plan  # noqa: SLF001 - for the package, not for users
+
+
+def _plan_of_other(other: object, call: str) -> Node:
+    """The plan of a dataset that was given to a call, where it is one."""
     if isinstance(other, Dataset):
-        return other.plan
+        return plan_of(other)
     raise UserError(
         f"{call} takes a dataset\n  found: {type(other).__name__}\n"
         "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
     )
-
-
-def _distinct_names(
-    named: Sequence[tuple[str, Expression]], call: str
-) -> tuple[tuple[str, Expression], ...]:
-    names = [name for name, _ in named]
-    doubled = [name for name in names if names.count(name) > 1]
-    if doubled:
-        raise UserError(f"{call}: two columns named {doubled[0]!r}\n  to fix: give one an AS name")
-    if not named:
-        raise UserError(f"{call} has no columns\n  to fix: name at least one")
-    return tuple(named)

@@ -281,14 +281,14 @@ class ReadsFailed(MillraceError):
     """A session of coordinated reads ended.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-        >>> closed = ws.reads(task)
+        >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> closed = ws.reads(read)
         >>> closed.close()
         >>> closed.next_checkpoint()
         Traceback (most recent call last):
-        millrace.errors.ReadsFailed: the session of task totals was closed
+        millrace.errors.ReadsFailed: the session of coordinated read totals was closed
           found: a call after close()
-          to fix: open it again with ws.reads(task); it goes on from the last checkpoint
+          to fix: open it again with ws.reads(read); it goes on from the last checkpoint
     """
 
     @classmethod
@@ -383,7 +383,7 @@ class AlreadyOwned(Retriable):
 class PeerGone(Retriable):
     """What a call needs went away: Spark, the owner of journals, Kafka, an S3 server, a host.
 
-    The call ended within `Config.gone_ms_max`. What was published stays; run it again to go on.
+    The call ended within `Config.gone_after`. What was published stays; run it again to go on.
 
     Example:
         >>> try:

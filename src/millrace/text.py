@@ -16,6 +16,15 @@ _LISTED_MAX: Final = 12
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+class PlainText(str):
+    """Text that a notebook shows as it is, line by line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def human_bytes(count: float) -> str:
     """Bytes with a unit: 1536 is '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
+from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
@@ -27,10 +30,11 @@ from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.pipeline.define.job import Job
 from millrace.plan.nodes.node import Scan
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.read_files import task_of
-from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.read_files import resolve_read
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
 from millrace.scan.source import Listing, open_source
 from millrace.shuffle import arrow_inputs, cleanup, runs
@@ -53,8 +57,7 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.spark.map_task import Reuse
-    from millrace.spark.stage_job import ShuffleWorkspace
+    from millrace.execute.map_task import Reuse
 
 
 def open(  # noqa: A001 - `millrace.open` reads as what it does
@@ -256,9 +259,9 @@ class Workspace:
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark import shuffle_requests  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
 
-        asked = shuffle_requests.ShuffleArguments(
+        arguments = ShuffleArguments(
             keys=keys,
             partitions=partitions,
             partitioner=partitioner,
@@ -266,11 +269,9 @@ class Workspace:
             version=version,
             reuse=reuse,
         )
-        files = shuffle_requests.FileOptions(
-            format=format, schema=schema, options=options, checksum=checksum
-        )
-        place = self._place()
-        return shuffle_requests.shuffle(self.spark, place, source, asked, files)
+        files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
+        workspace = self._place()
+        return frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -364,7 +365,7 @@ class Workspace:
 
     def reads(
         self,
-        task: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
+        read: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
         *,
         members: int = 1,
         on_spark: bool = False,
@@ -372,23 +373,23 @@ class Workspace:
         take_over: bool = False,
         last_commit: int | None = None,
         read_through: int | None = None,
-    ) -> ReadSession | RestartingSession:
+    ) -> ReadSession:
         """Read journals together: rows by key to members, in checkpoints that are consistent.
 
         Args:
-            task: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
+            read: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
             members: how many share the keys. It may change from one session to the next.
             on_spark: run members as Spark tasks, instead of as threads of this process.
-            restart: open the next session by itself when one fails, from the last checkpoint.
-            take_over: end a session of this task that is open elsewhere, instead of waiting for it.
+            restart: open the session again by itself when it fails, from the last checkpoint.
+            take_over: end a session of this read that is open elsewhere, instead of waiting for it.
             last_commit: the checkpoint that the caller's own log says is done; by default, the last
                 one that was committed here.
             read_through: the checkpoint up to which everything comes again exactly as it was; what
                 was handed out beyond it is forgotten. By default, all that was not committed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     found = session.read(0, checkpoint)
             ...     session.commit(checkpoint)
@@ -396,7 +397,7 @@ class Workspace:
             3
         """
         folder = self._on_disk("coordinated reads").path("reads")
-        wanted = task_of(task)
+        wanted = resolve_read(read)
         self._home.look()
         broker = self.journals
         make = as_threads(broker, self.config, JsonKeys(self.config))
@@ -410,10 +411,11 @@ class Workspace:
             last_commit=last_commit,
             read_through=read_through,
             take_over=take_over,
+            restart=restart,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
         place = SessionWorkspace(broker, folder, self.config, make)
-        return restarting(place, wanted, opening) if restart else place.open(wanted, opening)
+        return ReadSession(place, wanted, opening)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
@@ -536,7 +538,7 @@ class Workspace:
             )
         listing = Listing(
             now_ms=time.time_ns() // 1_000_000,
-            recent_ms=self.config.recent_ms,
+            recent_ms=ms(self.config.recent_change),
             by_content=by_content,
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
@@ -610,8 +612,6 @@ class Workspace:
 
     def _place(self) -> ShuffleWorkspace:
         """Where runs write; the workspace is made now if there is none."""
-        from millrace.spark.stage_job import ShuffleWorkspace  # noqa: PLC0415 - reading needs no Spark
-
         self._home.make()
         agents, keep_alive = self._remote()
         return ShuffleWorkspace(

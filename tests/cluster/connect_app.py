@@ -24,12 +24,11 @@ import millrace as mr
 from millrace.errors import OwnerUnreachable, ReadsFailed
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-from millrace.reads.restarting import RestartingSession
 
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.int64())])
 JOURNALS = ("bank/orders", "bank/payments")
 COPY = "copy"
-TASK = CoordinatedRead("ledger", [Binding(name="all", prefix="bank", key="id")])
+READ = CoordinatedRead("ledger", [Binding(name="all", prefix="bank", key="id")])
 BATCH_ROWS = 4
 ROWS_EACH = 3
 """Of a transaction, in each of its journals."""
@@ -37,7 +36,6 @@ LONG_S = 240.0
 TOO_BUSY = "Python worker failed to connect back"
 """Spark waits just ten seconds for a Python process to begin, which is not always enough."""
 Found = TypeVar("Found")
-Session = ReadSession | RestartingSession
 
 
 def say(word: str, what: object) -> None:
@@ -59,15 +57,15 @@ def patiently(do: Callable[[], Found]) -> Found:
 def config_of(options: dict[str, Any]) -> mr.Config:
     """Patient where owners are started again: this machine may be slow."""
     return mr.Config().with_options(
-        gone_ms_max=120_000,
-        owner_call_ms_max=120_000,
+        gone_after=120,
+        owner_timeout=120,
         owner_start_ms_max=120_000,
         owner_retries_max=10,
-        job_run_lease_ms=options.get("run_lease_ms", 120_000),
-        job_lease_ms=options.get("lease_ms", 10_000),
+        job_run_lease=options.get("run_lease_ms", 120_000) / 1000,
+        job_lease=options.get("lease_ms", 10_000) / 1000,
         job_watch_ms=50,
-        reads_lease_ms=120_000,
-        reads_members_wait_ms_max=240_000,
+        reads_lease=120,
+        reads_members_wait=240,
         reads_silent_ms_max=120_000,
     )
 
@@ -115,7 +113,7 @@ def read(spark: SparkSession, ws: mr.Workspace, _folder: str, options: dict[str,
     del spark
     for name in JOURNALS:
         ws.journals.create(name, SCHEMA)
-    session = ws.reads(TASK, members=2, on_spark=True, restart=True, take_over=True)
+    session = ws.reads(READ, members=2, on_spark=True, restart=True, take_over=True)
     last = options["end"] - 1
     seen = -1
     for number in range(options["first"], options["end"]):
@@ -128,7 +126,7 @@ def read(spark: SparkSession, ws: mr.Workspace, _folder: str, options: dict[str,
     session.close()
 
 
-def _tell(session: Session, wait_s: float) -> list[int]:
+def _tell(session: ReadSession, wait_s: float) -> list[int]:
     """Tell what the next checkpoint shows, and then commit it; the amounts."""
     try:
         checkpoint = session.next_checkpoint(wait_s)
@@ -147,7 +145,7 @@ def _tell(session: Session, wait_s: float) -> list[int]:
 
 
 def source(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str, Any]) -> None:
-    """Spark's own API: write a journal, read it, and follow a task."""
+    """Spark's own API: write a journal, read it, and follow a coordinated read."""
     path = ws.path
     rows = spark.range(options["rows"]).selectExpr("id", "2 * id AS amount").repartition(3)
     writer = rows.write.format("millrace").mode("append").option("journal", "doubles")
@@ -190,8 +188,8 @@ def stream(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict[str
 def _copied(spark: SparkSession, path: str, folder: str) -> DataStreamWriter:
     """Coordinated reads into a journal, by Spark alone."""
     bindings = [{"name": "all", "prefix": "bank", "key": ["id"]}]
-    task = json.dumps({"name": "copied", "bindings": bindings})
-    rows = spark.readStream.format("millrace").option("path", path).option("task", task).load()
+    read = json.dumps({"name": "copied", "bindings": bindings})
+    rows = spark.readStream.format("millrace").option("path", path).option("read", read).load()
     return (
         rows.selectExpr("_mr_journal AS journal", "id", "amount")
         .writeStream.format("millrace")
@@ -217,7 +215,7 @@ def everything(spark: SparkSession, ws: mr.Workspace, folder: str, options: dict
     say("SHUFFLE", sorted(values))
     run_job(spark, ws, folder, options)
     source(spark, ws, folder, options)
-    with ws.reads(TASK, members=2, on_spark=True) as session:
+    with ws.reads(READ, members=2, on_spark=True) as session:
         told = 0
         while told < options["transactions"] * ROWS_EACH * len(JOURNALS):
             told += len(_tell(session, LONG_S))

@@ -28,7 +28,7 @@ from millrace.errors import MillraceError
 ROWS = 12
 HALF = ROWS // 2
 SCHEMA = pa.schema([("id", pa.int64())])
-TASK = mr.CoordinatedRead("counted", [mr.Binding(name="all", prefix="t", key="id")])
+READ = mr.CoordinatedRead("counted", [mr.Binding(name="all", prefix="t", key="id")])
 
 
 def say(word: str, what: object) -> None:
@@ -92,7 +92,7 @@ def run_reads(ws: mr.Workspace, folder: str, options: dict[str, Any]) -> list[in
     ws.journals.create("t/a", SCHEMA)
     kept = Path(folder, "kept.json")
     seen: list[int] = json.loads(kept.read_text()) if kept.exists() else []
-    with ws.reads(TASK, members=1, on_spark=options.get("on_spark", False)) as session:
+    with ws.reads(READ, members=1, on_spark=options.get("on_spark", False)) as session:
         while len(seen) < ROWS:
             if ws.journals.end_offset("t/a") == 0:
                 ws.journals.append("t/a", rows_of(range(HALF)))
@@ -134,7 +134,7 @@ def run_stream(ws: mr.Workspace, folder: str, _options: dict[str, Any]) -> list[
             Path(folder, "half").touch()
 
     stream = spark.readStream.format("millrace").option("path", ws.path)
-    stream = stream.option("task", json.dumps({"name": "s", "bindings": [BINDING]}))
+    stream = stream.option("read", json.dumps({"name": "s", "bindings": [BINDING]}))
     query = stream.load().writeStream.foreachBatch(take)
     running = query.option("checkpointLocation", str(Path(folder, "log"))).start()
     while len(streamed(out)) < ROWS:
@@ -182,7 +182,7 @@ def session(options: dict[str, Any]) -> SparkSession | None:
 
 def main(work: str, workspace: str, folder: str, text: str) -> None:
     options = json.loads(text)
-    config = mr.Config(gone_ms_max=options["gone_ms"], job_watch_ms=50, heartbeat_ms=1000)
+    config = mr.Config(gone_after=options["gone_ms"] / 1000, job_watch_ms=50, heartbeat_ms=1000)
     spark = session(options)
     broker = options.get("broker", "embedded")
     try:

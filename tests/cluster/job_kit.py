@@ -35,7 +35,7 @@ def ask(row: dict, context: mr.Context) -> dict:
         return {"id": row["id"], "answer": json.loads(answer.read())["answer"]}
 
 spark = start_session(cores=2)
-config = mr.Config(job_run_lease_ms=5000, job_lease_ms=5000, job_watch_ms=50)
+config = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 if options.get("joined"):
     from millrace.transport.owner.election import join_journals

@@ -31,7 +31,7 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 
 SCHEMA = pa.schema([("x", pa.int64())])
 PATIENT = mr.Config().with_options(
-    owner_backoff_ms=20, owner_retries_max=12, owner_call_ms_max=90_000, gone_ms_max=90_000
+    owner_backoff_ms=20, owner_retries_max=12, owner_timeout=90, gone_after=90
 )
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["tests.cluster.owners_kit"])

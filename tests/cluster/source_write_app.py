@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
-from tests.cluster.source_write_kit import TASK, Folders
+from tests.cluster.source_write_kit import READ, Folders
 
 from millrace.spark.session import start_session
 from millrace.spark.source.data_source import MillraceSource
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def source(spark: SparkSession, folders: Folders, kind: str) -> DataFrame:
     """Transactions over several journals, or files; several micro-batches of either."""
-    if kind == "task":
+    if kind == "read":
         reader = spark.readStream.format("millrace").option("path", folders.workspace)
-        reader = reader.option("task", json.dumps(TASK)).option("maxRowsPerTrigger", "60")
+        reader = reader.option("read", json.dumps(READ)).option("maxRowsPerTrigger", "60")
         return reader.load().select("key", "amount")
     reader = spark.readStream.schema("key long, amount long").option("maxFilesPerTrigger", 1)
     return reader.parquet(folders.files).repartition(2)

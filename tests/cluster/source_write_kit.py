@@ -24,7 +24,7 @@ from millrace.faults import VARIABLE
 from millrace.testing.fault_injection import armed
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
-TASK: Final = {"name": "chain", "bindings": [{"name": "all", "prefix": "in", "key": ["key"]}]}
+READ: Final = {"name": "chain", "bindings": [{"name": "all", "prefix": "in", "key": ["key"]}]}
 INPUTS: Final = ("in/a", "in/b")
 OUTPUTS: Final = ("out/0", "out/1")
 ROWS: Final = 5
@@ -60,7 +60,7 @@ class Application:
     """Runs `source_write_app.py` again and again, each time with more to read."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        """`kind`: what is streamed, "task" or "files"."""
+        """`kind`: what is streamed, "read" or "files"."""
         self.folders = Folders(str(folder))
         self._kind = kind
         self._folder = folder

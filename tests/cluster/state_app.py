@@ -141,7 +141,7 @@ class Application:
         key = [KEYS.get(name, "account")]
         binding = {"name": "all", "prefix": PREFIXES[name], "key": key}
         reader = self.spark.readStream.format("millrace").option("path", self.plan["workspace"])
-        reader = reader.option("task", json.dumps({"name": name, "bindings": [binding]}))
+        reader = reader.option("read", json.dumps({"name": name, "bindings": [binding]}))
         for option, value in self.plan["options"].get(name, {}).items():
             reader = reader.option(option, str(value))
         return reader.load()

@@ -34,7 +34,7 @@ except KeyboardInterrupt:
     left = [t.name for t in threading.enumerate() if t.name.startswith("millrace-stage")]
     print("interrupted", len(left), flush=True)
     del os.environ["MILLRACE_FAULT"]
-    reports = query.run()
+    reports = query.run().stages
     print(*(f"{report.ran}+{report.reused}" for report in reports), flush=True)
     rows = query.collect()
     print(rows.num_rows, sum(rows["v"].to_pylist()), sum(rows["w"].to_pylist()), flush=True)

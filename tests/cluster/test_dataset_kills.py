@@ -48,18 +48,18 @@ described(mr.open(mill, start_session(cores=2), config=config), folder).run()
 print("finished", flush=True)
 """
 A_LOST_OUTPUT = f"""{DESCRIBED}
-from millrace.spark import query_job
+from millrace.execute import query_run
 from pathlib import Path
 folder, mill = sys.argv[1:]
-real = query_job.run_stage
-def lossy(spark, place, work, *, check):
-    done = real(spark, place, work, check=check)
+real = query_run.run_stage
+def lossy(runner, workspace, work, *, check):
+    done = real(runner, workspace, work, check=check)
     if done.stage_id == 0:
         chosen = done.manifest.chosen[1]
         for part in Path(mill, "shuffle", str(chosen.attempt)).glob("part-*.ipc"):
             part.unlink()
     return done
-query_job.run_stage = lossy
+query_run.run_stage = lossy
 described(mr.open(mill, start_session(cores=2), config=config), folder).run()
 """
 MANY_QUERIES = f"""{DESCRIBED}
@@ -125,7 +125,7 @@ def resume(spark: SparkSession, folder: Path, mill: Path) -> list[tuple[int, int
     finished = finished_tasks(ws)
     query = names["described"](ws, str(folder))  # type: ignore[operator]
 
-    reports = query.run()
+    reports = query.run().stages
 
     rows = sorted(tuple(row.values()) for row in query.collect().to_pylist())
     assert rows == expected(folder)

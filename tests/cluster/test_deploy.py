@@ -122,7 +122,7 @@ def test_executors_that_go_when_they_are_idle_take_nothing_with_them(tmp_path: P
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.executorIdleTimeout": "2s",
     }
-    config = mr.Config().with_options(reads_members_wait_ms_max=240_000, reads_lease_ms=60_000)
+    config = mr.Config().with_options(reads_members_wait=240, reads_lease=60)
     with standalone_master(workers(tmp_path)) as master, session_on(master, conf=conf) as spark:
         ws = mr.open(tmp_path / "mill", spark, config=config)
         done = ws.shuffle(source, keys="k", partitions=2)
@@ -138,8 +138,8 @@ def test_executors_that_go_when_they_are_idle_take_nothing_with_them(tmp_path: P
         assert job.run().state == "finished"
         wait_until(lambda: executors(spark) == 0, "executors stay")
 
-        task = CoordinatedRead("sums", [Binding(name="all", prefix="read", key="id")])
-        with ws.reads(task, members=1, on_spark=True) as session:
+        read = CoordinatedRead("sums", [Binding(name="all", prefix="read", key="id")])
+        with ws.reads(read, members=1, on_spark=True) as session:
             checkpoint = session.next_checkpoint(240)
             assert checkpoint is not None
             rows = [row for batch in session.batches(0, checkpoint) for row in batch.to_pylist()]

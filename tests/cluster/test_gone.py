@@ -78,7 +78,7 @@ def test_a_jvm_that_is_stopped_and_never_answers_ends_the_call(
 ) -> None:
     app = Application(work, tmp_path)
     found = app.lose(lambda: os.kill(app.hear("JVM"), signal.SIGSTOP))
-    check_says_so(found, kind, "Spark went away", "limit: 5 s (gone_ms_max)")
+    check_says_so(found, kind, "Spark went away", "limit: 5 s (gone_after)")
     app.go_on()
 
 

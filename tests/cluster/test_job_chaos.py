@@ -41,7 +41,7 @@ def ask(row: dict, context: mr.Context) -> dict:
         return {"id": row["id"], "answer": json.loads(answer.read())["answer"]}
 
 spark = start_session(cores=2)
-config = mr.Config(job_run_lease_ms=5000, job_lease_ms=5000, job_watch_ms=50)
+config = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 job = ws.job("chaos")
 source = job.source("rows", spark.range(int(rows)), partitions=2)

@@ -15,7 +15,7 @@ import millrace as mr
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 Cluster = Callable[..., AbstractContextManager[SparkSession]]
-CONFIG = mr.Config(job_run_lease_ms=5_000, job_lease_ms=5_000)
+CONFIG = mr.Config(job_run_lease=5, job_lease=5)
 
 
 def rows_of(folder: Path) -> dict[int, str]:

@@ -50,7 +50,7 @@ def test_copies_of_workers_and_of_taking_in_double_nothing(
         return {"id": row["id"]}
 
     # Workers live for a short time, so that copies of one outlive it, and the other way round.
-    config = mr.Config(job_lease_ms=3_000, job_worker_ms=3_000)
+    config = mr.Config(job_lease=3, job_worker_time=3)
     # Spark starts a copy on another host than the task's own.
     hosts = [
         {"SPARK_LOCAL_IP": f"127.0.0.{1 + n % 2}", "SPARK_WORKER_DIR": str(tmp_path / f"work-{n}")}

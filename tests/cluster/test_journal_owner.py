@@ -175,9 +175,7 @@ def test_of_processes_that_open_at_once_one_owns(tmp_path: Path) -> None:
 def test_a_stopped_owner_is_alive_and_nobody_takes_over(tmp_path: Path) -> None:
     mill = tmp_path / "mill"
     begin(mill)
-    quick = PATIENT.with_options(
-        owner_start_ms_max=300, owner_ping_ms_max=200, owner_call_ms_max=300
-    )
+    quick = PATIENT.with_options(owner_start_ms_max=300, owner_ping_ms_max=200, owner_timeout=0.3)
     with process(child_owns, str(mill)) as owner:
         wait_until(partial(owned_by, mill, owner), "the owner does not answer")
         assert owner.pid is not None

@@ -31,8 +31,8 @@ from millrace.workspace import Workspace
 
 pytestmark = pytest.mark.spark
 Connected = Callable[..., AbstractContextManager[SparkSession]]
-CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
-TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
+CONFIG = Config().with_options(reads_lease=60, reads_members_wait=120)
+READ = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 LONG_S = 120.0
 
 
@@ -58,7 +58,7 @@ def rows_until(session: ReadSession, count: int) -> list[str]:
 
 
 def opened(ws: Workspace, members: int) -> ReadSession:
-    session = ws.reads(TASK, members=members, on_spark=True)
+    session = ws.reads(READ, members=members, on_spark=True)
     assert isinstance(session, ReadSession)
     return session
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
-TASK = {"name": "killed", "bindings": [{"name": "all", "prefix": "t", "key": ["key"]}]}
+READ = {"name": "killed", "bindings": [{"name": "all", "prefix": "t", "key": ["key"]}]}
 JOURNALS = ("t/a", "t/b")
 ROWS = 4
 """Of a transaction in each journal."""
@@ -58,7 +58,7 @@ def main(workspace: str, out: str, wanted: int, moment: str, batches: int) -> No
     stream = (
         spark.readStream.format("millrace")
         .option("path", workspace)
-        .option("task", json.dumps(TASK))
+        .option("read", json.dumps(READ))
         .option("maxRowsPerTrigger", "100")
         .load()
     )

@@ -23,7 +23,7 @@ LEFT = {STORED: 0, BEFORE: 0, AFTER: BATCH_ROWS}
 def test_killed_after_a_batch_is_written_and_before_spark_knows_it_is_written_once(
     tmp_path: Path,
 ) -> None:
-    app = Application(tmp_path, "task")
+    app = Application(tmp_path, "read")
     app.die_at(AFTER, stream=20)
     app.die_at(BEFORE, stream=1, batch="once")  # The stream goes on and ends; then comes a batch.
     app.check_stream()
@@ -31,7 +31,7 @@ def test_killed_after_a_batch_is_written_and_before_spark_knows_it_is_written_on
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["task", "files"])
+@pytest.mark.parametrize("kind", ["read", "files"])
 @pytest.mark.parametrize("point", [STORED, BEFORE, AFTER])
 def test_killed_at_each_point_the_stream_goes_on_and_a_batch_is_whole_or_not_there(
     point: str, kind: str, tmp_path: Path
@@ -51,7 +51,7 @@ def test_killed_at_each_point_the_stream_goes_on_and_a_batch_is_whole_or_not_the
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment_each_row_is_written_once(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)  # noqa: S311 - a seed replays it
-    app = Application(tmp_path, "files" if seed % 4 == 3 else "task")
+    app = Application(tmp_path, "files" if seed % 4 == 3 else "read")
     for number in range(6):
         match chance.randrange(4):
             case 0:

@@ -16,9 +16,7 @@ BUILD = Path(__file__).parents[2] / "build"
 # The first compiler alone: a short run never earns the second one's work back.
 QUICK_JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # Waits that no busy machine exceeds; nothing here is judged by how long it takes.
-PATIENT = Config().with_options(
-    gone_ms_max=60_000, kafka_call_ms_max=60_000, kafka_start_ms_max=300_000
-)
+PATIENT = Config().with_options(gone_after=60, kafka_timeout=60, kafka_start_ms_max=300_000)
 
 
 def started(

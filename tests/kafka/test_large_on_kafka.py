@@ -74,7 +74,7 @@ def test_values_larger_than_a_message_pass_from_step_to_step_and_into_files(
     assert rows == [draw({"x": x}) for x in range(1, 9)]
 
     again = place.open()
-    config = QUICK.with_options(unfinished_grace_ms=1)
+    config = QUICK.with_options(unfinished_grace=0.001)
     assert remove_unneeded(again, str(tmp_path), JOB, config=config) == LargeRemoved(0, 0)
     for info in again.list(drawn[0]):
         again.truncate_committed(info.name)

@@ -82,12 +82,12 @@ def test_a_topic_of_others_reads_as_rows_that_commit_themselves(
     others.write(topic, (b"one", 1000), (b"two", 900), (b"three", 1000), (b"last", 1000))
     broker = place.open()
     broker.create("outside", RAW, labels={"kafka.topic": topic})
-    task = CoordinatedRead("plain", [Binding(name="all", prefix="outside", key="value")])
+    read = CoordinatedRead("plain", [Binding(name="all", prefix="outside", key="value")])
 
     def rows_up_to(last: bytes) -> list[bytes]:
         """All that a session shows up to a row: rows from before would come before it."""
         values: list[bytes] = []
-        with reading(broker, tmp_path / "queues", task, members=2, take_over=True) as session:
+        with reading(broker, tmp_path / "queues", read, members=2, take_over=True) as session:
             while last not in values:
                 checkpoint = session.next_checkpoint(LONG_S)
                 assert checkpoint is not None, f"{values} is all there is"

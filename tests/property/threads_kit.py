@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.delays import together
 from tests.unit.pipeline.worker import worker_kit
-from tests.unit.reads.kit import LONG_S, SCHEMA, a_task, reading
+from tests.unit.reads.kit import LONG_S, SCHEMA, a_read, reading
 from tests.unit.transport.owner_kit import QUICK, client_of, place_at
 
 import millrace as mr
@@ -27,11 +27,12 @@ from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.calling.call_thread import CallThread
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.read_ahead import ReadAhead
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.api import ReadSession
 from millrace.reads.live.follow_requests import wanted
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
-from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.shuffle import runs
 from millrace.spark.source.stream_session import StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace
@@ -58,7 +59,7 @@ def fill(broker: Broker, journal: str = "t/a") -> None:
     broker.append(journal, rows(20))
 
 
-def use(session: ReadSession | RestartingSession, members: int) -> None:
+def use(session: ReadSession, members: int) -> None:
     """Take a checkpoint, read it and commit it: then slices are at work when it is closed."""
     checkpoint = session.next_checkpoint(LONG_S)
     assert checkpoint is not None
@@ -85,7 +86,7 @@ def sessions_of_threads(folder: Path, chosen: random.Random) -> int:
         fill(broker)
         for number in range(6):
             members = chosen.randint(1, 3)
-            session = reading(broker, folder, a_task(f"k{number}"), members=members)
+            session = reading(broker, folder, a_read(f"k{number}"), members=members)
             if number % 2:
                 use(session, members)
             soon(chosen)
@@ -96,7 +97,7 @@ def sessions_of_threads(folder: Path, chosen: random.Random) -> int:
 def a_session_closed_by_another_thread(folder: Path, chosen: random.Random) -> int:
     with contextlib.closing(MemoryBroker()) as broker:
         fill(broker)
-        session = reading(broker, folder, a_task(), members=2)
+        session = reading(broker, folder, a_read(), members=2)
         use(session, 2)
 
         def wait() -> None:
@@ -114,7 +115,8 @@ def a_restarting_session_closed_by_another_thread(folder: Path, chosen: random.R
         fill(broker)
         config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=5)
         place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
-        session = restarting(place, a_task(), SessionOptions(members=2, holder="test"))
+        options = SessionOptions(members=2, holder="test", restart=True)
+        session = ReadSession(place, a_read(), options)
 
         def wait() -> None:
             with pytest.raises(ReadsFailed, match="was closed"):  # noqa: PT012 - at any turn
@@ -138,7 +140,9 @@ def sessions_over_flight(folder: Path, chosen: random.Random) -> int:
         fill(broker)
         place = SessionWorkspace(broker, str(folder), Config(), in_process(broker, Config()))
         for number in range(2):
-            session = place.open(a_task(f"k{number}"), SessionOptions(members=2, holder="test"))
+            session = ReadSession(
+                place, a_read(f"k{number}"), SessionOptions(members=2, holder="test")
+            )
             if number:
                 use(session, 2)
             soon(chosen)
@@ -239,7 +243,7 @@ def a_workspace(folder: Path, chosen: random.Random) -> int:
             for _ in range(5):
                 ws.journals.append("t/a", rows(1))
 
-    session = ws.reads(a_task(), members=2)
+    session = ws.reads(a_read(), members=2)
     use(session, 2)
     together(write, partial(close_soon, session, chosen))
     together(write, partial(close_soon, ws, chosen))
@@ -261,7 +265,7 @@ def rows_read_ahead(_folder: Path, chosen: random.Random) -> int:
 
 
 def leases_kept(_folder: Path, chosen: random.Random) -> int:
-    config = Config().with_options(job_lease_ms=50, job_run_lease_ms=50)
+    config = Config().with_options(job_lease=0.05, job_run_lease=0.05)
     with contextlib.closing(MemoryBroker()) as broker:
         for number in range(6):
             keeper = Keeper(broker, config, "run", 1)
@@ -321,7 +325,7 @@ def a_stream_closed_while_it_is_asked(folder: Path, chosen: random.Random) -> in
         store = LocalStore(str(folder))
         place = StreamWorkspace(store, TOKEN, "127.0.0.1", broker, config)  # type: ignore[arg-type]
         stream = StreamSession(
-            place, a_task(), SCHEMA, members=2, start=StreamStart(done=0, begun=0)
+            place, a_read(), SCHEMA, members=2, start=StreamStart(done=0, begun=0)
         )
         stream.take_ahead()
 

@@ -186,7 +186,7 @@ def test_an_attempt_discarded_unfinished_is_forgotten_after_a_while(
     bucket.replace(f"{folder}/data.ipc", b"late")
     assert not bucket.create(f"{folder}/index.bin", b"an index")
     bucket.create("probe/of-a-killed-process", b"first")
-    soon = store_at(url, Config().with_options(unfinished_grace_ms=1))
+    soon = store_at(url, Config().with_options(unfinished_grace=0.001))
     while keys(bucket):
         soon.empty_trash()
         time.sleep(0.1)

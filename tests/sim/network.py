@@ -42,8 +42,8 @@ DISK_SLACK_BYTES = 12_000
 class WatchedState(SessionState):
     """Tells what reports the session has taken in."""
 
-    def __init__(self, task: CoordinatedRead, members: int, resumed: Resumed) -> None:
-        super().__init__(task, members, resumed)
+    def __init__(self, read: CoordinatedRead, members: int, resumed: Resumed) -> None:
+        super().__init__(read, members, resumed)
         self.read_to: dict[int, int] = {}
         self.points: dict[tuple[int, int], set[int]] = {}
 
@@ -74,7 +74,7 @@ class SimSession:
         self,
         *,
         plan: WorldPlan,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         members: int,
         broker: SimBroker,
         lease: Lease,
@@ -83,14 +83,14 @@ class SimSession:
         read_through: int | None = None,
     ) -> None:
         self.members = members
-        self.task = task
+        self.coordinated_read = read
         self._broker = broker
         self._now_ns = now_ns
         self._plan = plan
         self.lease = lease
-        self.store = CheckpointStore(broker, task.name, lease)
+        self.store = CheckpointStore(broker, read.name, lease)
         self.resumed = self.store.load(last_commit=last_commit, read_through=read_through)
-        self.state = WatchedState(task, members, self.resumed)
+        self.state = WatchedState(read, members, self.resumed)
         self.streams: dict[str, deque[Any]] = {}
         self._takers: dict[str, Callable[[Any], None]] = {}
         self.disks = [FakeQueueDisk(can_punch=plan.can_punch) for _ in range(members)]
@@ -247,7 +247,9 @@ class SimSession:
             block_rows_target=plan.block_rows,
             batch_rows_target=plan.block_rows,
         )
-        orders = [BindingOrder(each.priority, each.delay) for each in self.task.bindings]
+        orders = [
+            BindingOrder(each.priority, each.delay) for each in self.coordinated_read.bindings
+        ]
         return Queue(disk, limits, streams=self.members, bindings=orders)
 
     def _slice(self, number: int) -> SliceActor:
@@ -260,8 +262,8 @@ class SimSession:
             window_bytes_max=plan.window_bytes,
             message_bytes_target=plan.message_bytes,
         )
-        routing = Routing(self.task, self.members)
-        state = SliceState(self.task, self.members, routing, limits)
+        routing = Routing(self.coordinated_read, self.members)
+        state = SliceState(self.coordinated_read, self.members, routing, limits)
         return SliceActor(state, self._broker, _Links(self, number), partial(self._wake, number))
 
     def _wake(self, number: int) -> None:

@@ -88,17 +88,17 @@ class _Truth:
 
 
 class Oracle:
-    """Knows the task and everything that was written."""
+    """Knows the bindings and everything that was written."""
 
-    def __init__(self, task: CoordinatedRead, logs: Mapping[int, JournalLog]) -> None:
-        self._bindings = task.bindings
-        self._cohorts = [(each.priority, each.read_delay_ms) for each in task.bindings]
+    def __init__(self, read: CoordinatedRead, logs: Mapping[int, JournalLog]) -> None:
+        self._bindings = read.bindings
+        self._cohorts = [(each.priority, each.read_delay_ms) for each in read.bindings]
         self._logs = logs
         self._truths: dict[int, _Truth] = {}
 
     # Tags.
     def tags(self, *, with_gone: bool = False) -> list[int]:
-        """Everything that the task reads, of journals that are there."""
+        """Everything that is read, of journals that are there."""
         return [
             number << JOURNAL_BITS | log.id
             for number, binding in enumerate(self._bindings)
@@ -123,7 +123,7 @@ class Oracle:
 
     # What must be shown.
     def committed(self) -> set[RowId]:
-        """Every row that counts now and that the task reads."""
+        """Every row that counts now and is read."""
         return {
             row for tag in self.tags() for each in self.commits(tag) for row in self._of(tag, each)
         }

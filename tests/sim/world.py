@@ -56,12 +56,12 @@ class World:
         self.plan = plan.world
         self.now_ns = START_MS * 1_000_000
         self.broker = broker_at(lambda: self.now_ns)
-        self.task = CoordinatedRead("sim", [Binding(**each) for each in plan.world.bindings])
+        self.read = CoordinatedRead("sim", [Binding(**each) for each in plan.world.bindings])
         self.writers = Writers(self.broker, plan.world.producers, lambda: self.now_ns)
         for journal in plan.world.journals:
             self.writers.create(journal)
         self._journals: list[JournalPlan] = [*plan.world.journals, *plan.world.later]
-        self.oracle = Oracle(self.task, self.writers.logs)
+        self.oracle = Oracle(self.read, self.writers.logs)
         self.checkpoints: dict[int, _Checkpoint] = {0: _Checkpoint(before=0, shown={}, rows=set())}
         self.taken: list[int] = []
         """Numbers that the client has taken and not committed, in order."""
@@ -282,7 +282,7 @@ class World:
         lease = self.broker.leases(_LEASE)[0]
         return SimSession(
             plan=self.plan,
-            task=self.task,
+            read=self.read,
             members=members,
             broker=self.broker,
             lease=lease,
@@ -424,7 +424,7 @@ class World:
         self.stored = number
         for log in self.writers.logs.values():
             if not log.is_gone:
-                floor = self.broker.committed(group_name(self.task.name), log.plan.name)
+                floor = self.broker.committed(group_name(self.read.name), log.plan.name)
                 if floor is not None:
                     self.floors.append((log.id, floor, set(self.done)))
 
@@ -436,7 +436,7 @@ class World:
 
     def _truncate(self, name: str) -> None:
         journal = self.writers.id_of(name)
-        group = group_name(self.task.name)
+        group = group_name(self.read.name)
         if journal is None or self.broker.committed(group, name) is None:
             return  # Nobody has said yet that it is needed.
         end = self.broker.end_offset(name, isolation="raw")

@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
-from millrace.spark import stage_job
+from millrace.execute.task_runner import TaskTry, TaskWork, Watch
+from millrace.spark.spark_tasks import SparkTaskRunner
 
 START: Final = datetime(2021, 3, 27, 20, tzinfo=UTC)
 """The night before clocks change in Berlin."""
@@ -109,21 +110,21 @@ def quick(spark: SparkSession) -> Iterator[None]:
 def in_this_process() -> Iterator[None]:
     """Tasks run here one after the other: all of them is real but Spark's hand in it."""
 
-    def run_tasks(
-        spark: SparkSession,
-        config: mr.Config,
+    def run(
+        self: SparkTaskRunner,
+        work: TaskWork,
         tasks: int,
-        function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-        schema: str,
+        schema: pa.Schema,
         *,
-        watch: Callable[[], None] = lambda: None,
+        title: str,
+        watch: Watch,
     ) -> pa.Table:
-        del spark, config, schema, watch
-        numbers = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(tasks)]
-        return pa.Table.from_batches([rows for n in numbers for rows in function(iter([n]))])
+        del self, title, watch
+        rows = [batch for number in range(tasks) for batch in work(TaskTry(number, 0))]
+        return pa.Table.from_batches(rows, schema)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stage_job, "run_tasks", run_tasks)
+        patch.setattr(SparkTaskRunner, "run", run)
         yield
 
 

@@ -64,8 +64,8 @@ def job(ws: mr.Workspace, folder: str) -> None:
 
 
 def read(ws: mr.Workspace) -> None:
-    task = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="t", key="k")])
-    with ws.reads(task, members=2) as session:
+    read = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="t", key="k")])
+    with ws.reads(read, members=2) as session:
         checkpoint = session.next_checkpoint(timeout=60)
         assert checkpoint is not None
         for member in range(2):

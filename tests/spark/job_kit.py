@@ -18,11 +18,9 @@ from millrace.pipeline.report.run_history import RunHistory
 
 Row = dict[str, Any]
 # Nobody dies: a lease that ran out on a busy machine would only put calls in doubt.
-CONFIG = mr.Config(job_run_lease_ms=60_000, job_lease_ms=60_000).with_options(
-    job_watch_ms=50, job_sample_ms=100
-)
+CONFIG = mr.Config(job_run_lease=60, job_lease=60).with_options(job_watch_ms=50, job_sample_ms=100)
 # Somebody does, and is waited for.
-DEADLY = CONFIG.with_options(job_run_lease_ms=4_000, job_lease_ms=4_000)
+DEADLY = CONFIG.with_options(job_run_lease=4, job_lease=4)
 
 
 def caption(log: Path) -> Callable[[Row], Row]:

@@ -205,7 +205,7 @@ def _distinct(random: Random, line: Pipeline, _: Sequence[Both]) -> Pipeline:
     keys = random.sample(line.columns(), random.randint(1, min(3, len(line.columns()))))
     return line.then(
         f"distinct {keys}",
-        line.ours.distinct(*keys).select(*keys),
+        line.ours.drop_duplicates(*keys).select(*keys),
         line.theirs.dropDuplicates(keys).select(*keys),
     )
 

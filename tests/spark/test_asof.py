@@ -233,7 +233,7 @@ def test_trades_and_quotes(spark: SparkSession, tmp_path: Path, config: str) -> 
 
     with sides(spark, tmp_path, config, paths) as (ours, theirs):
         joined = ours.join_asof(theirs, on="t", by="sym", tolerance=10)
-        first, again = joined.run(), joined.run()
+        first, again = joined.run().stages, joined.run().stages
         empty = ours.join_asof(theirs.filter("t > 1000"), on="t", by="sym", direction="nearest")
         none = empty.collect()
 

@@ -145,7 +145,7 @@ def test_the_same_query_again_runs_no_task_and_one_changed_file_few(
 
     def ask() -> tuple[pa.Table, list[tuple[int, int]]]:
         query = ws.read_parquet(source).filter("v > 0").group_by("k").agg(total="sum(v)")
-        reports = query.run()
+        reports = query.run().stages
         return query.collect(), [(report.ran, report.reused) for report in reports]
 
     first, ran = ask()
@@ -193,6 +193,24 @@ def test_the_command_line_lists_a_dataset_by_its_last_stage(
     assert (row["state"], row["rows"]) == ("finished", groups.num_rows)
 
 
+def test_columns_of_any_name_pass_every_exchange(
+    spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    names = {"total amount": "sum(v)", 'a"b': "max(v)", "a`b": "min(v)", "sum(v)": "count(*)"}
+    ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
+    rows = ws.read_parquet(tables[0]).rename({"k": "the key"})
+    theirs = spark.read.parquet(tables[0]).groupBy(functions.col("k").alias("the key"))
+
+    mine = rows.group_by("the key").agg(names).sort("`total amount`", "`the key`")
+
+    expected = theirs.agg(*(functions.expr(text).alias(name) for name, text in names.items()))
+    assert rows_of(mine.collect()) == rows_of(expected.toArrow())
+    assert mine.collect().column_names == ["the key", *names]
+    report = mine.run()
+    assert (report.rows, report.ran, report.reused) == (expected.count(), 0, report.map_tasks)
+    assert [stage.name for stage in report.stages] == [f"stage {n}" for n in range(4)]
+
+
 def test_wrong_calls_are_refused_when_they_are_made(
     spark: SparkSession, tmp_path: Path, tables: tuple[str, str]
 ) -> None:
@@ -236,7 +254,7 @@ def test_a_dataset_whose_file_changed_is_refused_and_never_answered_from_old_wor
     pq.write_table(pa.table({"k": [1, 1, 2]}), path)
     long_ago = path.stat().st_mtime - 100
     os.utime(path, (long_ago, long_ago))
-    config = mr.Config().with_options(recent_ms=1)
+    config = mr.Config().with_options(recent_change=0.001)
     ws = mr.open(tmp_path / "mill", spark, config=config)
     time.sleep(0.1)  # Past the recent window, so that only times tell the versions apart.
     counted = ws.read_parquet(path).group_by("k").agg(n="count(*)")

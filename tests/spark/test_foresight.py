@@ -60,7 +60,7 @@ def test_what_is_foreseen_is_what_happens(
         "would run 1 of 3 tasks, 2 reused; 1 because: 1.parquet changed (size"
     )
     assert later == "depends on stage 0"
-    reports = totals(ws, folder).run()
+    reports = totals(ws, folder).run().stages
     assert [(report.ran, report.reused) for report in reports] == [(1, 2), (1, 0)]
     assert len(ws.runs()) == 2
 

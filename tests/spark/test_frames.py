@@ -29,7 +29,7 @@ def cut_up(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
 
 
 def ran(dataset: Dataset) -> list[tuple[int, int]]:
-    return [(report.ran, report.reused) for report in dataset.run()]
+    return [(report.ran, report.reused) for report in dataset.run().stages]
 
 
 @pytest.mark.parametrize("config", ["one task", "cut up"])
@@ -73,7 +73,7 @@ def test_a_frame_is_taken_in_each_run_unless_a_version_names_its_rows(
     frame = spark.range(0, 100, 1, 2).selectExpr("id", "id * 2 AS twice")
     total = ws.from_spark(frame).agg(total="sum(twice)")
     assert ran(total)[0] == (2, 0)
-    first, _ = total.run()
+    first, _ = total.run().stages
     assert (first.ran, first.reused) == (2, 0)
     assert "recognised by version= alone" in str(first)
 
@@ -105,7 +105,7 @@ def test_a_named_frame_of_which_something_was_lost_is_taken_in_again(
     assert ran(total())[0] == (2, 0)
     for file in Path(ws.path, "shuffle", "1").rglob("part-0.ipc"):
         file.unlink()
-    frame_report, query_report = total().run()
+    frame_report, query_report = total().run().stages
     assert (frame_report.ran, query_report.reused) == (2, 1)
     assert "not all of that is there any more" in str(frame_report)
 
@@ -115,7 +115,7 @@ def test_a_named_frame_of_which_something_was_lost_is_taken_in_again(
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
     top = ws.from_spark(spark.range(0, 100, 1, 2), version="a").agg(top="max(id)")
-    assert "map outputs were lost" in str(top.run()[0])
+    assert "map outputs were lost" in str(top.run().stages[0])
     assert top.collect().to_pylist() == [{"top": 99}]
 
 

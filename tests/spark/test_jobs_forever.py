@@ -23,7 +23,7 @@ WAIT_S = 120
 
 @pytest.fixture
 def ws(spark: SparkSession, tmp_path: Path) -> Iterator[mr.Workspace]:
-    config = CONFIG.with_options(job_sink_ms=200)
+    config = CONFIG.with_options(job_sink_wait=0.2)
     with mr.open(tmp_path / "mill", spark, config=config) as opened:
         yield opened
 

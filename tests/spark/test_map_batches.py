@@ -128,7 +128,7 @@ def test_a_function_above_and_below_a_join_and_in_a_union(
 
 
 def reports(dataset: Dataset) -> list[tuple[int, int]]:
-    return [(report.ran, report.reused) for report in dataset.run()]
+    return [(report.ran, report.reused) for report in dataset.run().stages]
 
 
 def test_finished_work_is_recognised_by_the_functions_code(
@@ -146,7 +146,7 @@ def test_finished_work_is_recognised_by_the_functions_code(
     assert reports(add(1)) == [(3, 0)]
     assert reports(add(1)) == [(0, 3)]
     other = add(2)
-    (report,) = other.run()
+    (report,) = other.run().stages
     assert (report.ran, report.reused) == (3, 0)
     assert "work function changed" in str(report)
     assert sum(other.collect()["v"].to_pylist()) == sum(add(1).collect()["v"].to_pylist()) + 300
@@ -168,7 +168,7 @@ def test_a_function_that_code_cannot_tell_runs_again_unless_it_has_a_version(
     later = ws.read_parquet(few).map_batches(noisy, schema, version="2")
 
     assert reports(unnamed) == reports(unnamed) == [(3, 0)]
-    (report,) = unnamed.run()
+    (report,) = unnamed.run().stages
     assert "noisy is not recognised: 'drawn', which" in str(report)
     assert reports(named) == [(3, 0)]
     assert reports(named) == [(0, 3)]
@@ -223,5 +223,5 @@ def test_rows_can_be_spread_over_tasks_for_a_function_however_few_they_are(
 
     spread = ws.read_parquet(few).repartition(4).map_batches(count, pa.schema([("n", pa.int64())]))
 
-    assert [report.map_tasks for report in spread.run()] == [3, 4]
+    assert [report.map_tasks for report in spread.run().stages] == [3, 4]
     assert sum(spread.collect()["n"].to_pylist()) == 300

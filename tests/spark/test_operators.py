@@ -54,10 +54,10 @@ def test_a_large_sort_is_made_in_parts_that_follow_one_another(
     ws = mr.open(tmp_path / "mill", spark, config=CUT_UP)
     query = ws.read_parquet(tables[0]).sort("f DESC", "k DESC")
 
-    reports = query.run()
+    reports = query.run().stages
 
     assert reports[2].map_tasks > 1
-    assert [report.ran for report in query.run()] == [0, 0, 0]
+    assert [report.ran for report in query.run().stages] == [0, 0, 0]
 
 
 def test_a_small_result_is_sorted_in_one_place_without_another_round(
@@ -158,7 +158,7 @@ def test_durable_rows_are_not_calculated_again_by_another_query(
     kept = ws.read_parquet(tables[0]).filter("v > 0").durable()
     kept.agg(n="count(*)").run()
 
-    first, *_ = kept.group_by("s").agg(n="count(*)").run()
+    first, *_ = kept.group_by("s").agg(n="count(*)").run().stages
 
     assert (first.ran, first.reused > 1) == (0, True)
 
@@ -172,7 +172,7 @@ def test_rows_that_are_only_passed_on_are_told_apart_by_their_columns(
 
     found = rows.select("s", "f").repartition(3, "s")
 
-    assert found.run()[0].reused == 0
+    assert found.run().stages[0].reused == 0
     expected = spark.read.parquet(tables[0]).select("s", "f").toArrow()
     assert rows_of(found.collect()) == rows_of(expected)
 
@@ -188,7 +188,7 @@ def test_a_side_that_comes_out_small_spares_the_other_its_exchange(
     small = frame.filter("v = 7").selectExpr("k", "v AS w")
     query = few.join(many, on="k", how=how) if how == "right" else many.join(few, on="k", how=how)
 
-    reports = query.run()
+    reports = query.run().stages
 
     theirs = small.join(frame, "k", how) if how == "right" else frame.join(small, "k", how)
     assert min(report.map_tasks for report in reports) == 0

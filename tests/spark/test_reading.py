@@ -66,7 +66,7 @@ def test_every_join_has_the_same_rows_however_it_is_read(
     for number, config in enumerate((TOGETHER, SPLIT)):
         ws = mr.open(tmp_path / f"mill{number}", spark, config=config)
         query = joined(ws, folder, how)
-        report = query.run()[-1]
+        report = query.run().stages[-1]
         found = rows_of([tuple(row.values()) for row in query.collect().to_pylist()])
         assert found == wanted
         split.append("skewed" in str(report))
@@ -94,17 +94,17 @@ def test_groups_above_a_join_are_right_whether_they_need_an_exchange_or_not(
     assert rows_of(found_by_key) == rows_of(keys)
     assert rows_of(found_by_rest) == rows_of(rest)
     # The groups by key are made where the join is: there a split would make two of one.
-    assert not any("skewed" in str(report) for report in by_key.run())
-    assert any("skewed" in str(report) for report in by_rest.run()) == (config is SPLIT)
+    assert not any("skewed" in str(report) for report in by_key.run().stages)
+    assert any("skewed" in str(report) for report in by_rest.run().stages) == (config is SPLIT)
 
 
 def test_the_same_choice_is_made_again_and_recorded(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     ws = mr.open(tmp_path / "mill", spark, config=SPLIT)
-    first = joined(ws, folder, "inner").run()
+    first = joined(ws, folder, "inner").run().stages
 
-    again = joined(mr.open(tmp_path / "mill", spark, config=SPLIT), folder, "inner").run()
+    again = joined(mr.open(tmp_path / "mill", spark, config=SPLIT), folder, "inner").run().stages
 
     assert [report.ran for report in again] == [0, 0, 0]
     assert [report.notes for report in again] == [report.notes for report in first]
@@ -119,7 +119,7 @@ def test_partitions_that_were_asked_for_are_left_as_they_are(
     ws = mr.open(tmp_path / "mill", spark, config=TOGETHER)
     data = ws.read_parquet(folder / "right")
 
-    reports = data.repartition(5, "k").select("r").run()
+    reports = data.repartition(5, "k").select("r").run().stages
 
     assert reports[-1].map_tasks == 5
     assert reports[-1].notes == ()
@@ -137,9 +137,9 @@ def test_what_follows_few_rows_is_done_in_one_task_and_reused(
         return left.group_by("f").agg(s="sum(l)", n="count(*)").sort("f DESC NULLS LAST")
 
     with mr.open(tmp_path / "mill", spark, config=few) as ws:
-        ran = [report.ran for report in query(ws).run()]
+        ran = [report.ran for report in query(ws).run().stages]
         rows = [tuple(row.values()) for row in query(ws).collect().to_pylist()]
-        again = [report.ran for report in query(ws).run()]
+        again = [report.ran for report in query(ws).run().stages]
         explained = query(ws).explain()
 
     assert ran == [FILES, 0, 0, 1]

@@ -14,8 +14,8 @@ from millrace.errors import UserError
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
 pytestmark = pytest.mark.spark
-CONFIG = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=120_000)
-TASK = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
+CONFIG = Config().with_options(reads_lease=60, reads_members_wait=120)
+READ = CoordinatedRead("totals", [Binding(name="all", prefix="t", key="key")])
 
 
 def test_a_member_on_spark_reads_and_gives_its_slot_back(
@@ -24,15 +24,15 @@ def test_a_member_on_spark_reads_and_gives_its_slot_back(
     ws = mr.open(tmp_path / "mill", spark, config=CONFIG)
     ids = {name: ws.journals.create(f"t/{name}", SCHEMA).id for name in "ab"}
     with pytest.raises(UserError, match=r"2 members need 3 task slots.*Spark has 2"):
-        ws.reads(TASK, members=2, on_spark=True)
+        ws.reads(READ, members=2, on_spark=True)
     write(ws.journals, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
-    with ws.reads(TASK, members=1, on_spark=True) as session:
-        assert next_shown(session) == ["qa"]  # type: ignore[arg-type]
+    with ws.reads(READ, members=1, on_spark=True) as session:
+        assert next_shown(session) == ["qa"]
         assert spark.range(10).count() == 10  # The other slot is free.
         write(ws.journals, "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
-        assert next_shown(session) == ["pa", "pb"]  # type: ignore[arg-type]
+        assert next_shown(session) == ["pa", "pb"]
     assert spark.range(0, 8, 1, 4).count() == 8
-    with ws.reads(TASK, members=3) as session:  # As threads, it goes on where that one was.
+    with ws.reads(READ, members=3) as session:  # As threads, it goes on where that one was.
         write(ws.journals, "t/a", alone(Q, 30, "later"))
-        assert next_shown(session) == ["later"]  # type: ignore[arg-type]
+        assert next_shown(session) == ["later"]
     ws.close()

@@ -21,9 +21,11 @@ from millrace.dataset import Dataset
 from millrace.engine import stage_work
 from millrace.engine.stage_work import QueryWork
 from millrace.errors import Corrupt, DataLost
+from millrace.execute import query_run, stage_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_tasks import StageRun
+from millrace.execute.task_runner import TaskRunner, Watch
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_job, stage_job
-from millrace.spark.stage_job import ShuffleWorkspace, StageRun
 
 pytestmark = pytest.mark.spark
 FILES = 4
@@ -99,23 +101,19 @@ def after_stage(monkeypatch: pytest.MonkeyPatch) -> AfterStage:
 
     def arm(number: int, act: Callable[[Shuffle], None], rounds: int = 1) -> list[Shuffle]:
         seen: list[Shuffle] = []
-        real = stage_job.run_stage
+        real = stage_run.run_stage
 
         def run(
-            spark: SparkSession,
-            place: ShuffleWorkspace,
-            work: StageRun,
-            *,
-            check: Callable[[], None],
+            runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, *, check: Watch
         ) -> Shuffle:
-            done = real(spark, place, work, check=check)
+            done = real(runner, workspace, work, check=check)
             if done.stage_id == number:
                 seen.append(done)
                 if len(seen) <= rounds:
                     act(done)
             return done
 
-        monkeypatch.setattr(query_job, "run_stage", run)
+        monkeypatch.setattr(query_run, "run_stage", run)
         return seen
 
     return arm
@@ -137,7 +135,7 @@ def test_just_the_lost_map_outputs_are_made_again(
     seen = after_stage(0, lambda done: damage(files_of(ws, done, [1, 2], pattern)))
     query = totals(ws, source)
 
-    maps, reduces = query.run()
+    maps, reduces = query.run().stages
 
     assert (maps.ran, maps.reused, sorted(maps.again)) == (FILES, 0, [1, 2])
     assert reduces.map_tasks > 1
@@ -154,7 +152,7 @@ def test_just_the_lost_map_outputs_are_made_again(
     assert "2 run again because" in said or said.count("1 run again because") == 2
     assert str(first[1].attempt) in maps.again[1]
     assert rows_of(query.collect()) == expected_totals(source)
-    assert [report.ran for report in query.run()] == [0, 0]
+    assert [report.ran for report in query.run().stages] == [0, 0]
 
 
 def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
@@ -163,7 +161,7 @@ def test_one_lost_partition_costs_one_map_task_and_the_others_reads_are_kept(
     after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
     query = totals(ws, source)
 
-    maps, reduces = query.run()
+    maps, reduces = query.run().stages
 
     assert list(maps.again) == [3]
     assert "part-0.ipc is gone" in maps.again[3]
@@ -191,7 +189,7 @@ def test_rows_that_are_lost_before_an_order_is_cut_are_made_again(
     seen = after_stage(0, lambda done: delete(files_of(ws, done, [2], "part-0.ipc")))
     query = ws.read_parquet(source).select("k", "v").sort("v", "k")
 
-    maps = query.run()[0]
+    maps = query.run().stages[0]
 
     assert len(seen) == 2
     assert list(maps.again) == [2]
@@ -276,7 +274,7 @@ class Restless(QueryWork):
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    monkeypatch.setattr(stage_work, "Query", Restless)
+    monkeypatch.setattr(stage_work, "QueryWork", Restless)
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
@@ -287,7 +285,7 @@ def test_whatever_consumed_an_output_that_comes_out_different_is_run_again(
 ) -> None:
     seen = after_stage(0, lambda done: delete(files_of(ws, done, [3], "part-0.ipc")))
 
-    maps, reduces = totals(ws, source).run()
+    maps, reduces = totals(ws, source).run().stages
 
     before, after = (done.manifest.chosen[3].content for done in seen)
     assert before != after

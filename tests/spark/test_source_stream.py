@@ -18,7 +18,7 @@ import millrace as mr
 from millrace.spark.source.data_source import MillraceSource
 
 SCHEMA = pa.schema([("cust_id", pa.int64()), ("amount", pa.int64())])
-TASK = json.dumps(
+READ = json.dumps(
     {"name": "ledger", "bindings": [{"name": "all", "prefix": "acme", "key": ["cust_id"]}]}
 )
 LONG_S = 120
@@ -109,7 +109,7 @@ def test_no_batch_shows_half_of_a_transaction(
 ) -> None:
     batches = Batches(tmp_path / "out")
     pay(ws, range(5))
-    query = batches.start(streams(task=TASK))
+    query = batches.start(streams(read=READ))
     try:
         for begin in range(5, 60, 5):
             if begin in (20, 40):
@@ -126,7 +126,7 @@ def test_a_query_over_what_is_available_shows_it_with_limits_and_ends(
     streams: Callable[..., DataFrame], ws: mr.Workspace, tmp_path: Path
 ) -> None:
     batches = Batches(tmp_path / "out")
-    stream = streams(task=TASK, maxRowsPerTrigger=60)
+    stream = streams(read=READ, maxRowsPerTrigger=60)
     for numbers in (range(40), range(50), range(50)):
         if len(numbers) > batches.count() // 6:
             pay(ws, numbers[batches.count() // 6 :])
@@ -159,9 +159,9 @@ def test_what_cannot_be_streamed_is_said_before_a_query_starts(
 ) -> None:
     empty = {"name": "none", "bindings": [{"name": "all", "prefix": "nobody"}]}
     for options, said in (
-        ({"task": json.dumps(empty)}, "task none has no journal yet"),
-        ({"task": "unheard-of"}, "has no task unheard-of"),
-        ({"task": "{"}, "option task is no JSON"),
+        ({"read": json.dumps(empty)}, "coordinated read none has no journal yet"),
+        ({"read": "unheard-of"}, "has no coordinated read unheard-of"),
+        ({"read": "{"}, "option read is no JSON"),
     ):
         with pytest.raises(PySparkException, match=said):
             _ = streams(**options).schema  # On Connect nothing is looked at before.

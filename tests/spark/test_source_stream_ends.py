@@ -49,12 +49,12 @@ def pay(ws: mr.Workspace, numbers: range) -> None:
             shop.commit()
 
 
-def stream(spark: SparkSession, ws: mr.Workspace, task: str, **options: object) -> DataFrame:
+def stream(spark: SparkSession, ws: mr.Workspace, name: str, **options: object) -> DataFrame:
     binding = {"name": "all", "prefix": "acme", "key": ["cust_id"]}
     reader = spark.readStream.format("millrace").option("path", ws.path)
-    reader = reader.option("task", json.dumps({"name": task, "bindings": [binding]}))
-    for name, value in options.items():
-        reader = reader.option(name, str(value))
+    reader = reader.option("read", json.dumps({"name": name, "bindings": [binding]}))
+    for option, value in options.items():
+        reader = reader.option(option, str(value))
     return reader.load()
 
 
@@ -173,8 +173,8 @@ def test_what_the_documentation_shows_runs(
     (shown,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     shown = shown.replace('"./', f'"{tmp_path}/')
     pay(ws, range(4))
-    task = {"name": "ledger", "bindings": [{"name": "all", "prefix": "acme", "key": ["cust_id"]}]}
-    names = {"spark": spark, "ledger": json.dumps(task)}
+    read = {"name": "ledger", "bindings": [{"name": "all", "prefix": "acme", "key": ["cust_id"]}]}
+    names = {"spark": spark, "ledger": json.dumps(read)}
 
     def start() -> StreamingQuery:
         exec(shown, names)  # noqa: S102 - what the page shows

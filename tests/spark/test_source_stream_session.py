@@ -15,16 +15,16 @@ import pytest
 import millrace as mr
 from millrace.errors import MemberLost, SchemaMismatch, UserError
 from millrace.spark.source.source_options import SourceOptions, parse
-from millrace.spark.source.stream_read import find_task
-from millrace.spark.source.stream_reader import TaskStreamReader, task_schema
+from millrace.spark.source.stream_read import find_read
+from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import open_place
 from millrace.transport.streams.stream_server import StreamShare, fetch
 
 SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
-TASK = mr.CoordinatedRead("streamed", [mr.Binding(name="all", prefix="t", key="key")])
-TASK_JSON = json.dumps(TASK.to_dict())
+READ = mr.CoordinatedRead("streamed", [mr.Binding(name="all", prefix="t", key="key")])
+READ_JSON = json.dumps(READ.to_dict())
 JOURNALS = ("t/a", "t/b")
 MEMBERS = 2
 LONG_S = 60
@@ -42,9 +42,9 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 def session(
     ws: mr.Workspace, start: StreamStart, schema: pa.Schema | None = None
 ) -> Iterator[StreamSession]:
-    place = open_place(SourceOptions(path=ws.path, task="streamed"))
-    wanted = schema or columns_of(TASK, place.broker)
-    found = StreamSession(place, TASK, wanted, members=MEMBERS, start=start)
+    place = open_place(SourceOptions(path=ws.path, read="streamed"))
+    wanted = schema or columns_of(READ, place.broker)
+    found = StreamSession(place, READ, wanted, members=MEMBERS, start=start)
     try:
         yield found
     finally:
@@ -101,8 +101,8 @@ def test_a_batch_has_as_many_checkpoints_as_a_limit_allows(ws: mr.Workspace) -> 
 def test_limits_hold_also_for_what_comes_while_a_batch_from_before_is_read_again(
     ws: mr.Workspace,
 ) -> None:
-    options = parse({"path": ws.path, "task": TASK_JSON, "maxRowsPerTrigger": "13"}, "stream")
-    reader = TaskStreamReader(options, task_schema(options))
+    options = parse({"path": ws.path, "read": READ_JSON, "maxRowsPerTrigger": "13"}, "stream")
+    reader = CoordinatedStreamReader(options, stream_schema(options))
     try:
         assert reader.partitions({"checkpoint": 0}, {"checkpoint": 0}) == []
         assert reader._session is not None
@@ -199,6 +199,6 @@ def test_a_stream_of_a_journal_needs_a_name(ws: mr.Workspace) -> None:
     place = open_place(parse({"path": ws.path, "journal": "t/a"}, "stream"))
     try:
         with pytest.raises(UserError, match="has no name"):
-            find_task(parse({"path": ws.path, "journal": "t/a"}, "stream"), place.broker)
+            find_read(parse({"path": ws.path, "journal": "t/a"}, "stream"), place.broker)
     finally:
         place.close()

@@ -17,9 +17,9 @@ from tests.spark.types_kit import TYPES, in_zone
 import millrace as mr
 from millrace.dataset import Dataset
 from millrace.errors import StorageError, UserError
+from millrace.execute import parquet_results
 from millrace.execute.publish_folder import Draft
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_results
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +35,7 @@ def cut_up(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
 
 
 def ran(dataset: Dataset) -> list[tuple[int, int]]:
-    return [(report.ran, report.reused) for report in dataset.run()]
+    return [(report.ran, report.reused) for report in dataset.run().stages]
 
 
 # From Arrow.
@@ -96,7 +96,7 @@ def test_parquet_is_read_alike_by_spark_and_arrow(
     assert cut_up.read_parquet(out).count() == 4000
 
 
-@pytest.mark.parametrize("compression", query_results.COMPRESSIONS)
+@pytest.mark.parametrize("compression", parquet_results.COMPRESSIONS)
 def test_types_and_compressions(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path, compression: str
 ) -> None:
@@ -159,7 +159,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
     ws: mr.Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = ws.from_arrow(random_table(8, 1000, keys=9)).group_by("k").agg(n="count(*)")
-    real = query_results.write_files
+    real = parquet_results.write_files
     tries = []
 
     def damaged(*args: object) -> object:
@@ -171,7 +171,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
                 file.unlink()
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(query_results, "write_files", damaged)
+    monkeypatch.setattr(parquet_results, "write_files", damaged)
     written = query.write_parquet(tmp_path / "out")
 
     assert (len(tries), written.rows) == (2, 10)
@@ -181,7 +181,7 @@ def test_what_is_lost_while_it_is_written_is_made_again(
 def test_a_folder_that_tasks_cannot_write_to_is_a_clear_error(
     ws: mr.Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = query_results.write_files
+    real = parquet_results.write_files
 
     def elsewhere(*args: object) -> object:
         draft = args[3]
@@ -189,7 +189,7 @@ def test_a_folder_that_tasks_cannot_write_to_is_a_clear_error(
         os.rmdir(draft.tasks)  # As on a host that does not share the disk.
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(query_results, "write_files", elsewhere)
+    monkeypatch.setattr(parquet_results, "write_files", elsewhere)
     with pytest.raises(
         StorageError, match="is not there on host .*\n.*a disk that all hosts share"
     ):

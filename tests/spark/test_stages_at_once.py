@@ -19,9 +19,11 @@ import millrace as mr
 from millrace.dataset import Dataset
 from millrace.engine.stage_work import PassOn
 from millrace.errors import TaskFailed
+from millrace.execute import query_run, stage_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_tasks import StageRun
+from millrace.execute.task_runner import TaskRunner, Watch
 from millrace.shuffle.handle import Shuffle
-from millrace.spark import query_job, stage_job
-from millrace.spark.stage_job import ShuffleWorkspace, StageRun
 
 pytestmark = pytest.mark.spark
 WAIT_S = 60
@@ -51,12 +53,12 @@ def joined(ws: mr.Workspace) -> Dataset:
 
 def before_stage(monkeypatch: pytest.MonkeyPatch, act: Callable[[int, StageRun], None]) -> None:
     def run(
-        spark: SparkSession, place: ShuffleWorkspace, work: StageRun, *, check: Callable[[], None]
+        runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, *, check: Watch
     ) -> Shuffle:
         act(work.stage.stage_id, work)
-        return stage_job.run_stage(spark, place, work, check=check)
+        return stage_run.run_stage(runner, workspace, work, check=check)
 
-    monkeypatch.setattr(query_job, "run_stage", run)
+    monkeypatch.setattr(query_run, "run_stage", run)
 
 
 def test_both_sides_of_a_join_are_on_their_way_together(
@@ -76,7 +78,7 @@ def test_both_sides_of_a_join_are_on_their_way_together(
 def test_a_side_that_is_the_same_work_is_done_once(ws: mr.Workspace, tmp_path: Path) -> None:
     data = ws.read_parquet(tmp_path / "left")
 
-    left, right, _ = data.join(data, on="k", how="full").run()
+    left, right, _ = data.join(data, on="k", how="full").run().stages
 
     assert (left.ran, left.reused) == (2, 0)
     assert (right.ran, right.reused) == (0, 2)

@@ -218,7 +218,7 @@ def test_distinct_on_columns_keeps_the_first_row_of_each(
 ) -> None:
     with mr.open(tmp_path / "mill", spark, config=CONFIGS[config]) as ws, in_this_process():
         for keys in (["s"], ["f", "t"], ["at", "d"], ["h"], ["y", "g", "local"], ["i"]):
-            found = ws.read_parquet(path).distinct(*keys).collect()
+            found = ws.read_parquet(path).drop_duplicates(*keys).collect()
 
             firsts: dict[str, dict[str, object]] = {}
             for row in table.to_pylist():

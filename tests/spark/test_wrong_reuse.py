@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.dataset import Dataset
 from millrace.errors import UserError
+from millrace.execute import stage_tasks
+from millrace.execute.map_task import MapStage
 from millrace.identity.versions import versions
-from millrace.spark import stage_tasks
-from millrace.spark.map_task import MapStage
 
 pytestmark = pytest.mark.spark
 FILES = 3
 SCHEMA = pa.schema({"w": pa.int64()})
 CONFIG = mr.Config().with_options(
-    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=2_000, recent_ms=1
+    one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=2_000, recent_change=0.001
 )
 Rows = list[tuple[object, ...]]
 
@@ -64,7 +64,7 @@ def totals(ws: mr.Workspace, folder: Path) -> Dataset:
 
 def answer(query: Dataset) -> tuple[Rows, list[int]]:
     """The rows, and how many tasks each stage had to run for them."""
-    ran = [report.ran for report in query.run()]
+    ran = [report.ran for report in query.run().stages]
     return sorted(tuple(row.values()) for row in query.collect().to_pylist()), ran
 
 
@@ -166,10 +166,10 @@ def test_rows_named_by_a_version_are_asked_again_under_other_settings(
 ) -> None:
     frame = spark.sql("SELECT id, try_cast(id AS string) AS s FROM range(3)")
     ws.from_spark(frame, version="three").count()
-    again = ws.from_spark(frame, version="three").run()
+    again = ws.from_spark(frame, version="three").run().stages
     spark.conf.set("spark.sql.legacy.sizeOfNull", "false")
     try:
-        other = ws.from_spark(frame, version="three").run()
+        other = ws.from_spark(frame, version="three").run().stages
     finally:
         spark.conf.unset("spark.sql.legacy.sizeOfNull")
 
@@ -232,7 +232,7 @@ def test_another_version_of_the_engine_is_other_work(
     answer(totals(ws, folder))
 
     monkeypatch.setattr(stage_tasks, "engine_version", lambda: "99.0")
-    reports = totals(ws, folder).run()
+    reports = totals(ws, folder).run().stages
 
     assert reports[0].ran == FILES
     assert "duckdb" in str(reports[0])

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import millrace as mr
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
-TASK: Final = {"name": "both", "bindings": [{"name": "all", "prefix": "t", "key": ["key"]}]}
+READ: Final = {"name": "both", "bindings": [{"name": "all", "prefix": "t", "key": ["key"]}]}
 JOURNALS: Final = ("t/a", "t/b")
 ROWS: Final = 4
 """Of a transaction in each journal."""

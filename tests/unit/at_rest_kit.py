@@ -26,7 +26,7 @@ from millrace.pipeline.large import large_values as large
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import job_status
 from millrace.pipeline.sinks import sink_files
-from millrace.reads.session.checkpoint_store import read_checkpoints, read_task
+from millrace.reads.session.checkpoint_store import read_checkpoints, stored_read
 from millrace.reads.session.session_folder import read_status
 from millrace.shuffle import cleanup, reader, runs
 from millrace.storage import layout
@@ -40,7 +40,7 @@ BLOB = pa.schema([("id", pa.int64()), ("blob", pa.binary())])
 FOLDER = FolderId("ab" * 16)
 FILES = hops.step_root(JOB, "files") + "/files"
 LEDGER = "journals/ledger.sqlite"
-TASK = {
+READ = {
     "name": "totals",
     "bindings": [{"name": "orders", "prefix": "acme/orders", "key": ["id"]}],
 }
@@ -138,7 +138,7 @@ def _large(ws: Workspace, seed: int) -> None:
 
 def _reads(ws: Workspace, path: Path) -> None:
     kept = path.parent / f"{path.name}-reads"
-    with ws.reads(TASK) as session:
+    with ws.reads(READ) as session:
         checkpoint = session.next_checkpoint(LONG_S)
         assert checkpoint is not None
         session.read(0, checkpoint)
@@ -224,7 +224,7 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
     yield "job", job_steps
     yield "events", lambda ws: len(RunHistory.open(ws.journals, JOB).events)
     yield "letters", lambda ws: all_rows(ws, hops.dead_letters(JOB, "caption"))
-    yield "task", lambda ws: read_task(ws.journals, "totals")
+    yield "coordinated read", lambda ws: stored_read(ws.journals, "totals")
     yield "checkpoint", lambda ws: read_checkpoints(ws.journals, "totals").committed.reads.rows()
     yield "session", lambda ws: bool(read_status(str(Path(ws.path, "reads")), "totals"))
     yield "large values", _large_values

@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import ParquetWritten
 from millrace.plan.nodes.node import Node
-from millrace.shuffle.handle import StageReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport
 
 
 class NoRunner:
@@ -22,7 +21,7 @@ class NoRunner:
     def config(self) -> Config:
         return Config()
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
     def explain(self, plan: Node) -> str:

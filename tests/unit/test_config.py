@@ -16,7 +16,7 @@ from millrace.errors import UserError
     [
         ({"sync_ms": 3}, "did you mean sync?"),
         ({"compresion": "zstd"}, "did you mean compression?"),
-        ({"lease_ms": 3}, "did you mean job_lease_ms or"),
+        ({"lease": 3}, "did you mean .*job_lease"),
         ({"colour": 3}, r"help\(millrace.Config\) lists all"),
         ({"partitions_max": "3"}, "give a whole number"),
         ({"partitions_max": 3.0}, "give a whole number"),

@@ -52,7 +52,7 @@ INSIDE = {
     "Fetched": {"failed", "with_batches"},
     "Binding": {"selector", "delay", "lowest_clock", "highest_clock"},
     "Checkpoint": {"to_bytes", "from_bytes"},
-    "Removed": {"attempts"},
+    "CleanupReport": {"attempts"},
     "MapOutputMissing": {"at"},
     "ReadsFailed": {"kind_for"},
     "HintsUnresolved": {"kind_for"},
@@ -145,11 +145,11 @@ class Prepared:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
     folder = tmp_path_factory.mktemp("docstrings")
     write_data(folder / "data")
-    task = mr.CoordinatedRead("shop", [mr.Binding(name="orders", prefix="shop")])
+    read = mr.CoordinatedRead("shop", [mr.Binding(name="orders", prefix="shop")])
     with mr.open(folder / "mill") as ws:
         ws.journals.create("shop/orders", ORDERS.schema)
         ws.journals.append("shop/orders", ORDERS)
-        with ws.reads(task) as session:
+        with ws.reads(read) as session:
             assert isinstance(session, ReadSession)
             checkpoint = session.next_checkpoint(timeout=600)
             assert checkpoint is not None

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.unit.journal.test_embedded import segments
-from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, write
+from tests.unit.reads.kit import LONG_S, SCHEMA, P, ack, reading, row, run_of, write
 from tests.unit.reads.model.test_sequence import stamped, standing
 
 import millrace as mr
@@ -116,7 +116,7 @@ def never_resolves(folder: Path) -> None:
     memory = MemoryBroker()
     ids = {name: memory.create(f"t/{name}", SCHEMA).id for name in "ab"}
     write(memory, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
-    with reading(memory, folder, config=Config(reads_hint_wait_ms_max=100)) as session:
+    with reading(memory, folder, config=Config(reads_hint_wait=0.1)) as session:
         session.next_checkpoint(LONG_S)
 
 
@@ -161,7 +161,7 @@ def does_not_answer(_: Path) -> None:
         client = MemberClient(
             1,
             f"grpc://127.0.0.1:{port}",
-            session=SessionId(task="totals", epoch=1, token="x"),  # noqa: S106 - none
+            session=SessionId(read="totals", epoch=1, token="x"),  # noqa: S106 - none
             config=Config(),
         )
         with client.errors():
@@ -198,7 +198,7 @@ def is_no_spark(_: Path) -> None:
 
 def is_cut_off(folder: Path) -> None:
     with reading(MemoryBroker(), folder) as session:
-        session._on_failure(None, errors.OwnerUnreachable("the owner does not answer"))
+        run_of(session).fail(None, errors.OwnerUnreachable("the owner does not answer"))
         session.next_checkpoint(timeout=LONG_S)
 
 

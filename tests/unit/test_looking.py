@@ -138,7 +138,7 @@ LOOKS: dict[str, Callable[[Workspace], object]] = {
     "open_shuffle": lambda ws: ws.open_shuffle(1),
     "cleanup": lambda ws: ws.cleanup(ttl_ms=1),
     "drop_runs": lambda ws: ws.drop_runs(older_than_ms=1),
-    "reads": lambda ws: ws.reads(kit.TASK),
+    "reads": lambda ws: ws.reads(kit.READ),
     "job status": lambda ws: ws.job("captions").status(),
     "journals.list": lambda ws: ws.journals.list(),
     "journals.get": lambda ws: ws.journals.get("orders"),

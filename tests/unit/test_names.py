@@ -28,12 +28,14 @@ TAKES: dict[str, Callable[[Workspace, Any], object]] = {
     "holder": lambda ws, name: ws.journals.acquire("lease", name),
     "job": lambda ws, name: ws.job(name),
     "source": lambda ws, name: ws.job("j").source("" if name is None else name, journal="orders"),
-    "task": lambda _, name: mr.CoordinatedRead(name, [mr.Binding(name="b", prefix="orders")]),
+    "coordinated read": lambda _, name: mr.CoordinatedRead(
+        name, [mr.Binding(name="b", prefix="orders")]
+    ),
     "binding": lambda _, name: mr.Binding(name=name, prefix="orders"),
     "shuffle": lambda ws, name: ws.open_shuffle(name if isinstance(name, str) else f"{name}\0"),
     "path": lambda _, path: mr.open(path if path != "x" * 513 else ""),
 }
-NO_SEPARATORS = ("job", "source", "task", "binding")
+NO_SEPARATORS = ("job", "source", "coordinated read", "binding")
 
 
 @pytest.fixture(scope="module")

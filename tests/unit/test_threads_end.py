@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.reads.kit import LONG_S, a_task
+from tests.unit.reads.kit import LONG_S, a_read
 from tests.unit.transport.agent_kit import client, make_host
 from tests.unit.transport.owner_kit import client_of, place_at
 
 import millrace as mr
 from millrace.config import Config
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace
-from millrace.reads.restarting import RestartingSession
+from millrace.reads.api import ReadSession
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace
 from millrace.transport.agent.agent_endpoint import Endpoint
@@ -61,7 +61,7 @@ def native() -> Counter[str]:
     return found
 
 
-def used(session: ReadSession | RestartingSession) -> None:
+def used(session: ReadSession) -> None:
     with session:
         checkpoint = session.next_checkpoint(LONG_S)
         assert checkpoint is not None
@@ -80,7 +80,7 @@ def workspace(folder: Path) -> Iterator[mr.Workspace]:
 
 def by_user(number: int) -> mr.CoordinatedRead:
     """A key inside JSON documents, which DuckDB takes out."""
-    return a_task(f"k{number}", key="/user")
+    return a_read(f"k{number}", key="/user")
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def sessions_over_flight(folder: Path) -> Iterator[Round]:
         make = in_process(ws.journals, config)
         place = SessionWorkspace(ws.journals, str(folder / "queues"), config, make)
         opening = SessionOptions(members=3, holder="test")
-        yield lambda number: used(place.open(a_task(f"k{number}", key="doc"), opening))
+        yield lambda number: used(ReadSession(place, a_read(f"k{number}", key="doc"), opening))
 
 
 @contextmanager

@@ -47,7 +47,7 @@ WRONG: dict[str, Callable[[Any, Path], object]] = {
     "ttl of text": lambda ws, _: ws.cleanup(ttl_ms="3"),
     "ttl below 0": lambda ws, _: ws.cleanup(ttl_ms=-1),
     "age of text": lambda ws, _: ws.drop_runs(older_than_ms="7d"),
-    "no such task": lambda ws, _: ws.reads("totals"),
+    "no such read file": lambda ws, _: ws.reads("totals"),
     "no bindings": lambda *_: mr.CoordinatedRead("t", []),
     "bindings of text": lambda *_: mr.CoordinatedRead("t", "orders"),  # type: ignore[arg-type]
     "binding of a number": lambda *_: mr.Binding(name="o", prefix=3),  # type: ignore[arg-type]

@@ -22,12 +22,12 @@ from millrace.journal.broker import Broker
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.tags import binding_of, journal_of
-from millrace.reads.read_files import read_task as task_in_file
+from millrace.reads.read_files import load_read_file
 from millrace.reads.session.checkpoint_store import (
-    check_read,
+    check_known,
     group_name,
     read_checkpoints,
-    read_task,
+    stored_read,
 )
 from millrace.reads.session.session_folder import read_status
 from millrace.text import counted
@@ -41,7 +41,7 @@ _SILENT_MS = 10_000
 def reads() -> None:
     """Coordinated reads: many journals, one consistent checkpoint over all of them.
 
-    A task says what is read. It is a small TOML or JSON file:
+    A read file says what is read. It is a small TOML or JSON file:
 
     \b
     name = "totals"
@@ -56,7 +56,7 @@ def reads() -> None:
 
 @reads.command()
 @workspace_argument
-@click.argument("task_file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("read_file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--members", default=1, show_default=True, help="How many share the keys.")
 @click.option(
     "--until",
@@ -67,7 +67,7 @@ def reads() -> None:
 )
 @click.option("--patience", default=2.0, show_default=True, help="Seconds.")
 @click.option(
-    "--take-over", is_flag=True, help="End a session of this task that is open elsewhere."
+    "--take-over", is_flag=True, help="End a session of this read that is open elsewhere."
 )
 @click.option(
     "--format",
@@ -80,7 +80,7 @@ def reads() -> None:
 @click.option("--keep", is_flag=True, help="Commit nothing: the same rows come again next time.")
 def run(
     workspace: str,
-    task_file: str,
+    read_file: str,
     *,
     members: int,
     until: str,
@@ -89,15 +89,15 @@ def run(
     form: str,
     keep: bool,
 ) -> None:
-    """Read the task of TASK_FILE: print what each checkpoint shows, then commit it.
+    """Run the coordinated read of READ_FILE: print what each checkpoint shows, then commit it.
 
     A checkpoint that was printed and not committed, because this was killed, comes again exactly.
     """
-    task = task_in_file(task_file)
+    coordinated = load_read_file(read_file)
     with (
         opened_with_journals(workspace) as ws,
         suppress(KeyboardInterrupt),
-        ws.reads(task, members=members, take_over=take_over) as session,
+        ws.reads(coordinated, members=members, take_over=take_over) as session,
     ):
         while True:
             checkpoint = session.next_checkpoint(patience)
@@ -120,19 +120,21 @@ def run(
 
 @reads.command()
 @workspace_argument
-@click.argument("task")
+@click.argument("name")
 @json_option
-def status(workspace: str, task: str, *, as_json: bool) -> None:
-    """How far TASK has read: its checkpoints, what it waits for, lag of journals, disk of members.
+def status(workspace: str, name: str, *, as_json: bool) -> None:
+    """Show how far NAME has read: its checkpoints, waiting transactions, lag and disk.
 
-    What a session that runs now waits for, and its disk, it writes down itself about once a second.
+    NAME is the name of a coordinated read.
+
+    A running session saves its waiting transactions and its disk about once a second.
     """
     with opened_with_journals(workspace) as ws:
-        about = _status(ws, task)
+        about = _status(ws, name)
     if as_json:
         click.echo(json.dumps(about))
         return
-    click.echo(f"task {task}: committed checkpoint {about['committed']}")
+    click.echo(f"coordinated read {name}: committed checkpoint {about['committed']}")
     if about["prepared"]:
         click.echo(f"  handed out and not committed: {', '.join(map(str, about['prepared']))}")
     _print_live(about["session"])
@@ -147,29 +149,29 @@ def status(workspace: str, task: str, *, as_json: bool) -> None:
 
 @reads.group()
 def checkpoint() -> None:
-    """Checkpoints of a task, as they are stored."""
+    """Checkpoints of a coordinated read, as they are stored."""
 
 
 @checkpoint.command()
 @workspace_argument
-@click.argument("task")
+@click.argument("name")
 @click.argument("number", type=int, required=False)
 @json_option
-def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> None:
-    """Print checkpoint NUMBER of TASK, whole: by default what is committed.
+def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> None:
+    """Print checkpoint NUMBER of the coordinated read NAME: the last committed one by default.
 
     For each journal how far it was read, for each producer up to which clock its rows are shown,
     and where its first row that is not shown begins.
     """
     with opened_with_journals(workspace) as ws:
-        check_read(ws.journals, task)
-        found = _checkpoint(ws.journals, task, number)
-        names = _Names(ws.journals, task)
+        check_known(ws.journals, name)
+        found = _checkpoint(ws.journals, name, number)
+        names = _Names(ws.journals, name)
         rows = list(_rows_of(found, names))
     if as_json:
-        click.echo(json.dumps({"task": task, "number": found.number, "journals": rows}))
+        click.echo(json.dumps({"name": name, "number": found.number, "journals": rows}))
         return
-    click.echo(f"checkpoint {found.number} of task {task}")
+    click.echo(f"checkpoint {found.number} of coordinated read {name}")
     table = Table("journal", "binding", "read to", "producer", "shown to clock", "open from")
     for row in rows:
         for each in row["producers"] or [{"producer": "", "clock": "", "open": None}]:
@@ -182,9 +184,9 @@ def show(workspace: str, task: str, number: int | None, *, as_json: bool) -> Non
 class _Names:
     """What tags are called."""
 
-    def __init__(self, broker: Broker, task: str) -> None:
+    def __init__(self, broker: Broker, read: str) -> None:
         self._journals = {each.id: each.name for each in broker.list()}
-        kept = read_task(broker, task)
+        kept = stored_read(broker, read)
         self._bindings = [each.name for each in kept.bindings] if kept else []
 
     def journal(self, tag: int) -> str | None:
@@ -197,16 +199,16 @@ class _Names:
         return self._bindings[number] if number < len(self._bindings) else f"binding {number}"
 
 
-def _status(ws: Workspace, task: str) -> dict[str, Any]:
+def _status(ws: Workspace, read: str) -> dict[str, Any]:
     broker = ws.journals
-    check_read(broker, task)
-    found = read_checkpoints(broker, task)
-    names = _Names(broker, task)
+    check_known(broker, read)
+    found = read_checkpoints(broker, read)
+    names = _Names(broker, read)
     whole = merge(found.committed, *found.prepared)
     offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
     resumes = resume_offsets(whole)
     there = {tag: name for tag in offsets if (name := names.journal(tag)) is not None}
-    group = group_name(task)
+    group = group_name(read)
     ends = {each.journal: each for each in broker.positions([(group, n) for n in there.values()])}
     journals = [
         {
@@ -219,9 +221,9 @@ def _status(ws: Workspace, task: str) -> dict[str, Any]:
         }
         for tag, name in there.items()
     ]
-    live = read_status(os.path.join(ws.path, "reads"), task)
+    live = read_status(os.path.join(ws.path, "reads"), read)
     return {
-        "task": task,
+        "name": read,
         "committed": found.committed.number,
         "prepared": [each.number for each in found.prepared],
         "journals": sorted(journals, key=lambda each: -int(str(each["behind"]))),
@@ -251,14 +253,15 @@ def _print_live(live: Mapping[str, Any] | None) -> None:
         )
 
 
-def _checkpoint(broker: Broker, task: str, number: int | None) -> Checkpoint:
-    found = read_checkpoints(broker, task)
+def _checkpoint(broker: Broker, read: str, number: int | None) -> Checkpoint:
+    found = read_checkpoints(broker, read)
     if number is None or number == found.committed.number:
         return found.committed
     if number not in [each.number for each in found.prepared]:
         there = ", ".join(str(each.number) for each in found.prepared) or "none"
         raise UserError(
-            f"task {task} has no checkpoint {number}\n  found: committed {found.committed.number}, "
+            f"coordinated read {read} has no checkpoint {number}\n"
+            f"  found: committed {found.committed.number}, "
             f"handed out and not committed {there}\n  to fix: give one of these"
         )
     return merge(found.committed, *(each for each in found.prepared if each.number <= number))

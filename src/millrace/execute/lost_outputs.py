@@ -18,8 +18,9 @@ from typing import Final
 from millrace import errors
 from millrace.errors import AgentUnreachable, DataLost, FormatError, MillraceError
 from millrace.ids import AttemptId, FolderId, MapTask
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest, parse_attempt
+from millrace.shuffle.reports import StageReport
 
 LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
 
@@ -148,7 +149,7 @@ class StageRound:
     notes: tuple[str, ...] = ()
 
 
-def report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
+def stage_report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
     """What all rounds of a query did of a stage, together."""
     reasons: dict[int, str] = {}
     again: dict[int, str] = {}

@@ -6,6 +6,7 @@ Invariant: the same rows give the same bounds, so a resumed run places every row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,12 +14,15 @@ from millrace.config import Config
 from millrace.keys import sample_bounds
 from millrace.shuffle.handle import Shuffle
 
+SAMPLE_OUTPUTS_MAX: Final = 16
+"""How many map outputs are looked at to choose the bounds of a sort."""
+
 
 def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Config) -> pa.Table:
     """Bounds that cut the rows of a shuffle into parts that are about even."""
     schema = pa.schema([shuffle.schema.field(name) for name in keys])
     outputs = shuffle.manifest.chosen
-    places = _evenly(len(outputs), config.sample_outputs_max)
+    places = _evenly(len(outputs), SAMPLE_OUTPUTS_MAX)
     rows_each = max(1, config.sample_rows_max // max(1, len(places)))
     pieces = [schema.empty_table()]
     for place in places:

@@ -1,17 +1,18 @@
-"""Runs the stages of a query, those that do not wait for each other at the same time.
+"""Says which stage of a query comes next, and runs those that do not wait for each other together.
 
-Invariant: a stage is begun after all that it reads, and never beside one that does the same work:
-that is finished then, and found. When one fails or the caller is interrupted, Spark's work for the
-others is cancelled, and nothing is left running when the call ends.
+Invariant: a stage begins after all stages that it reads, and never at the same time as one that
+does the same work: the second one finds the first one's outputs. When a stage fails or the caller
+is interrupted, the tasks of the others are cancelled, and nothing runs when the block ends.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from millrace.execute.lost_outputs import Lost, OutputsLost
 
@@ -24,7 +25,7 @@ class Cancelled(Exception):
 
 
 class Stop:
-    """Tells stages on their way that they are no longer wanted."""
+    """Tells running stages that they are no longer wanted."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -40,79 +41,95 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyStage:
-    """A stage that can be begun: its work, by which twins are told, and what runs it."""
-
+class _PlannedStage:
     number: int
     fingerprints: frozenset[str]
     run: Callable[[Stop], None]
 
 
-def run_all(
-    needs: Sequence[frozenset[int]], prepare: Callable[[int], ReadyStage], *, at_once_max: int
-) -> None:
-    """Run stages 0, 1, ...; `needs` says for each which others come first.
+class StageScheduler:
+    """Stages that wait, run and are done. Use it as a context manager.
 
-    A stage is prepared when those are done. Outputs that it finds lost stop nothing that is on its
-    way; they are raised at the end.
+    For every stage that `ready` gives out, the caller calls `start`, `skip` or `on_lost`.
     """
-    stop = Stop()
-    with ThreadPoolExecutor(at_once_max, thread_name_prefix="millrace-stage") as threads:
-        try:
-            lost = _Stages(needs, prepare, threads, stop).run(at_once_max)
-        except BaseException:
-            stop.stop()
-            raise
-    if lost:
-        raise OutputsLost(lost)
 
-
-class _Stages:
-    """Stages that wait, run and are done."""
-
-    def __init__(
-        self,
-        needs: Sequence[frozenset[int]],
-        prepare: Callable[[int], ReadyStage],
-        threads: ThreadPoolExecutor,
-        stop: Stop,
-    ) -> None:
-        self._needs, self._prepare = needs, prepare
-        self._threads, self._stop = threads, stop
+    def __init__(self, needs: Sequence[frozenset[int]], *, at_once_max: int) -> None:
+        """`needs` says for stages 0, 1, ... which others come first."""
+        self._needs = needs
+        self._at_once_max = at_once_max
+        self._threads = ThreadPoolExecutor(at_once_max, thread_name_prefix="millrace-stage")
+        self._stop = Stop()
         self._waiting = list(range(len(needs)))
-        self._ready: dict[int, ReadyStage] = {}
-        self._running: dict[Future[None], ReadyStage] = {}
+        self._planned: dict[int, _PlannedStage] = {}
+        self._running: dict[Future[None], int] = {}
+        self._running_work: dict[int, frozenset[str]] = {}
         self._done: set[int] = set()
         self._lost: list[Lost] = []
 
-    def run(self, at_once_max: int) -> list[Lost]:
-        """Run all, or until something is lost; returns what is."""
-        while True:
-            if not self._lost:
-                self._start(at_once_max)
-            if not self._running:
-                return self._lost
-            finished, _ = wait(self._running, _LOOK_S, return_when=FIRST_COMPLETED)
-            for future in finished:
-                job = self._running.pop(future)
-                try:
-                    future.result(0)
-                except OutputsLost as error:
-                    self._lost += error.lost
-                else:
-                    self._done.add(job.number)
+    def __enter__(self) -> Self:
+        return self
 
-    def _start(self, at_once_max: int) -> None:
-        for number in [n for n in self._waiting if self._needs[n] <= self._done]:
-            self._waiting.remove(number)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._stop.stop()
+        self._threads.shutdown()
+
+    def ready(self) -> Iterator[int]:
+        """The stages whose inputs are done, as they become so; ends when all stages are done.
+
+        Raises:
+            OutputsLost: at the end, if stages found outputs lost. Stages that ran went on.
+        """
+        while True:
+            numbers = [n for n in self._waiting if self._needs[n] <= self._done]
+            for number in numbers:
+                if self._lost:
+                    break
+                self._waiting.remove(number)
+                yield number
+            if not self._lost:
+                self._submit()
+                if numbers:
+                    continue  # Stages that were skipped may have made others ready.
+            if not self._running:
+                break
+            self._wait()
+        if self._lost:
+            raise OutputsLost(self._lost)
+
+    def start(self, number: int, fingerprints: frozenset[str], run: Callable[[Stop], None]) -> None:
+        """Run a stage in a thread; stages that share a fingerprint run one after the other."""
+        self._planned[number] = _PlannedStage(number, fingerprints, run)
+
+    def skip(self, number: int) -> None:
+        """Count a stage as done."""
+        self._done.add(number)
+
+    def on_lost(self, lost: Sequence[Lost]) -> None:
+        """Begin no further stages: outputs that one of them reads are lost."""
+        self._lost += lost
+
+    def _submit(self) -> None:
+        for number, stage in sorted(self._planned.items()):
+            twin = any(stage.fingerprints & other for other in self._running_work.values())
+            if len(self._running) < self._at_once_max and not twin:
+                del self._planned[number]
+                self._running[self._threads.submit(stage.run, self._stop)] = number
+                self._running_work[number] = stage.fingerprints
+
+    def _wait(self) -> None:
+        finished, _ = wait(self._running, _LOOK_S, return_when=FIRST_COMPLETED)
+        for future in finished:
+            number = self._running.pop(future)
+            del self._running_work[number]
             try:
-                self._ready[number] = self._prepare(number)
+                future.result(0)
             except OutputsLost as error:
-                self._lost += error.lost
-                return
-        for number, job in sorted(self._ready.items()):
-            beside = self._running.values()
-            twin = any(job.fingerprints & other.fingerprints for other in beside)
-            if len(beside) < at_once_max and not twin:
-                del self._ready[number]
-                self._running[self._threads.submit(job.run, self._stop)] = job
+                self.on_lost(error.lost)
+            else:
+                self._done.add(number)

@@ -9,6 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -37,6 +38,9 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.producer import Producer, check_journal_count, random_producer
 from millrace.journal.row_files import write_file
+
+JOURNAL_LEASE_MS: Final = 30_000
+"""How long a lease lasts that is not renewed, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +214,14 @@ class BookBroker(BookReader):
     # Leases.
     def acquire(self, name: str, holder: str, *, lease_ms: int | None = None) -> Lease:
         """See `Broker.acquire`."""
-        last = lease_ms or self._config.journal_lease_ms
+        last = lease_ms or JOURNAL_LEASE_MS
         return self._turns.run(
             lambda book: decisions.acquire(book, name, holder, lease_ms=last, now_ms=self._now_ms())
         )
 
     def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:
         """See `Broker.renew`."""
-        last = lease_ms or self._config.journal_lease_ms
+        last = lease_ms or JOURNAL_LEASE_MS
         return self._turns.run(
             lambda book: decisions.renew(book, lease, lease_ms=last, now_ms=self._now_ms())
         )

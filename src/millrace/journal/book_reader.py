@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Final
 
 import pyarrow as pa
 
@@ -33,7 +34,11 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.group_commit import GroupCommit
 from millrace.journal.moved_journals import MovedLately
+from millrace.limits import MIB
 from millrace.wakeup import WakeUp
+
+JOURNAL_READ_BYTES_MAX: Final = 16 * MIB
+"""About how many bytes one read returns, unless the caller says otherwise."""
 
 Labels = Mapping[str, str | Sequence[str]]
 
@@ -242,7 +247,7 @@ class BookReader(ABC):
         self, rows_max: int | None, bytes_max: int | None, bytes_each_max: int | None = None
     ) -> ReadLimits:
         """How many rows and bytes a read returns."""
-        size = bytes_max or self._config.journal_read_bytes_max
+        size = bytes_max or JOURNAL_READ_BYTES_MAX
         rows = rows_max or self._config.journal_read_rows_max
         return ReadLimits(rows, size, min(size, bytes_each_max or size))
 

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
+from millrace.journal.call_rules import (
+    always,
+    if_expected,
+    if_numbered,
+    never,
+    reads,
+    waits,
+    writes,
+)
 from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.number_ranges import Int64, Seconds, Span
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import (
     Adopt,
@@ -33,6 +43,7 @@ from millrace.journal.core.values import (
     ProducerProgress,
     Publish,
     Published,
+    Rows,
     SegmentFile,
     Truncated,
     Watched,
@@ -67,7 +78,7 @@ class Transaction:
     def append(
         self,
         journal: str,
-        rows: pa.RecordBatch | pa.Table,
+        rows: Rows,
         *,
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
@@ -143,6 +154,7 @@ class Broker(Protocol):
     """
 
     # Journals.
+    @writes(always)
     def create(
         self, name: str, schema: pa.Schema, labels: Mapping[str, str] | None = None
     ) -> JournalInfo:
@@ -154,6 +166,7 @@ class Broker(Protocol):
             'acme/clicks'
         """
 
+    @writes(always)
     def create_many(
         self, names: Sequence[str], schema: pa.Schema, labels: Sequence[Mapping[str, str]] = ()
     ) -> tuple[JournalInfo, ...]:
@@ -166,6 +179,7 @@ class Broker(Protocol):
             ['clicks/0', 'clicks/1']
         """
 
+    @reads
     def get(self, name: str) -> JournalInfo:
         """What a journal is; `JournalUnknown` if there is none of this name.
 
@@ -174,13 +188,14 @@ class Broker(Protocol):
             ['cust_id', 'amount']
         """
 
+    @waits
     def watch(
         self,
-        seen: int,
+        seen: Int64,
         *,
         prefix: str = "",
         labels: Mapping[str, str | Sequence[str]] | None = None,
-        timeout_s: float = 0,
+        timeout_s: Seconds = 0,
         stop: WakeUp | None = None,
     ) -> Watched:
         """The journals under a prefix with these labels, at once if the version is not `seen`.
@@ -196,7 +211,8 @@ class Broker(Protocol):
             ['clicks']
         """
 
-    def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
+    @waits
+    def wait_for_rows(self, after: Mapping[str, Int64], *, timeout_s: Seconds) -> bool:
         """Wait until one of these journals has committed rows at or above its offset.
 
         Example:
@@ -206,7 +222,10 @@ class Broker(Protocol):
             False
         """
 
-    def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> MovedJournals:
+    @waits
+    def moved(
+        self, since: Int64, *, timeout_s: Seconds, stop: WakeUp | None = None
+    ) -> MovedJournals:
         """The journals that grew, were truncated or deleted after a version, at once if any did.
 
         Otherwise after the next such move, or after the timeout, or `stop`, with none. Rows of open
@@ -222,6 +241,7 @@ class Broker(Protocol):
             True
         """
 
+    @writes(never)
     def delete(self, name: str) -> None:
         """Remove a journal, its rows and what groups committed in it. Its id is never reused.
 
@@ -248,6 +268,7 @@ class Broker(Protocol):
             3
         """
 
+    @writes(always)
     def producer_id(self, name: str) -> ProducerId:
         """The producer of this name, made when asked for first; its clocks never go back.
 
@@ -257,6 +278,7 @@ class Broker(Protocol):
             True
         """
 
+    @reads
     def standing(self, producer: ProducerId) -> ProducerProgress:
         """How far a producer came, and where its transactions are open.
 
@@ -267,16 +289,17 @@ class Broker(Protocol):
             ['payments']
         """
 
+    @writes(if_numbered)
     def append(
         self,
         name: str,
-        rows: pa.RecordBatch | pa.Table,
+        rows: Rows,
         *,
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
-        expected: int | None = None,
+        expected: Int64 | None = None,
         producer: ProducerId | None = None,
-        sequence: int | None = None,
+        sequence: Int64 | None = None,
     ) -> Appended:
         """Append rows that commit themselves.
 
@@ -291,9 +314,8 @@ class Broker(Protocol):
             3
         """
 
-    def append_stamped(
-        self, name: str, rows: pa.RecordBatch | pa.Table, *, lease: Lease | None = None
-    ) -> Appended:
+    @writes(always)
+    def append_stamped(self, name: str, rows: Rows, *, lease: Lease | None = None) -> Appended:
         """Append rows that bring producer, clock, flag and hints: `records.stamped_schema`.
 
         Duplicates are dropped, so asking again is safe; a row that sequencing calls an error
@@ -310,6 +332,7 @@ class Broker(Protocol):
             0
         """
 
+    @writes(if_numbered)
     def publish(self, request: Publish) -> Published:
         """Carry out a transaction.
 
@@ -325,7 +348,7 @@ class Broker(Protocol):
         lease: Lease | None = None,
         *,
         producer: ProducerId | None = None,
-        sequence: int | None = None,
+        sequence: Int64 | None = None,
     ) -> Transaction:
         """A block whose appends and commits are published together at its end.
 
@@ -338,6 +361,7 @@ class Broker(Protocol):
             0
         """
 
+    @writes(never)
     def adopt(
         self, files: Mapping[str, Sequence[SegmentFile]], *, lease: Lease | None = None
     ) -> Published:
@@ -349,6 +373,7 @@ class Broker(Protocol):
             3
         """
 
+    @reads
     def adoption_folder(self) -> str:
         """Where tasks write files that are to be adopted.
 
@@ -370,13 +395,14 @@ class Broker(Protocol):
         """
 
     # Reading.
+    @reads
     def read(
         self,
         name: str,
-        offset: int,
+        offset: Int64,
         *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
+        rows_max: Span | None = None,
+        bytes_max: Span | None = None,
         isolation: Isolation = "committed",
     ) -> Fetched:
         """Rows from an offset on; at least one if there is one, whatever the limits.
@@ -389,13 +415,14 @@ class Broker(Protocol):
             2
         """
 
+    @reads
     def read_many(
         self,
-        offsets: Mapping[str, int],
+        offsets: Mapping[str, Int64],
         *,
-        rows_max: int | None = None,
-        bytes_max: int | None = None,
-        bytes_each_max: int | None = None,
+        rows_max: Span | None = None,
+        bytes_max: Span | None = None,
+        bytes_each_max: Span | None = None,
         isolation: Isolation = "committed",
         missing: Missing = "raise",
     ) -> dict[str, Fetched]:
@@ -412,6 +439,7 @@ class Broker(Protocol):
             {'orders': 3}
         """
 
+    @reads
     def start_offset(self, name: str) -> Offset:
         """The first offset that is not truncated.
 
@@ -420,6 +448,7 @@ class Broker(Protocol):
             0
         """
 
+    @reads
     def start_offsets(self, names: Sequence[str]) -> dict[str, Offset]:
         """The same of many journals, in one call; those that are gone are left out.
 
@@ -428,6 +457,7 @@ class Broker(Protocol):
             {'orders': 0, 'payments': 0}
         """
 
+    @reads
     def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
         """Where the next read would end; raw: the next offset to be given out.
 
@@ -437,8 +467,9 @@ class Broker(Protocol):
         """
 
     # Groups.
+    @writes(if_expected)
     def commit(
-        self, group: str, name: str, offset: int, *, expected: int | Anything | None
+        self, group: str, name: str, offset: Int64, *, expected: Int64 | Anything | None
     ) -> None:
         """Move a group on. A `Conflict` if it does not stand where expected, or there already.
 
@@ -449,6 +480,7 @@ class Broker(Protocol):
             3
         """
 
+    @reads
     def committed(self, group: str, name: str) -> Offset | None:
         """A group's next offset to read; None if it never committed.
 
@@ -457,6 +489,7 @@ class Broker(Protocol):
             True
         """
 
+    @reads
     def min_committed(self, name: str) -> Offset | None:
         """The lowest offset that a group has committed; None if none has.
 
@@ -467,7 +500,8 @@ class Broker(Protocol):
             1
         """
 
-    def backlog(self, group: str, name: str) -> int:
+    @reads
+    def backlog(self, group: str, name: str) -> Int64:
         """Committed rows that a group has yet to read.
 
         Example:
@@ -476,6 +510,7 @@ class Broker(Protocol):
             2
         """
 
+    @reads
     def positions(self, wanted: Sequence[tuple[str, str]]) -> tuple[Position, ...]:
         """Where groups stand, many in one call; each is asked for by group and journal.
 
@@ -485,7 +520,8 @@ class Broker(Protocol):
             [2]
         """
 
-    def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
+    @writes(always)
+    def truncate_before(self, name: str, offset: Int64, *, force: bool = False) -> Truncated:
         """Remove the rows below an offset; `StillNeeded` above what groups or open rows need.
 
         Example:
@@ -495,6 +531,7 @@ class Broker(Protocol):
             2
         """
 
+    @writes(always)
     def truncate_committed(self, name: str) -> Truncated:
         """Remove what every group has read; nothing if no group has committed.
 
@@ -507,7 +544,8 @@ class Broker(Protocol):
         """
 
     # Leases.
-    def acquire(self, name: str, holder: str, *, lease_ms: int | None = None) -> Lease:
+    @writes(always)
+    def acquire(self, name: str, holder: str, *, lease_ms: Span | None = None) -> Lease:
         """Take a lease under a new epoch; `LeaseHeld` while another holder has it.
 
         Example:
@@ -516,7 +554,8 @@ class Broker(Protocol):
             ...     t.append("payments", rows)
         """
 
-    def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:
+    @writes(always)
+    def renew(self, lease: Lease, *, lease_ms: Span | None = None) -> Lease:
         """Make a lease last from now on; `LeaseLost` if its epoch is over.
 
         Example:
@@ -526,6 +565,7 @@ class Broker(Protocol):
             True
         """
 
+    @writes(always)
     def release(self, lease: Lease) -> None:
         """Give a lease back; nothing happens if its epoch is over.
 
@@ -536,7 +576,8 @@ class Broker(Protocol):
             'host-2'
         """
 
-    def fence(self, name: str) -> int:
+    @writes(always)
+    def fence(self, name: str) -> Int64:
         """End whatever epoch a lease has; return the new one, which nobody holds.
 
         Example:
@@ -545,6 +586,7 @@ class Broker(Protocol):
             True
         """
 
+    @reads
     def leases(self, prefix: str = "") -> tuple[Lease, ...]:
         """The leases under a prefix that are held now, neither run out nor given back, by name.
 
@@ -555,6 +597,7 @@ class Broker(Protocol):
         """
 
     # Housekeeping.
+    @writes(always)
     def tidy(self) -> None:
         """Do what waits for an idle moment.
 
@@ -572,6 +615,7 @@ class Broker(Protocol):
         """
 
     # Last, since it hides the built-in name from what follows.
+    @reads
     def list(
         self, prefix: str = "", labels: Mapping[str, str | Sequence[str]] | None = None
     ) -> tuple[JournalInfo, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import LeaseHeld, Retriable
 
 T = TypeVar("T")
@@ -17,7 +18,7 @@ def patiently(ask: Callable[[], T], config: Config, passing: type[Retriable] = R
 
     After the time of a lease others have what this worker worked on, so it need not go on.
     """
-    until = time.monotonic() + config.job_lease_ms / 1000
+    until = time.monotonic() + ms(config.job_lease) / 1000
     wait_ms = config.job_idle_ms
     while True:
         try:

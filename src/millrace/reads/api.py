@@ -1,180 +1,72 @@
-"""What a user of coordinated reads touches: a session, its checkpoints and their rows."""
+"""What a user of coordinated reads holds: a session, its checkpoints and their rows."""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
-import shutil
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
-from millrace.config import Config
 from millrace.errors import (
-    LeaseHeld,
-    LeaseLost,
+    HintsUnresolved,
     MillraceError,
-    PeerGone,
     ReadsFailed,
+    Retriable,
+    SparkGone,
     UserError,
 )
-from millrace.journal.broker import Broker
-from millrace.journal.core.values import Lease
 from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.model.routing import Extract
-from millrace.reads.model.session_messages import ToSession
-from millrace.reads.session.checkpoint_store import CheckpointStore
-from millrace.reads.session.session_actor import Members, SessionActor
-from millrace.reads.session.session_folder import fresh_folder, write_status
-from millrace.reads.session.session_state import SessionState
-from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
-from millrace.reads.thread_members import ThreadMembers
-from millrace.wakeup import WakeUp, WorkerThread, join
+from millrace.reads.session.session_status import SessionStatus
+from millrace.reads.session_run import SessionOptions, SessionRun, SessionWorkspace, was_closed
+from millrace.wakeup import WakeUp
 
-_TELL_MS: Final = 1_000
-_LOOK_S: Final = 0.5
-"""How often the session looks whether something stalls, and for new journals at the latest."""
-
-
-class RunningMembers(Members, Protocol):
-    """Members that somebody runs for a session."""
-
-    def start(self) -> None:
-        """Begin to work: every member can be reached, and every stream between them is open."""
-
-    def used_bytes(self) -> list[int]:
-        """What each queue takes on disk."""
-
-    def close(self) -> None:
-        """Stop them all and drop their files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembersRequest:
-    """The members that a session wants, and where they tell it what happens."""
-
-    task: CoordinatedRead
-    count: int
-    epoch: int
-    """Of the session's lease."""
-    folder: str
-    on_message: Callable[[int, ToSession], None]
-    on_failure: Callable[[int | None, BaseException], None]
-
-
-MakeMembers = Callable[[MembersRequest], RunningMembers]
-
-
-def as_threads(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
-    """Members as threads of this process."""
-    return lambda wanted: ThreadMembers(
-        task=wanted.task,
-        count=wanted.count,
-        broker=broker,
-        folder=wanted.folder,
-        on_message=wanted.on_message,
-        on_failure=wanted.on_failure,
-        config=config,
-        extract=extract,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """How a session is to be opened."""
-
-    members: int = 1
-    last_commit: int | None = None
-    read_through: int | None = None
-    take_over: bool = False
-    holder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionWorkspace:
-    """Where sessions are opened: the journals, a folder for queues, limits, and members."""
-
-    broker: Broker
-    folder: str
-    config: Config
-    make_members: MakeMembers
-
-    def open(self, task: CoordinatedRead, opening: SessionOptions) -> ReadSession:
-        """Open a session of a task."""
-        return ReadSession(self, task, opening)
+_LOG: Final = logging.getLogger(__name__)
+_DOUBLINGS_MAX: Final = 30
 
 
 class ReadSession:
-    """An open session. Made by `Workspace.reads`.
+    """An open session of a coordinated read. Made by `Workspace.reads`.
+
+    A session that was opened with `restart=True` opens itself again when it fails, from its last
+    checkpoint, with growing waits. `next_checkpoint` does this; other calls raise until then. A
+    checkpoint that was handed out and not committed comes again, exactly. Errors that another try
+    cannot cure are raised at once: wrong input, transactions that never become whole, and a Spark
+    session that is gone.
+
+    Any thread may close a session. A call that waits for a checkpoint then raises `ReadsFailed`.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders", key="cust_id")])
-        >>> with ws.reads(task, members=2) as session:
+        >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
+        >>> with ws.reads(mr.CoordinatedRead("totals", [orders]), members=2) as session:
         ...     checkpoint = session.next_checkpoint(timeout=60)
-        ...     found = [session.read(member, checkpoint) for member in range(session.members)]
+        ...     tables = [session.read(member, checkpoint) for member in range(session.members)]
         ...     session.commit(checkpoint)
-        >>> sum(table.num_rows for table in found)
+        >>> sum(table.num_rows for table in tables)
         3
     """
 
     def __init__(
-        self, place: SessionWorkspace, task: CoordinatedRead, opening: SessionOptions
+        self, workspace: SessionWorkspace, read: CoordinatedRead, options: SessionOptions
     ) -> None:
-        if opening.members < 1:
-            raise UserError(f"{opening.members} members cannot read\n  to fix: give 1 or more")
-        self.task = task
-        self.members = opening.members
-        self._broker = broker = place.broker
-        self._config = config = place.config
-        # For the thread that renews the lease, and the one that waits for journals to come and go.
-        self._renewing, self._watching = WakeUp(), WakeUp()
-        self._is_wanted = 0
-        self._closing = threading.Lock()
-        self._is_released = False
-        self._open_since = OpenSince()
-        self._told_ms = 0
-        self._lease = _acquire(broker, task, opening, config)
-        self._folder = fresh_folder(place.folder, task, self._lease)
-        try:
-            self._store = CheckpointStore(
-                broker,
-                task.name,
-                self._lease,
-                silent_ms=config.reads_silent_producer_ms,
-                now_ms=_now_ms,
-            )
-            resumed = self._store.load(
-                last_commit=opening.last_commit, read_through=opening.read_through
-            )
-            self._store.keep_task(task)
-            state = SessionState(task, opening.members, resumed)
-            wanted = MembersRequest(
-                task=task,
-                count=opening.members,
-                epoch=self._lease.epoch,
-                folder=self._folder,
-                on_message=self._on_message,
-                on_failure=self._on_failure,
-            )
-            self._members = place.make_members(wanted)
-            self._actor = SessionActor(state, self._members, self._store, broker)
-            self._begin()
-        except BaseException:
-            self._give_back()
-            raise
-        self._threads = [
-            WorkerThread(partial(self._guard, run), name)
-            for run, name in ((self._renew, "reads-lease"), (self._watch, "reads-watch"))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self.coordinated_read = read
+        self.members = options.members
+        self.restarts = 0
+        """How often the session was opened again."""
+        self._workspace = workspace
+        self._options = options
+        self._closing = WakeUp()
+        self._lock = threading.Lock()
+        """Held where the run changes: a close at the same time leaves none open."""
+        self._failures = 0
+        self._run: SessionRun | None = SessionRun(workspace, read, options)
+        _LOG.info("opened the session of %s with %d members", read.name, self.members)
 
     def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:
         """What has become visible since the last checkpoint; None if nothing did in time.
@@ -186,32 +78,21 @@ class ReadSession:
             timeout: how long to wait, in seconds; None: until there is something.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     session.next_checkpoint(timeout=60).number
             1
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._actor.changed:
-            self._is_wanted += 1
+        while True:
             try:
-                while True:
-                    try:
-                        found = self._actor.next_checkpoint()
-                    except BaseException as error:  # It may be taken out and not be stored.
-                        self._on_failure(None, error)
-                        if isinstance(error, Exception):
-                            self._actor.check()
-                        raise
-                    if found is not None:
-                        return found
-                    left = None if deadline is None else deadline - time.monotonic()
-                    if left is not None and left <= 0:
-                        return None
-                    most_s = self._config.thread_sleep_ms_max / 1000
-                    self._actor.changed.wait(most_s if left is None else min(left, most_s))
-            finally:
-                self._is_wanted -= 1
+                checkpoint = self._opened_run().next_checkpoint(deadline)
+            except MillraceError as error:
+                if not self._prepare_restart(error, deadline):
+                    return None
+            else:
+                self._failures = 0
+                return checkpoint
 
     def read(self, member: int, checkpoint: Checkpoint | int) -> pa.Table:
         """The rows that a checkpoint makes visible to a member.
@@ -226,10 +107,11 @@ class ReadSession:
             >>> rows["amount"].to_pylist()
             [10, 20, 30]
         """
-        tables = [pa.Table.from_batches([each]) for each in self.batches(member, checkpoint)]
-        with self._actor.changed:
-            columns = self._actor.state.schema().empty_table()
-        return pa.concat_tables([columns, *tables], promote_options="default")
+        run = self._current_run()
+        tables = [
+            pa.Table.from_batches([batch]) for batch in run.batches(member, _number(checkpoint))
+        ]
+        return pa.concat_tables([run.schema().empty_table(), *tables], promote_options="default")
 
     def batches(self, member: int, checkpoint: Checkpoint | int) -> Iterator[pa.RecordBatch]:
         """The same as `read`, a batch at a time.
@@ -238,23 +120,19 @@ class ReadSession:
             >>> sum(batch.num_rows for batch in session.batches(0, checkpoint))
             3
         """
-        return self._actor.read(member, _number(checkpoint))
+        return self._current_run().batches(member, _number(checkpoint))
 
     def commit(self, checkpoint: Checkpoint | int) -> None:
         """Everything up to this checkpoint is done: it is never shown again, and disk is freed.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     session.commit(session.next_checkpoint(timeout=60))
             ...     session.next_checkpoint(timeout=0) is None
             True
         """
-        try:
-            self._actor.commit(_number(checkpoint))
-        except LeaseLost as error:
-            self._on_failure(None, error)
-            self._actor.check()
+        self._current_run().commit(_number(checkpoint))
 
     def release(self, producer: int | None = None) -> None:
         """Let transactions go that wait for another journal, of one producer or of all.
@@ -262,11 +140,9 @@ class ReadSession:
         Their rows appear as far as they are committed, each journal by itself.
 
         Example:
-            >>> session.release()  # whatever waits for another journal is shown as far as it came
+            >>> session.release()  # transactions that wait are shown as far as they are committed
         """
-        with self._actor.changed:
-            self._actor.state.release(producer)
-            self._actor.changed.notify_all()
+        self._current_run().release(producer)
 
     def abandon(self, producer: int) -> None:
         """Give up what a producer has open and will never end; it counts as rolled back.
@@ -277,21 +153,21 @@ class ReadSession:
         Example:
             >>> dead = ws.journals.producer()
             >>> done = dead.append("orders", rows)  # and it will never commit
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> with ws.reads(task) as session:
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read) as session:
             ...     checkpoint = session.next_checkpoint(timeout=60)
             ...     session.abandon(dead.id)
         """
-        self._actor.abandon(producer)
+        self._current_run().abandon(producer)
 
     def status(self) -> SessionStatus:
-        """How far journals are read, what is waited for, and what lies on disk.
+        """How far journals are read, which transactions wait, and how much disk queues take.
 
         Example:
             >>> [journal.journal for journal in session.status().journals]
             ['shop/orders']
         """
-        return self._status(with_journals=True)
+        return self._current_run().status()
 
     def close(self) -> None:
         """Stop reading. What was committed stays; what was not is shown again next time.
@@ -299,22 +175,16 @@ class ReadSession:
         Any thread may close a session, also twice; its threads are gone then.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> session = ws.reads(task)
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> session = ws.reads(read)
             >>> session.close()
         """
-        self._renewing.stop()
-        self._watching.stop()
-        self._actor.fail(was_closed(self.task))
-        with self._closing:
-            try:
-                self._members.close()
-                join(self._threads, self._config.thread_stop_ms_max, "thread_stop_ms_max")
-            finally:
-                shutil.rmtree(self._folder, ignore_errors=True)
-                if not self._is_released:
-                    self._give_back()
-                    self._is_released = True
+        self._closing.stop()
+        with self._lock:
+            run = self._run
+        if run is not None:
+            run.close()
+            _LOG.info("closed the session of %s", self.coordinated_read.name)
 
     def __enter__(self) -> Self:
         return self
@@ -328,141 +198,82 @@ class ReadSession:
         self.close()
 
     # Inside.
-    def _give_back(self) -> None:
-        """Give the lease back; one that cannot be, as the owner is away, runs out by itself."""
-        with contextlib.suppress(PeerGone):
-            self._broker.release(self._lease)
-
-    def _status(self, *, with_journals: bool) -> SessionStatus:
-        used = self._members.used_bytes()  # Asks members, who may be elsewhere: without the lock.
-        with self._actor.changed:
-            self._actor.check()
-            return status_of(
-                self._actor.state,
-                self._open_since,
-                used,
-                now_ms=_now_ms(),
-                open_ms_max=self._config.reads_open_transaction_ms,
-                with_journals=with_journals,
+    def _current_run(self) -> SessionRun:
+        run = self._run
+        if run is None:
+            self._check_open()
+            raise ReadsFailed(
+                "the session has failed\n  to fix: ask for the next checkpoint, which opens the "
+                "session again; what was not committed comes again"
             )
+        return run
 
-    def _begin(self) -> None:
-        """Open every stream, then have journals read; the first error ends it all."""
-        try:
-            self._members.start()
-            self._version = self._actor.look(_now_ms())
-            self._actor.begin()
-        except BaseException:
-            self._members.close()
-            raise
+    def _opened_run(self) -> SessionRun:
+        """The run; opened now if the last one has failed."""
+        run = self._run
+        if run is not None:
+            return run
+        self._check_open()
+        options = replace(self._options, last_commit=None, read_through=None, take_over=True)
+        run = SessionRun(self._workspace, self.coordinated_read, options)
+        with self._lock:
+            if not self._closing.is_stopped:
+                self._run = run
+                self.restarts += 1
+                _LOG.info("opened the session of %s again", self.coordinated_read.name)
+                return run
+        run.close()
+        raise was_closed(self.coordinated_read)
 
-    def _on_message(self, slice_: int, message: ToSession) -> None:
-        self._actor.on_message(slice_, message, _now_ms())
+    def _check_open(self) -> None:
+        if self._closing.is_stopped:
+            raise was_closed(self.coordinated_read)
 
-    def _on_failure(self, member: int | None, error: BaseException) -> None:
-        if FileNotFoundError in (type(error), type(error.__cause__)):
-            error = self._why_gone(error)
-        who = "the session" if member is None else f"member {member}"
-        failure = ReadsFailed.kind_for(error)(
-            f"the session of task {self.task.name} ended: {who} failed\n  "
-            f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
+    def _prepare_restart(self, error: MillraceError, deadline: float | None) -> bool:
+        """Close a run that failed and wait; False if the caller's time is over before the next."""
+        if not self._options.restart:
+            raise error
+        if self._closing.is_stopped:
+            raise was_closed(self.coordinated_read) from error
+        if not _is_curable(error):
+            raise error
+        _LOG.info(
+            "the session of %s failed and is opened again: %s", self.coordinated_read.name, error
         )
-        failure.__cause__ = error
-        self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
+        with self._lock:
+            run, self._run = self._run, None
+        if run is not None:
+            # A lease that cannot be given back now, as the owner is away, runs out by itself.
+            with contextlib.suppress(Retriable):
+                run.close()
+        is_in_time = self._wait(deadline)
+        self._check_open()
+        return is_in_time
 
-    def _why_gone(self, error: BaseException) -> BaseException:
-        """Whoever takes a task over removes the files of the session before: then say that."""
-        try:
-            self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
-        except LeaseLost as lost:
-            return lost
-        except MillraceError:
-            pass
-        return error
-
-    def _guard(self, run: object) -> None:
-        assert callable(run)
-        try:
-            run()
-        except BaseException as error:  # noqa: BLE001 - it ends the session, which tells it
-            if not self._renewing.is_stopped:
-                self._on_failure(None, error)
-
-    def _renew(self) -> None:
-        pause_s = self._config.reads_lease_ms / 3000
-        while self._renewing.sleep(pause_s):
-            self._lease = self._broker.renew(self._lease, lease_ms=self._config.reads_lease_ms)
-            self._store.renewed(self._lease)
-
-    def _watch(self) -> None:
-        while not self._watching.is_stopped:
-            # Only the version is wanted: no journal has this prefix, so none is sent.
-            seen = self._broker.watch(
-                self._version, prefix="\0", timeout_s=_LOOK_S, stop=self._watching
-            ).version
-            if seen != self._version or self._actor.wants_journals:
-                self._version = self._actor.look(_now_ms())
-            with self._actor.changed:
-                limit = self._config.reads_hint_wait_ms_max
-                wanted = self._is_wanted > 0
-                self._actor.state.check_stall(_now_ms(), limit, is_wanted=wanted)
-                if wanted:
-                    self._actor.relieve()
-            self._tell()
-
-    def _tell(self) -> None:
-        """Write down how the session stands, for others to look at."""
-        if _now_ms() - self._told_ms >= _TELL_MS:
-            self._told_ms = _now_ms()
-            # Each journal would take longer than a second to tell, where there are very many.
-            status = self._status(with_journals=False)
-            write_status(self._folder, status, _now_ms())
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait before the next try; False if the caller's time is over first."""
+        config = self._workspace.config
+        pause_ms = config.reads_restart_wait_ms * 2**self._failures
+        pause_s = min(pause_ms, config.reads_restart_wait_ms_max) / 1000
+        self._failures = min(self._failures + 1, _DOUBLINGS_MAX)
+        if deadline is not None and time.monotonic() + pause_s > deadline:
+            self._closing.sleep(deadline - time.monotonic())
+            return False
+        self._closing.sleep(pause_s)
+        return True
 
 
-def was_closed(task: CoordinatedRead) -> ReadsFailed:
-    """Word the error for calls of a session that was closed, by this or another thread."""
-    return ReadsFailed(
-        f"the session of task {task.name} was closed\n  found: a call after close()\n"
-        "  to fix: open it again with ws.reads(task); it goes on from the last checkpoint"
-    )
-
-
-def _acquire(
-    broker: Broker, task: CoordinatedRead, opening: SessionOptions, config: Config
-) -> Lease:
-    """The lease of a task: at once, when its holder has died, or by taking it over."""
-    name = f"reads/{task.name}"
-    holder = f"{opening.holder}:{secrets.token_hex(4)}"
-    deadline = time.monotonic() + 2 * config.reads_lease_ms / 1000
-    while True:
-        try:
-            return broker.acquire(name, holder, lease_ms=config.reads_lease_ms)
-        except LeaseHeld as error:
-            if opening.take_over:
-                broker.fence(name)
-            elif time.monotonic() > deadline:
-                raise LeaseHeld(
-                    f"task {task.name} is being read by another session\n  {error}\n"
-                    "  to fix: close that one, or open with take_over=True, which ends it"
-                ) from error
-            else:
-                time.sleep(0.2)
-
-
-def _what_to_do(error: BaseException) -> str:
-    if isinstance(error, LeaseLost):
-        return (
-            "another session took this task over; read it in one place at a time, or give each "
-            "a task of its own name"
-        )
-    return "open it again; it goes on from the last checkpoint"
+def _is_curable(error: BaseException) -> bool:
+    """Whether another run may do better."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError | HintsUnresolved | SparkGone):
+            return False
+        cause = cause.__cause__
+    return True
 
 
 def _number(checkpoint: Checkpoint | int) -> CheckpointNumber:
     if isinstance(checkpoint, Checkpoint):
         return checkpoint.number
     return CheckpointNumber(checkpoint)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

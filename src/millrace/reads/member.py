@@ -37,7 +37,7 @@ class Member:
         *,
         number: int,
         members: int,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         broker: Broker,
         folder: str,
         links: Links,
@@ -55,11 +55,11 @@ class Member:
         """For the thread of the slice."""
         self._following = WakeUp()
         """For the thread that waits for journals to move."""
-        orders = [BindingOrder(each.priority, each.delay) for each in task.bindings]
+        orders = [BindingOrder(each.priority, each.delay) for each in read.bindings]
         share = config.reads_disk_bytes_max // members
         limits = replace(QueueLimits.of(config), disk_bytes_max=share)
         self._queue = Queue(SegmentFiles(folder), limits, streams=members, bindings=orders)
-        state = SliceState(task, members, Routing(task, members, extract), SliceLimits.of(config))
+        state = SliceState(read, members, Routing(read, members, extract), SliceLimits.of(config))
         self._slice = SliceActor(state, broker, links, self._wake.ring)
         self._threads = [
             WorkerThread(partial(self._guard, run), f"{name}-{number}")

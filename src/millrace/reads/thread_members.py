@@ -18,6 +18,7 @@ from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import ToSession, ToSlice
 from millrace.reads.queue.queue_messages import Flush, QueueRows, Reply
+from millrace.reads.session.members_port import MakeMembers
 
 OnMessage = Callable[[int, ToSession], None]
 OnFailure = Callable[[int, BaseException], None]
@@ -45,7 +46,7 @@ class ThreadMembers:
     def __init__(
         self,
         *,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         count: int,
         broker: Broker,
         folder: str,
@@ -59,7 +60,7 @@ class ThreadMembers:
             Member(
                 number=number,
                 members=count,
-                task=task,
+                read=read,
                 broker=broker,
                 folder=os.path.join(folder, f"member-{number}"),
                 links=_ThreadLinks(self, number),
@@ -122,3 +123,17 @@ class ThreadMembers:
     @staticmethod
     def _failing(on_failure: OnFailure, number: int) -> Callable[[BaseException], None]:
         return lambda error: on_failure(number, error)
+
+
+def as_threads(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
+    """Members as threads of this process."""
+    return lambda request: ThreadMembers(
+        read=request.read,
+        count=request.count,
+        broker=broker,
+        folder=request.folder,
+        on_message=request.on_message,
+        on_failure=request.on_failure,
+        config=config,
+        extract=extract,
+    )

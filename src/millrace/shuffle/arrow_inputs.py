@@ -21,6 +21,7 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import MIB, Config
+from millrace.durations import ms
 from millrace.errors import Corrupt, FormatError, UserError
 from millrace.identity.schemas import check_names, conform_in_pieces, plain_schema
 from millrace.ids import QueryId
@@ -93,9 +94,9 @@ def remove_unused(
     """Remove files that nobody meant to read for so long; their paths, and how many bytes.
 
     A run says so when it begins, so those that a living run may read are younger than it. Datasets
-    that were described and not run yet are given `Config.unfinished_grace_ms`.
+    that were described and not run yet are given `Config.unfinished_grace`.
     """
-    grace = config.unfinished_grace_ms
+    grace = ms(config.unfinished_grace)
     before_ms = min([now_ms - max(ttl_ms, grace), *_living(store, now_ms, config, grace)])
     removed: list[str] = []
     freed = 0

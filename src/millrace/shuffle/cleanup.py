@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import Corrupt, FormatError, StorageError, UserError
 from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
@@ -60,11 +61,11 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
             for task in runs.map_tasks(store, query_id, stage_id):
                 found = reader.list_attempts(store, task, run_is_alive=alive)
                 left += attempts.abandoned(
-                    found, now_ms=now_ms, grace_ms=config.unfinished_grace_ms
+                    found, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
                 )
                 if not undecided:
                     old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
-    stale_ms = now_ms - config.unfinished_grace_ms
+    stale_ms = now_ms - ms(config.unfinished_grace)
     expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
     _remove_leftovers(store, stale_ms)
@@ -226,7 +227,7 @@ def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Confi
     """Whether somebody claimed the number just now and has not yet said anything."""
     folder = layout.query_folder(query_id)
     changed = store.changed_at_ms(folder)
-    young = changed is not None and now_ms - changed < config.run_silent_ms_max
+    young = changed is not None and now_ms - changed < ms(config.run_dead_after)
     return young and not store.names(folder)
 
 

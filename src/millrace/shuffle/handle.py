@@ -20,9 +20,10 @@ from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.storage import layout
 from millrace.storage.local import Store
-from millrace.text import counted, human_bytes
+from millrace.text import human_bytes
 
 
 class Remote(Protocol):
@@ -49,46 +50,6 @@ class PartitionSize:
     partition: int
     rows: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageReport:
-    """What a run did: which map tasks ran and which were reused, and why not more.
-
-    `again` are map tasks that were finished in this run and had to be run once more; `notes` say
-    what was chosen when earlier stages had been measured.
-
-    Example:
-        >>> first = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
-        >>> report = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4).report
-        >>> report.map_tasks, report.reused  # both files were done before
-        (2, 2)
-    """
-
-    map_tasks: int = 0
-    reused: int = 0
-    seconds: float = 0.0
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    again: Mapping[int, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ran(self) -> int:
-        """Map tasks that were run.
-
-        Example:
-            >>> shuffle.report.ran
-            2
-        """
-        return self.map_tasks - self.reused
-
-    def __str__(self) -> str:
-        text = f"{counted(self.ran, 'map task')} run, {self.reused} reused, {self.seconds:.1f} s"
-        for how, reasons in (("run", self.reasons), ("run again", self.again)):
-            for reason in sorted(set(reasons.values())):
-                count = sum(1 for other in reasons.values() if other == reason)
-                text += f"\n  {count} {how} because: {reason}"
-        return "\n  ".join([text, *self.notes])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     Corrupt,
     FormatError,
@@ -232,14 +233,14 @@ def relied_on(store: Store, *, apart_from: Collection[QueryId] = ()) -> set[Atte
 def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
     """Whether the run showed life lately."""
     changed = store.changed_at_ms(layout.alive_path(query_id))
-    return changed is not None and now_ms - changed < config.run_silent_ms_max
+    return changed is not None and now_ms - changed < ms(config.run_dead_after)
 
 
 class Heart:
     """Whether the store still takes a sign of life. A store that is away ends the run."""
 
     def __init__(self, config: Config) -> None:
-        self._limit_s = config.gone_ms_max / 1000
+        self._limit_s = ms(config.gone_after) / 1000
         self._away: tuple[float, PeerGone] | None = None
 
     def check(self) -> None:
@@ -284,7 +285,7 @@ def end_run(store: Store, query_id: QueryId) -> None:
 def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
     """Show that the run lives, from a thread, while the body runs: a part of it."""
     done, heart = WakeUp(), Heart(config)
-    pause_s = min(config.heartbeat_ms, config.gone_ms_max / _BEATS_PER_LIMIT) / 1000
+    pause_s = min(config.heartbeat_ms, ms(config.gone_after) / _BEATS_PER_LIMIT) / 1000
 
     def beat() -> None:
         while done.sleep(pause_s):
@@ -297,7 +298,7 @@ def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
     finally:
         done.stop()
         # A store that hangs must not hide what ended the run: the thread ends with the process.
-        still_running([thread], config.gone_ms_max)
+        still_running([thread], ms(config.gone_after))
 
 
 def _encode(run: Run, workspace: str | None) -> bytes:

@@ -9,74 +9,91 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import ParquetWritten
+from millrace.execute.publish_folder import Draft
+from millrace.names import path_text
 from millrace.plan.nodes.node import Node
-from millrace.shuffle.handle import StageReport
+from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millrace.spark.stage_job import ShuffleWorkspace
+    from millrace.execute.shuffle_workspace import ShuffleWorkspace
 
 
 class DatasetRunner:
-    """What a dataset asks to be done.
+    """Runs what a dataset describes.
 
-    `spark` starts a session if there is none, `started` gives the one that is there. `place` makes
-    the workspace if there is none, `known_place` gives the one that is there.
+    `spark` starts a session if there is none, `started_spark` gives the one that is there.
+    `workspace` makes the workspace if there is none, `known_workspace` gives the one that is there.
     """
 
     def __init__(
         self,
         spark: Callable[[], SparkSession],
-        started: Callable[[], SparkSession | None],
-        place: Callable[[], ShuffleWorkspace],
-        known_place: Callable[[], ShuffleWorkspace | None],
+        started_spark: Callable[[], SparkSession | None],
+        workspace: Callable[[], ShuffleWorkspace],
+        known_workspace: Callable[[], ShuffleWorkspace | None],
         config: Config,
     ) -> None:
         self._spark = spark
-        self._started = started
-        self._place = place
-        self._known_place = known_place
+        self._started_spark = started_spark
+        self._workspace = workspace
+        self._known_workspace = known_workspace
         self.config = config
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
-        """The rows of a plan, and what each stage did."""
-        from millrace.spark.query_job import run_query  # noqa: PLC0415 - describing needs no Spark
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
+        """The rows of a plan, and what its stages did."""
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - describing needs no Spark
 
         with limits_of(self.config):
-            run = run_query(self._spark(), self._place(), plan)
-        return run.batches(), run.reports
+            run = run_query(self._spark(), self._workspace(), plan)
+        return run.batches(), run.report
 
     def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text; with Spark at hand, what of them would be reused."""
-        from millrace.spark.query_job import Known, explain_query  # noqa: PLC0415 - as above
+        """The stages of a plan, as text; with a session at hand, what of them would be reused."""
+        from millrace.spark.query_start import (  # noqa: PLC0415 - as above
+            explain_query,
+            explain_with_reuse,
+        )
 
-        session = self._started()  # Not started for this.
-        place = None if session is None else self._known_place()
-        known = None if session is None or place is None else Known(session, place)
+        session = self._started_spark()  # Not started for this.
+        workspace = None if session is None else self._known_workspace()
         with limits_of(self.config):
-            return explain_query(plan, self.config, known)
+            if session is None or workspace is None:
+                return explain_query(plan, self.config)
+            return explain_with_reuse(session, workspace, plan)
 
     def frame(self, plan: Node) -> DataFrame:
-        """The rows of a plan as a Spark DataFrame."""
-        from millrace.spark.query_results import to_spark  # noqa: PLC0415 - as above
+        """The rows of a plan as a DataFrame with a partition for each map output of the answer."""
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.saved_frames import outputs_to_frame, spark_types  # noqa: PLC0415
 
         with limits_of(self.config):
-            return to_spark(self._spark(), self._place(), plan)
+            spark, workspace = self._spark(), self._workspace()
+            spark_types(plan.schema)
+            answer = run_query(spark, workspace, plan).answer
+            return outputs_to_frame(spark, answer, workspace.folders, self.config)
 
     def write_parquet(
         self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
     ) -> ParquetWritten:
-        """Write the rows of a plan as Parquet files."""
-        from millrace.spark.query_results import write_parquet  # noqa: PLC0415 - as above
+        """Write the rows of a plan as Parquet files; a wrong target is refused before it runs."""
+        from millrace.execute import parquet_results  # noqa: PLC0415 - as above
+        from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
+        from millrace.spark.spark_tasks import SparkTaskRunner  # noqa: PLC0415 - as above
 
-        place = self._place()
+        workspace = self._workspace()
         with limits_of(self.config):
-            return write_parquet(
-                self._spark(), place, plan, path=path, mode=mode, compression=compression
-            )
+            spark = self._spark()
+            parquet_results.check_parquet(plan.schema, compression)
+            with Draft(path_text(path, "write_parquet"), mode) as draft:
+                runner = SparkTaskRunner(spark, self.config)
+                return run_query(spark, workspace, plan).with_answer(
+                    lambda answer: parquet_results.write_files(
+                        runner, workspace, answer, draft, compression
+                    )
+                )
 
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
         """Print rows as Spark does."""

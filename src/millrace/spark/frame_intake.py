@@ -16,11 +16,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from millrace.config import Config
 from millrace.errors import MillraceError, UnsupportedType, UserError
+from millrace.execute import map_task
 from millrace.execute.lost_outputs import Lost
+from millrace.execute.map_task import MapStage, Result, Reuse
+from millrace.execute.shuffle_run import STAGE, begin_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_run import publish
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import FIRST_ATTEMPT, MapTask, MapTaskId, QueryId, StageId
@@ -29,16 +34,13 @@ from millrace.plan.nodes.frame_rows import FrameScan, frames_of, taken_in, with_
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.shuffle.reports import StageReport
 from millrace.shuffle.writer import begin_next_attempt, write_map_output
-from millrace.spark import map_task
-from millrace.spark.map_task import MapStage, Result, Reuse
 from millrace.spark.session_settings import settings_of
-from millrace.spark.shuffle_job import STAGE, begin_run
 from millrace.spark.spark_presence import call_spark
-from millrace.spark.spark_tasks import collect
-from millrace.spark.stage_job import ShuffleWorkspace, decide
+from millrace.spark.spark_tasks import SparkTaskRunner, collect, this_task
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -69,7 +71,7 @@ def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
 
 
 def sketch_frames(
-    plan: Node, config: Config, place: ShuffleWorkspace | None
+    plan: Node, config: Config, workspace: ShuffleWorkspace | None
 ) -> tuple[Node, dict[int, Shuffle]]:
     """The plan as if its DataFrames had been taken in, and those that really were before.
 
@@ -81,9 +83,9 @@ def sketch_frames(
     numbers = {id(scan.frame): (-1 - n, scan) for n, scan in enumerate(scans)}
     found: dict[int, Shuffle] = {}
     for number, scan in numbers.values():
-        before = None if place is None else _taken_before(place, scan)
-        if place is not None and before is not None:
-            found[number] = _handle(place, before)
+        before = None if workspace is None else _taken_before(workspace, scan)
+        if workspace is not None and before is not None:
+            found[number] = _handle(workspace, before)
 
     def at_rest(scan: FrameScan) -> Node:
         number, whole = numbers[id(scan.frame)]
@@ -103,12 +105,12 @@ class _SavedFrame:
 class Frames:
     """The DataFrames of a query, taken in. `plan` reads them from where they lie now."""
 
-    def __init__(self, place: ShuffleWorkspace, plan: Node, reuse: Reuse) -> None:
-        self._place, self._reuse = place, reuse
+    def __init__(self, workspace: ShuffleWorkspace, plan: Node, reuse: Reuse) -> None:
+        self._place, self._reuse = workspace, reuse
         self._taken: dict[int, _SavedFrame] = {}
         pruned = prune(plan)
         scans = [_whole_if_named(scan) for scan in frames_of(pruned)]
-        _check_versions(scans, place.config)
+        _check_versions(scans, workspace.config)
         numbers = {id(scan.frame): -1 - n for n, scan in enumerate(scans)}
         for scan in scans:
             self._taken[numbers[id(scan.frame)]] = _SavedFrame(
@@ -123,7 +125,7 @@ class Frames:
         self.plan = with_frames(pruned, at_rest) if scans else plan
 
     @property
-    def done(self) -> dict[int, Shuffle]:
+    def shuffles(self) -> dict[int, Shuffle]:
         """What was taken in, by number."""
         return {number: taken.done for number, taken in self._taken.items()}
 
@@ -135,11 +137,11 @@ class Frames:
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
         """Keep what was taken in from being removed as long as this run is there."""
         if self._taken:
-            chosen = [c for done in self.done.values() for c in done.manifest.chosen]
+            chosen = [c for done in self.shuffles.values() for c in done.manifest.chosen]
             relied = [choice.attempt for choice in chosen if choice.folder is None]
             runs.rely_on(self._place.store, query_id, stage_id, relied)
 
-    def take_in_again(self, lost: Sequence[Lost]) -> None:
+    def save_again(self, lost: Sequence[Lost]) -> None:
         """Take in anew every DataFrame of which something was lost."""
         gone = {one.attempt for one in lost}
         for number, taken in self._taken.items():
@@ -147,19 +149,20 @@ class Frames:
                 self._taken[number] = _SavedFrame(taken.scan, self._take_in(taken.scan, fresh=True))
 
     def _take_in(self, scan: FrameScan, *, fresh: bool) -> Shuffle:
-        place, started = self._place, time.monotonic()
+        workspace, started = self._place, time.monotonic()
         frame = scan.frame
         assert isinstance(frame, DataFrame), "checked when the source was made"
-        before = None if fresh or self._reuse == "no" else _taken_before(place, scan)
-        named = None if scan.version is None else _fingerprint(scan, place.config)
+        before = None if fresh or self._reuse == "no" else _taken_before(workspace, scan)
+        named = None if scan.version is None else _fingerprint(scan, workspace.config)
         about = {"map_tasks": None, "frame": named}
-        run = begin_run(frame.sparkSession, place, scan.describe(), about)
-        with runs.heartbeat(place.store, run.query_id, place.config) as heart:
-            stage = _stage(place, run.query_id, scan.schema)
+        runner = SparkTaskRunner(frame.sparkSession, workspace.config)
+        run = begin_run(workspace.store, runner.about(), scan.describe(), about)
+        with runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart:
+            stage = _stage(workspace, run.query_id, scan.schema)
             results = self._finished(stage, before) if before is not None else None
             reasons: dict[int, str] = {}
             if results is None:
-                results = _run(place, stage, _narrowed(frame, scan), heart)
+                results = _run(workspace, stage, _narrowed(frame, scan), heart)
                 reason = _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = StageReport(
@@ -168,21 +171,21 @@ class Frames:
                 seconds=time.monotonic() - started,
                 reasons=reasons,
             )
-            return decide(place, stage, results, report, choices={})
+            return publish(workspace, stage, results, report, choices={})
 
     def _finished(self, stage: MapStage, before: Manifest) -> list[Result] | None:
         """What an earlier run took in, kept for this one; None if it is no longer all there."""
-        place = self._place
+        workspace = self._place
         local = [choice.attempt for choice in before.chosen if choice.folder is None]
-        runs.rely_on(place.store, stage.query_id, stage.stage_id, local)
-        found = _handle(place, before)
+        runs.rely_on(workspace.store, stage.query_id, stage.stage_id, local)
+        found = _handle(workspace, before)
         try:
             indexes = list(found.indexes())
             whole = self._reuse != "verified" or found.verify().ok
         except MillraceError:
             return None
         for choice, index in zip(before.chosen, indexes, strict=True):
-            if choice.folder is None and not reuse.is_whole(place.store, index):
+            if choice.folder is None and not reuse.is_whole(workspace.store, index):
                 whole = False
         return (
             [
@@ -222,21 +225,21 @@ def _fingerprint(scan: FrameScan, config: Config) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _taken_before(place: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
+def _taken_before(workspace: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
     """The newest manifest of the same rows, if they have a name."""
     if scan.version is None:
         return None
-    named = _fingerprint(scan, place.config)
-    for run in reversed(runs.list_runs(place.store)):
+    named = _fingerprint(scan, workspace.config)
+    for run in reversed(runs.list_runs(workspace.store)):
         if run.about.get("frame") == named:
-            found = runs.find_manifest(place.store, run.query_id, STAGE)
+            found = runs.find_manifest(workspace.store, run.query_id, STAGE)
             if found is not None and found.schema.equals(scan.schema):
                 return found
     return None
 
 
-def _handle(place: ShuffleWorkspace, manifest: Manifest) -> Shuffle:
-    return Shuffle(manifest=manifest, stores={None: place.store}, remote=place.agents)
+def _handle(workspace: ShuffleWorkspace, manifest: Manifest) -> Shuffle:
+    return Shuffle(manifest=manifest, stores={None: workspace.store}, remote=workspace.agents)
 
 
 def _why(scan: FrameScan, *, fresh: bool, before: Manifest | None) -> str:
@@ -249,14 +252,14 @@ def _why(scan: FrameScan, *, fresh: bool, before: Manifest | None) -> str:
     return "not done before"
 
 
-def _stage(place: ShuffleWorkspace, query_id: QueryId, schema: pa.Schema) -> MapStage:
+def _stage(workspace: ShuffleWorkspace, query_id: QueryId, schema: pa.Schema) -> MapStage:
     return MapStage(
         query_id=query_id,
         stage_id=STAGE,
         schema=schema,
         partitioner=RoundRobinPartitioner(1),
-        config=place.config,
-        folders=place.folders,
+        config=workspace.config,
+        folders=workspace.folders,
         versions=versions(),
     )
 
@@ -268,7 +271,7 @@ def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
 
 
 def _run(
-    place: ShuffleWorkspace, stage: MapStage, frame: DataFrame, heart: runs.Heart
+    workspace: ShuffleWorkspace, stage: MapStage, frame: DataFrame, heart: runs.Heart
 ) -> list[Result]:
     """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
 
@@ -277,20 +280,21 @@ def _run(
 
     def rows() -> DataFrame:
         plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
-        return plain.mapInArrow(_cast_and_write(stage), map_task.RESULT_SCHEMA)
+        types = from_arrow_schema(map_task.RESULT_SCHEMA)
+        return plain.mapInArrow(_cast_and_write(stage), types)
 
-    table = collect(rows, frame.sparkSession, place.config, watch=heart.check)
+    table = collect(rows, frame.sparkSession, workspace.config, watch=heart.check)
     results = map_task.finished_results(table)
     if results:
         return sorted(results, key=lambda result: result.map_task)
     task = MapTaskId(stage.query_id, stage.stage_id, MapTask(0))
     index = write_map_output(
-        place.store,
-        begin_next_attempt(place.store, task, FIRST_ATTEMPT),
+        workspace.store,
+        begin_next_attempt(workspace.store, task, FIRST_ATTEMPT),
         [],
         schema=stage.schema,
         partitioner=stage.partitioner,
-        config=place.config,
+        config=workspace.config,
         now_ms=lambda: time.time_ns() // 1_000_000,
     )
     return [Result(map_task=task.map_task, folder=None, agent=None, ran=True, index=index)]
@@ -298,10 +302,10 @@ def _run(
 
 def _cast_and_write(stage: MapStage) -> Callable[[Batches], Batches]:
     """As the tasks of a shuffle; times come in the session's zone and are kept in UTC."""
-    write = map_task.run_frame_tasks(stage)
     names = stage.schema.names
 
     def run(batches: Batches) -> Batches:
-        return write(batch.rename_columns(names).cast(stage.schema) for batch in batches)
+        rows = (batch.rename_columns(names).cast(stage.schema) for batch in batches)
+        yield map_task.write_rows(stage, this_task(), rows)
 
     return run

@@ -10,6 +10,7 @@ import time
 from typing import Final
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError, WorkspaceUnknown
 from millrace.execute.interrupts import say
 from millrace.journal.broker import Broker
@@ -75,13 +76,13 @@ class RunLease:
 
     def _take(self, stop: threading.Event) -> Lease:
         """Take the lease. One whose holder may be dead is waited for, and that is said at once."""
-        name, ms = hops.run_lease(self._job), self._config.job_run_lease_ms
+        name, lease_ms = hops.run_lease(self._job), ms(self._config.job_run_lease)
         holder = lease_holders.new_holder()
-        until = time.monotonic() + 2 * ms / 1000
+        until = time.monotonic() + 2 * lease_ms / 1000
         seen: int | None = None
         while True:
             try:
-                return self._broker.acquire(name, holder, lease_ms=ms)
+                return self._broker.acquire(name, holder, lease_ms=lease_ms)
             except LeaseHeld as error:
                 held = running(self._broker, self._job)
                 life = HolderLife.UNKNOWN if held is None else lease_holders.life_of(held.holder)
@@ -90,7 +91,7 @@ class RunLease:
                 if is_alive or stop.is_set() or time.monotonic() > until:
                     raise _held(self._job, held) from error
                 if held is not None and seen is None:
-                    say(_waiting(self._job, held, life, ms))
+                    say(_waiting(self._job, held, life, lease_ms))
                 seen = None if held is None else held.expires_at_ms
                 stop.wait(_POLL_S)
 
@@ -105,11 +106,11 @@ class RunLease:
             )
 
     def _renew(self) -> None:
-        ms = self._config.job_run_lease_ms
+        lease_ms = ms(self._config.job_run_lease)
         renewed = time.monotonic()
-        while not self._ended.wait(ms / 3000):
+        while not self._ended.wait(lease_ms / 3000):
             try:
-                self._broker.renew(self.lease, lease_ms=ms)
+                self._broker.renew(self.lease, lease_ms=lease_ms)
                 renewed = time.monotonic()
             except LeaseLost as error:
                 if not self._ended.is_set():
@@ -120,16 +121,16 @@ class RunLease:
                 return
             except MillraceError as error:
                 # Workers stop when it has run out, so there is no use in going on longer.
-                if time.monotonic() - renewed > ms / 1000:
+                if time.monotonic() - renewed > lease_ms / 1000:
                     self.lost = error
                     return
 
 
-def _waiting(job: str, held: Lease, life: HolderLife, ms: int) -> str:
+def _waiting(job: str, held: Lease, life: HolderLife, lease_ms: int) -> str:
     """What is said before the lease of a process that may be dead is waited for."""
     why = "that process is gone" if life is HolderLife.DEAD else "that process may be gone"
     return (
         f"job {job!r} is held by {held.holder}; {why}\n"
-        f"  waiting until its lease runs out or is renewed, at most {2 * ms / 1000:g} s "
-        "(twice job_run_lease_ms)"
+        f"  waiting until its lease runs out or is renewed, at most {2 * lease_ms / 1000:g} s "
+        "(twice job_run_lease)"
     )

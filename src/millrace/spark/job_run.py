@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
 from millrace.execute.interrupts import Interrupts
 from millrace.faults import fault
@@ -41,6 +42,9 @@ from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.source_intake import IntakeContext
 from millrace.spark.step_failures import step_failed
 from millrace.transport.owner.owner_endpoint import JournalAddress
+
+JOB_STOP_MS_MAX: Final = 30_000
+"""How long an ending run waits for its workers before it has Spark end them."""
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
@@ -189,16 +193,16 @@ class _Run:
             # Nobody can publish any more, or nobody works: there is nothing to wait for.
             watch.lease.let_go()
             crew.cancel()
-            crew.stop(self._config.job_stop_ms_max)
+            crew.stop(JOB_STOP_MS_MAX)
             raise
         except BaseException:
             # The lease was lost: workers end by themselves, or with Spark's help.
             watch.lease.let_go()
-            crew.stop(self._config.job_run_lease_ms)
+            crew.stop(ms(self._config.job_run_lease))
             raise
         fault("job.run.before_release")
         watch.lease.release()
-        crew.stop(self._config.job_stop_ms_max)
+        crew.stop(JOB_STOP_MS_MAX)
         return ending
 
     def _look(self, watch: RunWatch, crew: WorkerPool, progress: JobProgress) -> _Ending | None:

@@ -27,6 +27,10 @@ from millrace.pipeline.worker.worker import Worker, WorkerOutcome, WorkerSetting
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
+JOB_YIELD_MS: Final = 1_000
+"""How long a worker with nothing to do keeps its slot where workers of other kinds want one, and
+how long it stays away then."""
+
 Batches = Iterator[pa.RecordBatch]
 RESULT_SCHEMA: Final = "outcome string"
 _RESULT: Final = pa.schema([("outcome", pa.string())])
@@ -97,7 +101,7 @@ def _run(work: Work) -> WorkerOutcome:
             until_end=work.until_end,
             only=None if work.only is None else frozenset(work.only),
             # Where there are several kinds of workers, they may want the same slots.
-            idle_ms_max=None if work.only is None else work.config.job_yield_ms,
+            idle_ms_max=None if work.only is None else JOB_YIELD_MS,
         )
         return Worker(broker, work.hops, settings).run()
     finally:

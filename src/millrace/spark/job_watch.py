@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from millrace.config import Config
 from millrace.errors import TaskFailed
@@ -18,6 +19,12 @@ from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.retention import free_read_rows
 from millrace.spark.job_lease import RunLease
 from millrace.spark.job_start import Begun
+
+JOB_TRUNCATE_MS: Final = 60_000
+"""How often a run removes rows of cheap steps that everybody has read."""
+
+JOB_SAMPLES_MAX: Final = 1_200
+"""How many such notes are kept; of more, every other one goes."""
 
 _SHARE = 4
 """Looking takes at most one part in so many of the time, and one more."""
@@ -80,7 +87,7 @@ class RunWatch:
     def sample(self, steps: Sequence[StepReport]) -> None:
         """Note how far each step is."""
         self.samples.append(Sample(self.seconds, tuple(step.rows_in for step in steps)))
-        self.samples = thinned(self.samples, self.config.job_samples_max)
+        self.samples = thinned(self.samples, JOB_SAMPLES_MAX)
 
     def is_done(self, counted: Counted) -> bool:
         """Whether nothing is left to do; where a budget is used up, nothing behind it."""
@@ -119,7 +126,7 @@ class RunWatch:
         if self.counting.journals != self._known:
             self._known = self.counting.journals
             ensure_journals(self.history.broker, self.hops)
-        if time.monotonic() - self._housekept < self.config.job_truncate_ms / 1000:
+        if time.monotonic() - self._housekept < JOB_TRUNCATE_MS / 1000:
             return
         self._housekept = time.monotonic()
         self.truncate()

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import DataFrame, SparkSession
@@ -22,9 +22,13 @@ from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed, UserError
 from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
-from millrace.spark.job_task import Work
+from millrace.spark.job_run import JOB_STOP_MS_MAX
+from millrace.spark.job_task import JOB_YIELD_MS, Work
 from millrace.spark.spark_presence import session_of_own, setting
 from millrace.spark.spark_tasks import collect
+
+JOB_WAVES_MAX: Final = 8
+"""Workers of one kind are started by at most this many Spark jobs at a time."""
 
 Resources = tuple[tuple[str, float], ...]
 
@@ -83,7 +87,7 @@ class WorkerPool:
                 daemon=True,
             )
             for post in posts
-            for size in waves(post.workers, config.job_waves_max)
+            for size in waves(post.workers, JOB_WAVES_MAX)
         ]
         for thread in self._threads:
             thread.start()
@@ -107,7 +111,7 @@ class WorkerPool:
         self._join(wait_ms)
         clean = self.is_over
         self.cancel()
-        self._join(self._config.job_stop_ms_max)
+        self._join(JOB_STOP_MS_MAX)
         return clean
 
     def cancel(self) -> None:
@@ -157,7 +161,7 @@ class WorkerPool:
                     # The run ends: nobody is to make the calls that failed once more.
                     self._ending.set()
                 if all(outcome["ended"] == "idle" for outcome in found):
-                    self._ending.wait(self._config.job_yield_ms / 1000)
+                    self._ending.wait(JOB_YIELD_MS / 1000)
 
     def _failed(self, error: Exception, failures: int) -> None:
         """Try again, unless it is no use."""

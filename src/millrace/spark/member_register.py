@@ -29,9 +29,9 @@ SCHEMA: Final = pa.schema(
 """Of a row without a member: the session is over."""
 
 
-def journal_name(task: str) -> str:
-    """The journal in which the members of a task register."""
-    return f"millrace/reads/{task}/members"
+def journal_name(read: str) -> str:
+    """The journal in which the members of a coordinated read register."""
+    return f"millrace/reads/{read}/members"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class RegisteredMember:
 class Register:
     """The register of one session."""
 
-    def __init__(self, broker: Broker, task: str, epoch: int, at: int) -> None:
+    def __init__(self, broker: Broker, read: str, epoch: int, at: int) -> None:
         self._broker = broker
-        self._journal = journal_name(task)
+        self._journal = journal_name(read)
         self.epoch = epoch
         self.at = at
         """Where it is read on."""
@@ -64,13 +64,13 @@ class Register:
         return {each.member: each for each in sorted(self.entered, key=lambda each: each.attempt)}
 
     @classmethod
-    def begin(cls, broker: Broker, task: str, epoch: int) -> Register:
+    def begin(cls, broker: Broker, read: str, epoch: int) -> Register:
         """For the session: forget what was said to earlier ones."""
-        journal = journal_name(task)
+        journal = journal_name(read)
         broker.create(journal, SCHEMA)
         end = broker.end_offset(journal)
         broker.truncate_before(journal, end, force=True)
-        return cls(broker, task, epoch, end)
+        return cls(broker, read, epoch, end)
 
     def enter(self, member: RegisteredMember) -> None:
         """Say where a member is."""

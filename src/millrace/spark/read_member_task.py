@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import MemberLost
 from millrace.execute.task_folders import FOLDER_VARIABLE
@@ -49,7 +50,7 @@ class MemberWork:
     """What every member of a session needs to know."""
 
     where: JournalAddress
-    task: CoordinatedRead
+    read: CoordinatedRead
     members: int
     epoch: int
     config: Config
@@ -78,14 +79,14 @@ def member_task(work: MemberWork) -> Callable[[Batches], Batches]:
 def be_member(work: MemberWork, number: int, attempt: int) -> None:
     """Be a member until the session is over."""
     fault("reads.member.start")
-    session = SessionId(task=work.task.name, epoch=work.epoch, token=work.where.token)
+    session = SessionId(read=work.read.name, epoch=work.epoch, token=work.where.token)
     with contextlib.ExitStack() as ending:
         broker = join_journals(work.where, work.config)
         ending.callback(broker.close)
         seat = MemberSeat(
             number=number,
             members=work.members,
-            task=work.task,
+            read=work.read,
             session=session,
             config=work.config,
             folder=os.path.join(ending.enter_context(own_folder()), "queue"),
@@ -96,7 +97,7 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
         )
         served = ServedMember(seat, broker)
         ending.callback(served.close)
-        register = Register(broker, work.task.name, work.epoch, work.registered_from)
+        register = Register(broker, work.read.name, work.epoch, work.registered_from)
         register.enter(
             RegisteredMember(
                 member=number, attempt=attempt, address=served.address, host=socket.gethostname()
@@ -114,7 +115,7 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
 
     Who waits without an end sees when the session is over.
     """
-    wait_ms = 2 * seat.config.reads_members_wait_ms_max
+    wait_ms = 2 * ms(seat.config.reads_members_wait)
     until = time.monotonic() + wait_ms / 1000
     while not served.opened.wait(_POLL_S):
         if register.look(0):
@@ -124,8 +125,8 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
                 return  # It was ending just then.
             raise MemberLost(
                 f"member {served.number} was not opened by its session in {wait_ms} ms\n"
-                "  limit: twice reads_members_wait_ms_max\n"
-                "  to fix: open the session again; raise reads_members_wait_ms_max if executors "
+                "  limit: twice reads_members_wait\n"
+                "  to fix: open the session again; raise reads_members_wait if executors "
                 "are slow to start"
             )
 
@@ -144,7 +145,7 @@ def _lives(address: str, seat: MemberSeat) -> bool:
         seat.number, address, session=seat.session, config=seat.config, roots=seat.roots
     )
     try:
-        return bool(client.stats()["streams"])
+        return bool(client.stats().streams)
     except MemberLost:
         return False
     finally:

@@ -19,12 +19,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import MemberLost, MillraceError, PeerGone, ReadsFailed, UserError
 from millrace.identity.versions import versions
-from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.session_messages import ToSlice
+from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
 from millrace.spark.member_register import Register
 from millrace.spark.read_member_task import RESULT_SCHEMA, MemberWork, member_task
 from millrace.spark.session import is_local, slots
@@ -97,11 +98,11 @@ class RegisteredMembers:
         """Start them, wait until all have registered, and open every stream."""
         wanted, config = self._wanted, self._config
         self._job.check(wanted.count)
-        self._register = Register.begin(self._broker, wanted.task.name, wanted.epoch)
+        self._register = Register.begin(self._broker, wanted.read.name, wanted.epoch)
         self._job.start(
             MemberWork(
                 where=self._where,
-                task=wanted.task,
+                read=wanted.read,
                 members=wanted.count,
                 epoch=wanted.epoch,
                 config=config,
@@ -116,7 +117,7 @@ class RegisteredMembers:
         self._flight = FlightMembers(
             wanted,
             [found[number].address for number in range(wanted.count)],
-            session=SessionId(task=wanted.task.name, epoch=wanted.epoch, token=self._where.token),
+            session=SessionId(read=wanted.read.name, epoch=wanted.epoch, token=self._where.token),
             config=config,
             roots=trusted_roots(os.environ),
         )
@@ -170,7 +171,7 @@ class RegisteredMembers:
         self._tell_failure(member if why is error else None, why)
 
     def _wait_for_all(self, register: Register) -> None:
-        limit_ms = self._config.reads_members_wait_ms_max
+        limit_ms = ms(self._config.reads_members_wait)
         until = time.monotonic() + limit_ms / 1000
         count = self._wanted.count
         while len(register.members) < count:
@@ -178,7 +179,7 @@ class RegisteredMembers:
                 raise self._job.failure
             if register.is_over:
                 raise ReadsFailed(
-                    f"another session of task {self._wanted.task.name} was opened meanwhile\n"
+                    f"another session of {self._wanted.read.name} was opened meanwhile\n"
                     "  to fix: use that session, or close it and open this one again"
                 )
             if time.monotonic() > until:
@@ -188,9 +189,9 @@ class RegisteredMembers:
     def _missing(self, who: set[int], limit_ms: int) -> ReadsFailed:
         names = ", ".join(map(str, sorted(who)))
         return ReadsFailed(
-            f"{len(who)} of {self._wanted.count} members of task {self._wanted.task.name} did not "
+            f"{len(who)} of {self._wanted.count} members of {self._wanted.read.name} did not "
             f"come in {limit_ms} ms\n  slots missing: {len(who)}; {self._job.slots()}\n"
-            f"  members missing: {names}\n  limit: reads_members_wait_ms_max\n"
+            f"  members missing: {names}\n  limit: reads_members_wait\n"
             "  to fix: give Spark more cores, end other work, or ask for fewer members"
         )
 

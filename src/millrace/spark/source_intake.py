@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.dataset import Dataset, plan_of
 from millrace.errors import UserError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
@@ -325,7 +325,7 @@ def _told_of_listing(listing: pa.Table) -> dict[str, Any]:
 
 def _has_frames(source: object) -> bool:
     """Whether rows come out of Spark, where only the rows themselves tell."""
-    return isinstance(source, Dataset) and bool(frames_of(source.plan))
+    return isinstance(source, Dataset) and bool(frames_of(plan_of(source)))
 
 
 def _named(columns: Sequence[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ client tries again for minutes. So every call that can block runs in a thread, a
 waits asks Spark meanwhile, over a connection of its own, whether it still answers. What an error
 means is decided in the same way: Spark is asked, and the kind of the exception does not matter.
 
-Invariant: a call into Spark ends at most `Config.gone_ms_max` after Spark last answered.
+Invariant: a call into Spark ends at most `Config.gone_after` after Spark last answered.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import MillraceError, SparkGone, TaskFailed
 
 Result = TypeVar("Result")
@@ -60,7 +61,7 @@ def call_spark(
         except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
             outcome["error"] = error
 
-    limit_s = config.gone_ms_max / 1000
+    limit_s = ms(config.gone_after) / 1000
     began = time.monotonic()
     thread = threading.Thread(target=run, name="millrace-spark-call", daemon=True)
     thread.start()
@@ -96,7 +97,7 @@ def raise_if_gone(spark: SparkSession, config: Config, error: Exception) -> None
     if any(words in text for words in _OVER) or _is_stopped(spark):
         first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
         raise gone(f"this Spark session is over: {first}") from error
-    reason = pulse_of(spark).ask_now(config.gone_ms_max / 1000)
+    reason = pulse_of(spark).ask_now(ms(config.gone_after) / 1000)
     if reason is not None:
         raise gone(reason) from error
 
@@ -169,7 +170,7 @@ class Pulse:
             if silent_s > limit_s:
                 raise gone(
                     f"{self._name}: {self._found or 'no answer'}, for {silent_s:.0f} s\n"
-                    f"  limit: {limit_s:g} s (gone_ms_max)"
+                    f"  limit: {limit_s:g} s (gone_after)"
                 )
 
     def ask_now(self, limit_s: float) -> str | None:

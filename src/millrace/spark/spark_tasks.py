@@ -9,15 +9,21 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
-from millrace.spark.spark_presence import call_spark, is_connect, session_of_own
+from millrace.execute.task_runner import TaskTry, TaskWork, Watch
+from millrace.spark.session import slots
+from millrace.spark.spark_presence import call_spark, is_connect, session_of_own, setting
 
 _RAISED: Final = re.compile(
     r"^\s*(?:pyspark\S*: )?millrace\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL
@@ -28,12 +34,60 @@ _ADDED: Final = ("at org.", "at java.", "at scala.", "SQLSTATE: ")
 Batches = Iterator[pa.RecordBatch]
 
 
+class SparkTaskRunner:
+    """The `TaskRunner` on a Spark session."""
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._spark, self._config = spark, config
+
+    def slots(self) -> int:
+        """How many tasks run at the same time."""
+        return slots(self._spark, self._config)
+
+    def run(
+        self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch
+    ) -> pa.Table:
+        """Run so many tasks to their end; returns all rows that they reported."""
+        del title
+        types = from_arrow_schema(schema)
+        function = _over_numbers(work)
+        return run_tasks(self._spark, self._config, tasks, function, types, watch=watch)
+
+    def about(self) -> dict[str, Any]:
+        """The master and Spark's version."""
+        return runner_facts(setting(self._spark, self._config, "spark.master") or None)
+
+
+def runner_facts(master: str | None) -> dict[str, Any]:
+    """What the record of a run says about Spark; `master` is None where no session is known."""
+    return {"versions": {"pyspark": pyspark.__version__}, "master": master}
+
+
+def this_task() -> TaskTry:
+    """In a task: its partition's number, and how many tries failed before."""
+    context = TaskContext.get()
+    assert context is not None, "only Spark runs this"
+    return TaskTry(context.partitionId(), context.attemptNumber())
+
+
+def _over_numbers(work: TaskWork) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` over task numbers, a number for each Spark task."""
+
+    def run(numbers: Batches) -> Batches:
+        failed_before = this_task().failed_before
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from work(TaskTry(number, failed_before))
+
+    return run
+
+
 def run_tasks(
     spark: SparkSession,
     config: Config,
     tasks: int,
     function: Callable[[Batches], Batches],
-    schema: str,
+    schema: str | StructType,
     *,
     watch: Callable[[], None] = lambda: None,
 ) -> pa.Table:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.keys import HashPartitioner
 from millrace.text import did_you_mean, listed
+
+Named = TypeVar("Named", bound=tuple[str, object])
 
 
 def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -24,10 +27,31 @@ def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
+def named_texts(
+    method: str, mapping: Mapping[str, str] | None, keywords: Mapping[str, str]
+) -> tuple[dict[str, str], str]:
+    """Texts by column name, from a mapping and keywords together; and the call, for messages."""
+    if mapping is not None and not isinstance(mapping, Mapping):
+        raise UserError(
+            f"{method} takes a mapping of names to texts, or keywords\n  found: {mapping!r}\n"
+            f'  to fix: {method}({{"a name": "..."}}), or {method}(name="...")'
+        )
+    named = {**(mapping or {}), **keywords}
+    shown = [f"{dict(mapping)!r}"] if mapping else []
+    call = f"{method}({', '.join([*shown, *(f'{k}={v!r}' for k, v in keywords.items())])})"
+    check_names_are_text(named, call)
+    doubled = [name for name in mapping or {} if name in keywords]
+    if doubled:
+        raise UserError(
+            f"{call}: {doubled[0]!r} is in the mapping and a keyword\n  to fix: name it once"
+        )
+    return named, call
+
+
 def check_names_are_text(names: Iterable[object], call: str) -> None:
-    """New names of columns are texts that are not empty."""
+    """New names of columns are texts that are not empty, without NUL."""
     for name in names:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or "\0" in name:
             raise UserError(
                 f"a column's name is text, in {call}\n  found: {name!r}\n"
                 '  to fix: give it a name, as in rename(old="new")'
@@ -58,6 +82,17 @@ def check_once(names: Sequence[str], call: str) -> None:
     doubled = [name for name in names if list(names).count(name) > 1]
     if doubled:
         raise UserError(f"{call}: {doubled[0]!r} is named twice\n  to fix: name it once")
+
+
+def check_named_once(named: Sequence[Named], call: str) -> tuple[Named, ...]:
+    """Columns with their names: at least one, and no name twice."""
+    names = [name for name, _ in named]
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise UserError(f"{call}: two columns named {doubled[0]!r}\n  to fix: give one an AS name")
+    if not named:
+        raise UserError(f"{call} has no columns\n  to fix: name at least one")
+    return tuple(named)
 
 
 def check_rows(rows: object, call: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
@@ -134,6 +135,24 @@ def load(
                 )
         _check_workspace(document, workspace)
         return read(document)
+
+
+class AddressHint(msgspec.Struct, frozen=True):
+    """A file that says where a server answered last."""
+
+    address: str
+
+    def to_json(self) -> bytes:
+        """Write the file."""
+        return msgspec.json.encode(self)
+
+
+def hint(data: bytes | None, kind: type[Value]) -> Value | None:
+    """Read a file without which things go on; None if it is missing or not understood."""
+    try:
+        return msgspec.json.decode(data or b"", type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 @contextmanager

@@ -25,11 +25,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import S3Unreachable, StorageError, UserError
 from millrace.storage.object_address import BucketAddress
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
+
+S3_CONFLICT_WAIT_MS: Final = 100
+"""The wait before a put is sent again that met another one of the same name."""
 
 _TOKEN: Final = "millrace"  # noqa: S105 - the name of an object's mark
 _DELETE_AT_ONCE: Final = 1000
@@ -113,7 +117,7 @@ class BucketCalls:
                         return _was_repeated(error) and self._mark_of(relative) == mine
                     if code not in _AGAIN or not tries_left:
                         raise
-                    time.sleep(self.config.s3_conflict_wait_ms / 1000)
+                    time.sleep(S3_CONFLICT_WAIT_MS / 1000)
                 else:
                     return True
         raise AssertionError("the last try ends the loop")
@@ -348,7 +352,7 @@ class BucketCalls:
 
 def try_s(config: Config, limit_ms: int) -> float:
     """How long one try waits, in seconds: all of them, and the pauses between, are limited."""
-    return min(limit_ms, config.gone_ms_max * 3 // 4 // config.s3_tries_max) / 1000
+    return min(limit_ms, ms(config.gone_after) * 3 // 4 // config.s3_tries_max) / 1000
 
 
 def _code(error: Any) -> str:  # noqa: ANN401 - botocore has no types

@@ -24,14 +24,19 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import StorageError
 from millrace.faults import fault
+from millrace.limits import MIB
 from millrace.storage import layout
 from millrace.storage.local import Answer, Asked, storage_errors
 from millrace.storage.object_address import BucketAddress, parse
 from millrace.storage.object_calls import BucketCalls, ListedObject
 from millrace.storage.scratch import scratch_folder
 from millrace.storage.workspace_file import decode
+
+S3_AHEAD_BYTES_MAX: Final = 64 * MIB
+"""What is fetched of a partition beyond the map output that is read just now."""
 
 CLAIM: Final = ".claim"
 PROBE: Final = "probe"
@@ -238,7 +243,7 @@ class ObjectStore:
         What processes left that were killed while they probed goes, too.
         """
         now_ms = time.time_ns() // 1_000_000
-        before_ms = now_ms - self.config.unfinished_grace_ms
+        before_ms = now_ms - ms(self.config.unfinished_grace)
         for found in self.calls.list(PROBE):
             if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
                 self.calls.delete(f"{PROBE}/{found.name}")
@@ -268,7 +273,7 @@ class ObjectStore:
         size_of: Callable[[Asked], int],
     ) -> Iterator[Answer]:
         """The same for answers of many bytes: in order, and only so many ahead of the reader."""
-        at_once, most = self.config.s3_calls_at_once, self.config.s3_ahead_bytes_max
+        at_once, most = self.config.s3_calls_at_once, S3_AHEAD_BYTES_MAX
         waiting: deque[tuple[int, Future[Answer]]] = deque()
         held = 0
         pool = ThreadPoolExecutor(at_once)

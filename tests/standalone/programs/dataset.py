@@ -31,7 +31,7 @@ def main(mill: str, inputs: str, out: str, and_placed: str) -> None:
             place="row_number()",
             running="sum(total)",
         )
-        reports = answer.run()
+        reports = answer.run().stages
         pq.write_table(answer.collect(), f"{out}/answer.draft")
         if and_placed == "yes":
             check_placed(ws, ws.shuffle(f"{inputs}/customers", keys="cust", partitions=4))

@@ -12,7 +12,7 @@ from tests.standalone.session import start_session
 
 import millrace as mr
 
-CONFIG = mr.Config(job_run_lease_ms=5000, job_lease_ms=5000, job_watch_ms=50)
+CONFIG = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 
 
 def main(mill: str, out: str, url: str, rows: str, batch: str, sink: str) -> None:

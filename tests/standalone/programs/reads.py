@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tests.standalone.session import TASK, keep, kept, start_session
+from tests.standalone.session import READ, keep, kept, start_session
 
 import millrace as mr
 from millrace.errors import ReadsFailed
@@ -16,7 +16,7 @@ from millrace.reads.queue.queue_messages import TAG
 
 MEMBERS = 2
 CONFIG = mr.Config().with_options(
-    reads_fetch_bytes_max=2_048, reads_fetch_bytes_min=1_024, reads_members_wait_ms_max=240_000
+    reads_fetch_bytes_max=2_048, reads_fetch_bytes_min=1_024, reads_members_wait=240
 )
 
 
@@ -25,7 +25,7 @@ def main(mill: str, out: str, wanted: str, pause_s: str) -> None:
     spark = start_session()
     with mr.open(mill, spark, config=CONFIG) as ws:
         ids = {info.id: info.name for info in ws.journals.list("t")}
-        session = ws.reads(TASK, members=MEMBERS, on_spark=True, restart=True, take_over=True)
+        session = ws.reads(READ, members=MEMBERS, on_spark=True, restart=True, take_over=True)
         while kept(Path(out)) < int(wanted):
             checkpoint = session.next_checkpoint(60.0)
             if checkpoint is None:

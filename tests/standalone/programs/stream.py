@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from tests.standalone.session import TASK, keep, kept, start_session
+from tests.standalone.session import READ, keep, kept, start_session
 
 from millrace.spark import register
 
@@ -29,7 +29,7 @@ def main(mill: str, out: str, log: str, wanted: str, pause_s: str) -> None:
     stream = (
         spark.readStream.format("millrace")
         .option("path", mill)
-        .option("task", json.dumps(TASK))
+        .option("read", json.dumps(READ))
         .option("maxRowsPerTrigger", "100")
         .load()
     )

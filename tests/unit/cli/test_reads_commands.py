@@ -14,7 +14,7 @@ from millrace.cli.main import cli
 from millrace.errors import MillraceError
 
 SCHEMA = pa.schema([("cust", pa.int64()), ("amount", pa.int64())])
-TASK = """
+READ = """
 name = "totals"
 [[bindings]]
 name = "orders"
@@ -35,9 +35,9 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Path:
+def read(tmp_path: Path) -> Path:
     path = tmp_path / "totals.toml"
-    path.write_text(TASK)
+    path.write_text(READ)
     return path
 
 
@@ -45,28 +45,28 @@ def call(*args: object) -> Result:
     return CliRunner().invoke(cli, ["reads", *map(str, args)], catch_exceptions=False)
 
 
-def test_run_prints_every_row_once_and_commits(workspace: Path, task: Path) -> None:
-    first = call("run", workspace, task, "--members", 2, "--format", "json", "--patience", 1)
+def test_run_prints_every_row_once_and_commits(workspace: Path, read: Path) -> None:
+    first = call("run", workspace, read, "--members", 2, "--format", "json", "--patience", 1)
     rows = [json.loads(line) for line in first.output.splitlines()]
     assert sorted((row["cust"], row["amount"]) for row in rows) == sorted(
         2 * [(1, 10), (2, 20), (3, 30)]
     )
     assert len({(row["cust"], row["member"]) for row in rows}) == 3, "a key at two members"
-    again = call("run", workspace, task, "--patience", 0.3)
+    again = call("run", workspace, read, "--patience", 0.3)
     assert (again.exit_code, again.output) == (0, "")
 
 
-def test_what_was_not_committed_comes_again(workspace: Path, task: Path) -> None:
-    first = call("run", workspace, task, "--keep", "--patience", 1)
+def test_what_was_not_committed_comes_again(workspace: Path, read: Path) -> None:
+    first = call("run", workspace, read, "--keep", "--patience", 1)
     assert "checkpoint 1: " in first.output
-    again = call("run", workspace, task, "--patience", 1)
+    again = call("run", workspace, read, "--patience", 1)
     assert again.output.splitlines()[0] == first.output.splitlines()[0]
 
 
 def test_status_and_checkpoint_show_name_journals_and_producers(
-    workspace: Path, task: Path
+    workspace: Path, read: Path
 ) -> None:
-    call("run", workspace, task, "--patience", 1)
+    call("run", workspace, read, "--patience", 1)
     status = json.loads(call("status", workspace, "totals", "--json").output)
     assert status["committed"] >= 1
     assert {(each["journal"], each["offset"], each["behind"]) for each in status["journals"]} == {
@@ -83,18 +83,20 @@ def test_status_and_checkpoint_show_name_journals_and_producers(
     assert "acme/orders/eu" in text
 
 
-def test_a_task_or_checkpoint_that_is_not_there_is_named(workspace: Path, task: Path) -> None:
-    with pytest.raises(MillraceError, match="no task 'nope'"):
+def test_a_coordinated_read_or_checkpoint_that_is_not_there_is_named(
+    workspace: Path, read: Path
+) -> None:
+    with pytest.raises(MillraceError, match="no coordinated read 'nope'"):
         call("status", workspace, "nope")
-    call("run", workspace, task, "--patience", 0.5)
+    call("run", workspace, read, "--patience", 0.5)
     with pytest.raises(MillraceError, match="no checkpoint 99"):
         call("checkpoint", "show", workspace, "totals", 99)
 
 
-def test_an_unknown_field_of_a_task_file_gets_the_nearest_name(workspace: Path, task: Path) -> None:
-    task.write_text(TASK.replace("prefix", "prefx"))
+def test_an_unknown_field_of_a_read_file_gets_the_nearest_name(workspace: Path, read: Path) -> None:
+    read.write_text(READ.replace("prefix", "prefx"))
     with pytest.raises(MillraceError, match="did you mean prefix"):
-        call("run", workspace, task)
+        call("run", workspace, read)
 
 
 def test_help_teaches_what_a_task_is() -> None:

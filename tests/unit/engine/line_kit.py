@@ -15,7 +15,7 @@ from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import Input
 from millrace.plan.nodes.node import Leaf, Node
-from millrace.shuffle.handle import StageReport
+from millrace.shuffle.reports import QueryReport
 
 BATCH_ROWS = 1000
 
@@ -42,8 +42,8 @@ class OneTask(NoRunner):
     memory_bytes_max: int = 1 << 28
     spill_parent: str | None = None
 
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], tuple[StageReport, ...]]:
-        return self._run(plan), ()
+    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
+        return self._run(plan), QueryReport()
 
     def explain(self, plan: Node) -> str:
         return query(plan)

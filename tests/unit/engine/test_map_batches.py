@@ -44,7 +44,7 @@ def dataset(tmp_path: Path, table: pa.Table) -> Dataset:
 
 def made(dataset: Dataset, *tables: pa.Table, config: Config = CONFIG, spill: Path) -> pa.Table:
     """What a task of a stage with this tree makes of tables, one for each leaf."""
-    work = work_of(dataset.plan, time_zone="UTC", config=config)
+    work = work_of(dataset._plan, time_zone="UTC", config=config)
     inputs = [Input(table.to_reader) for table in tables]
     rows = work.rows(inputs, config, str(spill))
     return pa.Table.from_batches(rows, dataset.schema)
@@ -92,9 +92,9 @@ def test_a_function_over_a_leaf_meets_no_engine(dataset: Dataset) -> None:
     alone = dataset.map_batches(add_one, BOTH)
     joined = alone.join(dataset, on="k").filter("v > 1").map_batches(Add(2), BOTH)
 
-    work = work_of(alone.plan, time_zone="UTC", config=CONFIG)
+    work = work_of(alone._plan, time_zone="UTC", config=CONFIG)
     both = work_of(
-        MapBatches(joined.plan, Add(2), joined.schema, None), time_zone="UTC", config=CONFIG
+        MapBatches(joined._plan, Add(2), joined.schema, None), time_zone="UTC", config=CONFIG
     )
 
     assert kinds(work) == (MappedWork, PassOn)
@@ -146,10 +146,10 @@ def test_rows_flow_through_a_function_without_being_gathered(
             yield table.to_batches()[0]
 
     work = work_of(
-        dataset.map_batches(add_one, BOTH).select("v").plan, time_zone="UTC", config=CONFIG
+        dataset.map_batches(add_one, BOTH).select("v")._plan, time_zone="UTC", config=CONFIG
     )
     given = Input(lambda: pa.RecordBatchReader.from_batches(BOTH, batches()))
-    above = work_of(dataset.map_batches(add_one, BOTH).plan, time_zone="UTC", config=CONFIG)
+    above = work_of(dataset.map_batches(add_one, BOTH)._plan, time_zone="UTC", config=CONFIG)
 
     assert next(above.rows([given], CONFIG, str(tmp_path))).num_rows == 10
     assert read == [0]
@@ -180,11 +180,11 @@ def test_memory_is_shared_between_the_queries_of_a_task(dataset: Dataset) -> Non
     three = dataset.filter("v > 0").map_batches(add_one, BOTH).filter("v > 1")
     three = three.map_batches(add_one, BOTH).filter("v > 2")
 
-    assert work_of(three.plan, time_zone="UTC", config=CONFIG).engines == 3
+    assert work_of(three._plan, time_zone="UTC", config=CONFIG).engines == 3
 
 
 def test_a_function_gets_all_columns_and_its_result_may_be_narrowed(dataset: Dataset) -> None:
-    plan = prune(dataset.map_batches(add_one, BOTH).select("v").plan)
+    plan = prune(dataset.map_batches(add_one, BOTH).select("v")._plan)
 
     (mapped,) = plan.children
     (scan,) = mapped.children
@@ -319,14 +319,14 @@ def test_what_cannot_be_recognised_says_why_through_all_layers(dataset: Dataset)
     above = dataset.map_batches(closes_over, BOTH).filter("v > 1").map_batches(add_one, BOTH)
     named = dataset.map_batches(closes_over, BOTH, version="1").filter("v > 1")
 
-    work = work_of(above.plan, time_zone="UTC", config=CONFIG)
+    work = work_of(above._plan, time_zone="UTC", config=CONFIG)
     assert "closes_over is not recognised: 'lock', which" in str(work.unrecognised)
-    assert work_of(named.plan, time_zone="UTC", config=CONFIG).unrecognised is None
+    assert work_of(named._plan, time_zone="UTC", config=CONFIG).unrecognised is None
 
 
 def test_another_function_or_batch_size_is_other_work(dataset: Dataset) -> None:
     def described(function: Callable[[pa.RecordBatch], Any], config: Config = CONFIG) -> object:
-        plan = dataset.map_batches(function, BOTH).filter("v > 1").plan
+        plan = dataset.map_batches(function, BOTH).filter("v > 1")._plan
         return work_of(plan, time_zone="UTC", config=config).describe()
 
     assert described(add_one) == described(add_one)

@@ -12,7 +12,7 @@ from millrace.execute.lost_outputs import (
     StageRound,
     decode_lost,
     encode_lost,
-    report,
+    stage_report,
 )
 from millrace.ids import AttemptId, FolderId, MapTask, QueryId, StageId
 from millrace.shuffle.manifest import Choice, Manifest
@@ -129,7 +129,7 @@ def test_a_report_counts_a_task_once_and_says_what_was_run_again() -> None:
         seconds=0.5,
     )
 
-    whole = report([first, second], 5)
+    whole = stage_report([first, second], 5)
 
     assert (whole.map_tasks, whole.ran, whole.reused, whole.seconds) == (5, 4, 1, 1.5)
     assert whole.again == {1: "lost", 2: "lost"}

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pytest
 
 from millrace.errors import TaskFailed
 from millrace.execute.lost_outputs import Lost, OutputsLost
-from millrace.execute.stage_scheduler import Cancelled, ReadyStage, Stop, run_all
+from millrace.execute.stage_scheduler import Cancelled, StageScheduler, Stop
 from millrace.ids import AttemptId
 
 WAIT_S = 60
 JOIN = [frozenset[int](), frozenset[int](), frozenset({0, 1}), frozenset({2})]
+
+
+class ReadyStage(NamedTuple):
+    """What a caller of the scheduler says of a stage."""
+
+    number: int
+    fingerprints: frozenset[str]
+    run: Callable[[Stop], None]
+
+
+def run_all(
+    needs: Sequence[frozenset[int]], prepare: Callable[[int], ReadyStage], *, at_once_max: int
+) -> None:
+    with StageScheduler(needs, at_once_max=at_once_max) as scheduler:
+        for number in scheduler.ready():
+            try:
+                scheduler.start(*prepare(number))
+            except OutputsLost as error:
+                scheduler.on_lost(error.lost)
 
 
 def jobs(
@@ -160,3 +181,21 @@ def test_a_loss_while_a_stage_is_prepared_counts_as_one() -> None:
         run_all(JOIN, prepare, at_once_max=4)
 
     assert sorted(done) == [0, 1]
+
+
+def _note(done: list[int], number: int, stop: Stop) -> None:
+    stop.check()
+    done.append(number)
+
+
+def test_a_stage_that_is_skipped_counts_as_done_for_those_that_read_it() -> None:
+    done: list[int] = []
+
+    with StageScheduler(JOIN, at_once_max=1) as scheduler:
+        for number in scheduler.ready():
+            if number in (0, 2):
+                scheduler.skip(number)
+            else:
+                scheduler.start(number, frozenset(), partial(_note, done, number))
+
+    assert done == [1, 3]

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.journal.journal_kit import FILES, SCHEMA, Hands, column, read_all, values, written
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     AlreadyOwned,
     BrokerStopped,
@@ -281,7 +282,7 @@ def test_files_that_nobody_adopts_are_swept_when_they_are_old(tmp_path: Path) ->
     broker.adopt({J: [kept]})
     broker.tidy()
     assert Path(left.path).exists()
-    hands.pass_ms(Config().unfinished_grace_ms + 10_000)
+    hands.pass_ms(ms(Config().unfinished_grace) + 10_000)
     broker.tidy()
 
     assert not Path(left.path).exists()

@@ -38,7 +38,7 @@ WORKERS = 3
 BATCH_ROWS = 4
 CAPTIONS = pa.schema([("x", pa.int64()), ("caption", pa.string()), ("score", pa.float64())])
 multiprocessing.get_context("forkserver").set_forkserver_preload([__name__])
-CONFIG = QUICK.with_options(job_turn_ms=30, job_sink_bytes=200, job_sink_ms=20)
+CONFIG = QUICK.with_options(job_turn_ms=30, job_sink_bytes=200, job_sink_wait=0.02)
 
 
 def plus_thousand(row: dict[str, Any]) -> list[dict[str, Any]]:

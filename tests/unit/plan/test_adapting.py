@@ -28,7 +28,7 @@ def customers(tmp_path: Path) -> Dataset:
 
 
 def planned(dataset: Dataset) -> list[Stage]:
-    return plan_stages(dataset.plan, CUT_UP)
+    return plan_stages(dataset._plan, CUT_UP)
 
 
 def test_the_larger_sides_work_moves_into_the_joins_stage(

@@ -14,6 +14,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Scan
 from millrace.plan.planner.exchanges import Sizes, scanned_bytes
@@ -34,7 +35,7 @@ DAY = 86_400_000_000
 
 def scan(path: Path, **columns: pa.Array | list[Any]) -> Dataset:
     pq.write_table(pa.table(columns), path)
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 
@@ -55,7 +56,7 @@ def quotes(tmp_path: Path) -> Dataset:
 
 
 def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
-    return explain(plan_stages(dataset.plan, sizes)).splitlines()
+    return explain(plan_stages(dataset._plan, sizes)).splitlines()
 
 
 def test_rows_meet_by_their_keys_and_bring_what_is_wanted(trades: Dataset, quotes: Dataset) -> None:
@@ -98,7 +99,7 @@ def test_a_small_right_side_is_read_whole_and_a_left_one_only_if_no_row_of_it_is
     bounds: dict[str, Any] = {"left_on": "n", "right_on": "n", "lower": 0, "upper": 1}
     small = Sizes(
         one_task_bytes_max=1,
-        broadcast_bytes_max=scanned_bytes(quotes.plan),
+        broadcast_bytes_max=scanned_bytes(quotes._plan),
         partition_bytes_target=100,
         partitions_max=4,
     )

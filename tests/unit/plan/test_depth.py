@@ -82,7 +82,7 @@ def test_what_many_conditions_imply_of_a_side_moves_there() -> None:
     text = " OR ".join(f"(t = '{n}' AND u = '{n}')" for n in range(100))
     joined = ORDERS.join(other, on="a", condition=text)
     assert joined.count() == 8
-    assert "filter" in explain(plan_stages(joined.plan, SIZES))
+    assert "filter" in explain(plan_stages(joined._plan, SIZES))
 
 
 def test_conditions_that_can_fail_do_not_double_with_each_other() -> None:
@@ -103,7 +103,7 @@ def test_operations_follow_one_another_up_to_the_limit() -> None:
     data = rows(TABLE, Limited(limits=Config(plan_depth_max=limit)))
     for n in range(limit - 6):
         data = data.filter(f"a > {-n}") if n % 2 else data.with_columns(a="a + 1")
-    assert explain(plan_stages(data.plan, SIZES)).count("project") >= limit // 2 - 4
+    assert explain(plan_stages(data._plan, SIZES)).count("project") >= limit // 2 - 4
     assert data.count() == 8
     for _ in range(5):
         data = data.with_columns(a="a + 1")
@@ -117,14 +117,14 @@ def test_fifteen_hundred_operations_are_refused_by_name() -> None:
     with pytest.raises(UserError, match="plan_depth_max is 500"):  # noqa: PT012 - a loop of calls
         for n in range(1500):
             data = data.filter(f"a > {-n}")
-    assert explain(plan_stages(data.plan, SIZES)).count("filter") == 499
+    assert explain(plan_stages(data._plan, SIZES)).count("filter") == 499
 
 
 def test_groups_of_groups_are_planned_in_no_time() -> None:
     data = ORDERS
     for _ in range(60):
         data = data.group_by("a", "t").agg()
-    assert len(plan_stages(data.plan, SIZES)) >= 1
+    assert len(plan_stages(data._plan, SIZES)) >= 1
 
 
 def test_a_dataset_joined_with_itself_again_and_again_is_refused_by_name() -> None:

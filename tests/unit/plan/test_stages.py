@@ -13,6 +13,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Scan
 from millrace.plan.nodes.placement import ByHash
@@ -48,12 +49,12 @@ def customers(tmp_path: Path) -> Dataset:
 
 
 def scan(path: Path) -> Dataset:
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 
 def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
-    return explain(plan_stages(dataset.plan, sizes)).splitlines()
+    return explain(plan_stages(dataset._plan, sizes)).splitlines()
 
 
 def test_a_lone_scan_is_one_stage(orders: Dataset) -> None:
@@ -149,7 +150,7 @@ def test_equal_names_on_both_sides_get_right_behind_them(
 
 
 def test_a_small_left_side_is_broadcast_as_well(orders: Dataset, customers: Dataset) -> None:
-    sizes = replace(CUT_UP, broadcast_bytes_max=scanned_bytes(customers.plan))
+    sizes = replace(CUT_UP, broadcast_bytes_max=scanned_bytes(customers._plan))
 
     inner = stages(customers.join(orders, on="cust").select("amount"), sizes)
     right = stages(customers.join(orders, on="cust", how="right").select("amount"), sizes)
@@ -289,14 +290,14 @@ def test_what_is_small_is_cut_up_only_to_keep_it(orders: Dataset) -> None:
 def test_operators_say_what_they_need_and_how_their_rows_lie(
     orders: Dataset, customers: Dataset
 ) -> None:
-    joined = orders.join(customers, on="cust").plan
-    grouped = orders.group_by("cust").agg(n="count(*)").plan
+    joined = orders.join(customers, on="cust")._plan
+    grouped = orders.group_by("cust").agg(n="count(*)")._plan
     placed = insert_exchanges(joined, CUT_UP)
 
     assert joined.requires_shuffle()
     assert joined.partition_keys() == (("cust",), ("cust",))
     assert grouped.partition_keys() == (("cust",),)
-    assert not orders.filter("cust > 1").plan.requires_shuffle()
+    assert not orders.filter("cust > 1")._plan.requires_shuffle()
     assert joined.num_partitions is None
     assert placed.num_partitions == 4
     assert placed.lies == ByHash(("cust",), 4)
@@ -344,10 +345,10 @@ def test_what_only_a_filter_looks_at_is_not_exchanged(orders: Dataset, customers
 
 def test_a_small_side_is_made_in_one_task(orders: Dataset, customers: Dataset) -> None:
     small = customers.join(customers.select("cust", "nation AS again"), on="cust")
-    limit = scanned_bytes(small.plan)
+    limit = scanned_bytes(small._plan)
     sizes = replace(CUT_UP, one_task_bytes_max=limit, partition_bytes_target=limit)
 
-    found = plan_stages(orders.join(small, on="cust").select("again").plan, sizes)
+    found = plan_stages(orders.join(small, on="cust").select("again")._plan, sizes)
 
     assert [stage.alone for stage in found] == [False, True, False]
     assert found[1].reads == ()
@@ -360,10 +361,10 @@ def test_a_small_side_is_made_in_one_task(orders: Dataset, customers: Dataset) -
 
 def test_a_small_side_of_a_union_is_made_apart(orders: Dataset, customers: Dataset) -> None:
     small = customers.group_by("cust").agg(n="count(*)")
-    limit = scanned_bytes(small.plan)
+    limit = scanned_bytes(small._plan)
     sizes = replace(CUT_UP, one_task_bytes_max=limit, partition_bytes_target=limit)
 
-    found = plan_stages(orders.select("cust", "amount AS n").union(small).plan, sizes)
+    found = plan_stages(orders.select("cust", "amount AS n").union(small)._plan, sizes)
 
     assert [(stage.alone, stage.why) for stage in found] == [
         (True, "made in one task"),

@@ -12,6 +12,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
 from millrace.plan.nodes.node import Scan
@@ -35,20 +36,20 @@ ROWS = pa.table(
 @pytest.fixture
 def rows(tmp_path: Path) -> Dataset:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
-    listing = Listing(now_ms=0, recent_ms=Config().recent_ms)
+    listing = Listing(now_ms=0, recent_ms=ms(Config().recent_change))
     source = open_source(str(tmp_path / "rows.parquet"), listing)
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 
 def stages(dataset: Dataset) -> list[str]:
-    return explain(plan_stages(dataset.plan, CUT_UP)).splitlines()
+    return explain(plan_stages(dataset._plan, CUT_UP)).splitlines()
 
 
 def answer(dataset: Dataset) -> pa.Table:
     """What one task gives."""
     connection = duckdb.connect(config={"threads": 1})
     connection.register("input_0", ROWS)
-    found: pa.Table = connection.sql(query(dataset.plan)).to_arrow_table()
+    found: pa.Table = connection.sql(query(dataset._plan)).to_arrow_table()
     return found.cast(dataset.schema)
 
 
@@ -105,7 +106,7 @@ def test_a_window_that_nobody_wants_is_left_out(rows: Dataset) -> None:
 def test_a_filter_on_a_key_passes_a_window_and_one_on_what_it_adds_does_not(rows: Dataset) -> None:
     windows = rows.window(partition_by="k", order_by="v", n="rank()").filter("k = 'a' AND n = 1")
     replaced = rows.window(partition_by="k", k="count(*)").filter("k = 1")
-    distinct = rows.distinct("k", "v").filter("v > 1 AND note = 'one'")
+    distinct = rows.drop_duplicates("k", "v").filter("v > 1 AND note = 'one'")
 
     first = stages(windows)
     assert first.index("  filter k = 'a'") < first.index("stage 1 -> the result")
@@ -120,7 +121,7 @@ def test_a_filter_on_a_key_passes_a_window_and_one_on_what_it_adds_does_not(rows
 
 
 def test_first_rows_are_found_before_the_exchange_and_after_it(rows: Dataset) -> None:
-    assert stages(rows.distinct("k").select("v")) == [
+    assert stages(rows.drop_duplicates("k").select("v")) == [
         "stage 0 -> hash(k) into 4: rows with equal keys must meet",
         "  first row for each k",
         "    scan parquet, 1 file, columns k, v",
@@ -129,7 +130,7 @@ def test_first_rows_are_found_before_the_exchange_and_after_it(rows: Dataset) ->
         "    first row for each k",
         "      read stage 0",
     ]
-    lying = rows.group_by("k").agg(n="count(*)").distinct("k", "n")
+    lying = rows.group_by("k").agg(n="count(*)").drop_duplicates("k", "n")
     assert sum(line.startswith("stage") for line in stages(lying)) == 2
 
 
@@ -183,7 +184,7 @@ def test_columns_named_like_helpers_are_left_alone(rows: Dataset) -> None:
 
     assert found.column_names == ["k", "__row", "__piece0", "__order", "__place", "n"]
     assert sorted(found["n"].to_pylist()) == [1, 1, 1, 2, 2, 3]
-    assert answer(odd.distinct("k")).num_rows == 3
+    assert answer(odd.drop_duplicates("k")).num_rows == 3
 
 
 @pytest.mark.parametrize(

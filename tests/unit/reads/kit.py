@@ -9,9 +9,11 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import Flag, stamped_schema
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
+from millrace.reads.api import ReadSession
 from millrace.reads.model.checkpoint import Checkpoint
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.reads.session_run import SessionOptions, SessionRun, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 
 SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("what", pa.string())])
 LONG_S = 30.0
@@ -46,7 +48,7 @@ def write(broker: Broker, journal: str, *rows: tuple[object, ...]) -> None:
 def reading(
     broker: Broker,
     folder: object,
-    task: CoordinatedRead | None = None,
+    read: CoordinatedRead | None = None,
     *,
     members: int = 3,
     config: Config | None = None,
@@ -56,10 +58,16 @@ def reading(
     config = config or Config()
     place = SessionWorkspace(broker, str(folder), config, as_threads(broker, config))
     opening = SessionOptions(members=members, holder="test", **how)  # type: ignore[arg-type]
-    return place.open(task or a_task(), opening)
+    return ReadSession(place, read or a_read(), opening)
 
 
-def a_task(name: str = "tested", **binding: object) -> CoordinatedRead:
+def run_of(session: ReadSession) -> SessionRun:
+    """The run behind a session, to fail it."""
+    assert session._run is not None
+    return session._run
+
+
+def a_read(name: str = "tested", **binding: object) -> CoordinatedRead:
     """Everything below `t`, by key."""
     given: dict[str, object] = {"name": "all", "prefix": "t", "key": "key", **binding}
     return CoordinatedRead(name, [Binding(**given)])  # type: ignore[arg-type]

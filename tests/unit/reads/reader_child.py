@@ -10,12 +10,12 @@ from pathlib import Path
 import millrace as mr
 from millrace.config import KIB, Config
 
-TASK = mr.CoordinatedRead("killed", [mr.Binding(name="all", prefix="t", key="key")])
+READ = mr.CoordinatedRead("killed", [mr.Binding(name="all", prefix="t", key="key")])
 SMALL = Config().with_options(
     reads_fetch_bytes_max=2 * KIB,
     reads_fetch_bytes_min=1 * KIB,
     reads_buffer_bytes_max=4 * KIB,
-    reads_lease_ms=1_000,
+    reads_lease=1,
 )
 
 
@@ -24,7 +24,7 @@ def main(workspace: str, out: str, members: int, wanted: int) -> None:
     folder = Path(out)
     with (
         mr.open(workspace, config=SMALL) as ws,
-        ws.reads(TASK, members=members, take_over=True) as session,
+        ws.reads(READ, members=members, take_over=True) as session,
     ):
         while kept(folder) < wanted:
             checkpoint = session.next_checkpoint(60)

@@ -8,14 +8,26 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.reads.kit import LONG_S, SCHEMA, P, a_task, alone, next_shown, reading, write
+from tests.unit.reads.kit import (
+    LONG_S,
+    SCHEMA,
+    P,
+    a_read,
+    alone,
+    next_shown,
+    reading,
+    run_of,
+    write,
+)
 
 from millrace.config import Config
 from millrace.errors import ReadsFailed, Retriable
 from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.api import ReadSession, SessionOptions, SessionWorkspace, as_threads
-from millrace.reads.restarting import RestartingSession, restarting
+from millrace.reads.api import ReadSession
+from millrace.reads.session.members_port import MembersRequest, RunningMembers
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.spark.source.stream_session import StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace
 from millrace.storage.local import LocalStore
@@ -116,8 +128,7 @@ def test_a_restarting_session_that_another_thread_closes_is_not_opened_again(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
     config = Config().with_options(reads_restart_wait_ms=1)
-    place = SessionWorkspace(broker, str(tmp_path), config, as_threads(broker, config))
-    session = restarting(place, a_task(), SessionOptions(members=1, holder="test"))
+    session = reading(broker, tmp_path, members=1, restart=True, config=config)
     waiting, errors = started(session.next_checkpoint)
     session.close()
     join([waiting], 60_000, "")
@@ -134,16 +145,22 @@ def test_a_session_that_is_being_opened_when_it_is_closed_is_closed_too(
 ) -> None:
     is_opening, go_on = threading.Event(), threading.Event()
 
-    def open_next() -> ReadSession:
-        is_opening.set()
-        assert go_on.wait(LONG_S)
-        return reading(broker, tmp_path, members=1, take_over=True)
-
     config = Config().with_options(reads_restart_wait_ms=1)
-    session = RestartingSession(lambda: reading(broker, tmp_path, members=1), open_next, config)
+    threads = as_threads(broker, config)
+    opened: list[MembersRequest] = []
+
+    def make_members(request: MembersRequest) -> RunningMembers:
+        opened.append(request)
+        if len(opened) > 1:
+            is_opening.set()
+            assert go_on.wait(LONG_S)
+        return threads(request)
+
+    workspace = SessionWorkspace(broker, str(tmp_path), config, make_members)
+    options = SessionOptions(members=1, holder="test", restart=True)
+    session = ReadSession(workspace, a_read(), options)
     waiting, errors = started(session.next_checkpoint)
-    broker.fence("reads/tested")
-    session._session._actor.fail(ReadsFailed("it broke"))  # type: ignore[union-attr]
+    run_of(session).fail(None, ReadsFailed("it broke"))
     assert is_opening.wait(LONG_S)
     session.close()
     go_on.set()
@@ -158,22 +175,15 @@ def test_a_long_wait_before_a_restart_ends_with_a_close(
     config = Config().with_options(
         reads_restart_wait_ms=3_600_000, reads_restart_wait_ms_max=3_600_000
     )
-    tries = threading.Semaphore(0)
-    opened = reading(broker, tmp_path, members=1)
-
-    def fail() -> ReadSession:
-        tries.release()
-        raise ReadsFailed("not now")
-
-    session = RestartingSession(lambda: opened, fail, config)
-    opened._actor.fail(ReadsFailed("it broke"))
+    session = reading(broker, tmp_path, members=1, restart=True, config=config)
+    run_of(session).fail(None, ReadsFailed("it broke"))
     waiting, errors = started(session.next_checkpoint)
     while session._failures == 0:
         threading.Event().wait(0.001)
     session.close()
     join([waiting], 60_000, "")
     assert ["was closed" in str(error) for error in errors] == [True]
-    assert not tries.acquire(blocking=False)
+    assert session.restarts == 0
 
 
 def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
@@ -185,7 +195,7 @@ def test_a_stream_that_is_closed_tells_whoever_waits_for_its_next_look(
     place = StreamWorkspace(
         LocalStore(str(tmp_path)), "a token of the tests", "127.0.0.1", joined, config
     )
-    stream = StreamSession(place, a_task(), SCHEMA, members=1, start=StreamStart(done=0, begun=0))
+    stream = StreamSession(place, a_read(), SCHEMA, members=1, start=StreamStart(done=0, begun=0))
     stream.take_ahead()
     waiting, errors = started(stream.settled)
     while not stream._looks_begun:

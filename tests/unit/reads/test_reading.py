@@ -14,7 +14,7 @@ from tests.unit.reads.kit import (
     SCHEMA,
     P,
     Q,
-    a_task,
+    a_read,
     ack,
     alone,
     check_nothing_else_is_shown,
@@ -104,11 +104,11 @@ def test_rolled_back_rows_never_appear_when_their_producer_goes_on(
 def test_a_journal_under_two_bindings_of_a_cohort_shows_under_both_at_once(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
-    task = CoordinatedRead(
+    read = CoordinatedRead(
         "twice", [Binding(name="x", prefix="t/a"), Binding(name="y", prefix="t/a")]
     )
     write(broker, "t/a", row(P, 10, "once"), ack(P, 11))
-    with reading(broker, tmp_path, task) as session:
+    with reading(broker, tmp_path, read) as session:
         assert next_shown(session) == ["once", "once"]
 
 
@@ -116,7 +116,7 @@ def test_everything_is_read_but_what_millrace_keeps_for_itself(
     broker: MemoryBroker, tmp_path: Path
 ) -> None:
     write(broker, "t/a", alone(P, 10, "mine"))
-    with reading(broker, tmp_path, a_task(prefix="")) as session:
+    with reading(broker, tmp_path, a_read(prefix="")) as session:
         assert next_shown(session) == ["mine"]
         assert {each.journal for each in session.status().journals} == {"t/a", "t/b", "t/c"}
 
@@ -246,7 +246,7 @@ def test_a_zombie_session_stores_nothing(broker: MemoryBroker, tmp_path: Path) -
 
 
 def test_a_second_session_of_a_task_is_refused(broker: MemoryBroker, tmp_path: Path) -> None:
-    config = Config().with_options(reads_lease_ms=1_500)
+    config = Config().with_options(reads_lease=1.5)
     with (
         reading(broker, tmp_path, config=config),
         pytest.raises(LeaseHeld, match="take_over"),
@@ -258,7 +258,7 @@ def test_hints_that_never_resolve_end_the_session_and_are_named(
     broker: MemoryBroker, ids: dict[str, int], tmp_path: Path
 ) -> None:
     write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
-    config = Config().with_options(reads_hint_wait_ms_max=200)
+    config = Config().with_options(reads_hint_wait=0.2)
     with (
         reading(broker, tmp_path, config=config) as session,
         pytest.raises(HintsUnresolved, match=r"000000000011 committed clock 20 in t/a .* t/b"),
@@ -380,7 +380,7 @@ def test_a_journal_with_other_columns_that_comes_later_ends_the_session(
 
 def test_a_key_that_is_no_column_is_refused_at_once(broker: MemoryBroker, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="binding all cannot share journal t/a"):
-        reading(broker, tmp_path, a_task(key="nope"))
+        reading(broker, tmp_path, a_read(key="nope"))
 
 
 def test_rows_before_and_after_the_moments_asked_for_are_left_out(
@@ -390,8 +390,8 @@ def test_rows_before_and_after_the_moments_asked_for_are_left_out(
         return unix_ms * 10_000 << 4
 
     write(broker, "t/a", *(alone(P, at(ms), f"{ms}") for ms in (10, 20, 30, 40)))
-    task = a_task(not_before_ms=20, not_after_ms=30)
-    with reading(broker, tmp_path, task) as session:
+    read = a_read(not_before_ms=20, not_after_ms=30)
+    with reading(broker, tmp_path, read) as session:
         assert next_shown(session) == ["20", "30"]
 
 
@@ -401,7 +401,7 @@ def test_rows_of_higher_priority_come_first_then_those_of_lower_clock(
     write(broker, "t/a", alone(P, 10, "a10"), alone(P, 30, "a30"))
     write(broker, "t/b", alone(P, 20, "b20"), alone(P, 40, "b40"))
     write(broker, "t/c", alone(P, 50, "c50"))
-    task = CoordinatedRead(
+    read = CoordinatedRead(
         "ordered",
         [
             Binding(name="low", prefix="t/a", key="key"),
@@ -409,7 +409,7 @@ def test_rows_of_higher_priority_come_first_then_those_of_lower_clock(
             Binding(name="high", prefix="t/c", key="key", priority=1),
         ],
     )
-    with reading(broker, tmp_path, task, members=1) as session:
+    with reading(broker, tmp_path, read, members=1) as session:
         order: list[str] = []
         while len(order) < 5:
             checkpoint = session.next_checkpoint(LONG_S)

@@ -1,4 +1,4 @@
-"""Coordinated reads as a workspace opens them: tasks in many forms, JSON documents, restarts."""
+"""Coordinated reads as a workspace opens them: read files, JSON documents, restarts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tests.unit.reads.kit import (
     SCHEMA,
     P,
     Q,
-    a_task,
+    a_read,
     ack,
     alone,
     check_nothing_else_is_shown,
     reading,
     row,
+    run_of,
     shown,
     write,
 )
@@ -35,8 +36,8 @@ from millrace.errors import (
 from millrace.journal.core.values import Lease
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.producer import json_schema
-from millrace.reads.api import ReadSession
-from millrace.reads.restarting import RestartingSession
+
+HASTY = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
 
 
 def test_documents_are_shared_by_what_lies_inside_them(tmp_path: Path) -> None:
@@ -44,11 +45,11 @@ def test_documents_are_shared_by_what_lies_inside_them(tmp_path: Path) -> None:
         ws.journals.create("events", json_schema())
         documents = [{"user": {"id": n % 5}, "n": n} for n in range(50)]
         ws.journals.producer().append_now("events", documents=documents)
-        task = {
+        read = {
             "name": "by_user",
             "bindings": [{"name": "all", "prefix": "events", "key": ["/user/id"]}],
         }
-        with ws.reads(task, members=3) as session:
+        with ws.reads(read, members=3) as session:
             checkpoint = session.next_checkpoint(LONG_S)
             assert checkpoint is not None
             users: dict[int, set[int]] = {}
@@ -66,27 +67,27 @@ def test_pointers_into_a_journal_without_documents_are_refused(tmp_path: Path) -
         ws.journals.create("t/a", SCHEMA)
         ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
         with (
-            ws.reads(a_task(key="/user/id"), members=2) as session,
+            ws.reads(a_read(key="/user/id"), members=2) as session,
             pytest.raises(ReadsFailed, match="there is no text column 'doc'"),
         ):
             session.next_checkpoint(LONG_S)
 
 
-def test_a_task_may_be_a_file(tmp_path: Path) -> None:
-    (tmp_path / "task.toml").write_text(
+def test_a_coordinated_read_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "read.toml").write_text(
         'name = "filed"\n[[bindings]]\nname = "all"\nprefix = "t"\nkey = ["key"]\n'
     )
     (tmp_path / "broken.toml").write_text("name =")
     with mr.open(tmp_path / "mill") as ws:
         ws.journals.create("t/a", SCHEMA)
         ws.journals.append("t/a", pa.table({"key": [1], "what": ["x"]}, schema=SCHEMA))
-        with ws.reads(tmp_path / "task.toml") as session:
+        with ws.reads(tmp_path / "read.toml") as session:
             checkpoint = session.next_checkpoint(LONG_S)
             assert checkpoint is not None
             assert session.read(0, checkpoint)["what"].to_pylist() == ["x"]
         with pytest.raises(UserError, match="neither TOML nor JSON"):
             ws.reads(tmp_path / "broken.toml")
-        with pytest.raises(UserError, match="cannot be read"):
+        with pytest.raises(UserError, match="cannot be opened"):
             ws.reads(tmp_path / "none.toml")
 
 
@@ -94,26 +95,19 @@ def test_a_failed_session_is_opened_again_and_gives_the_same_checkpoint(tmp_path
     broker = MemoryBroker()
     broker.create("t/a", SCHEMA)
     write(broker, "t/a", alone(P, 10, "one"), alone(P, 11, "two"))
-    opened: list[ReadSession] = []
-
-    def open_one() -> ReadSession:
-        opened.append(reading(broker, tmp_path, members=2, take_over=True))
-        return opened[-1]
-
-    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
-    with RestartingSession(open_one, open_one, config) as session:
+    with reading(broker, tmp_path, members=2, restart=True, config=HASTY) as session:
         first = session.next_checkpoint(LONG_S)
-        before = shown(opened[-1], first)
+        before = shown(session, first)
         broker.fence("reads/tested")  # Somebody ends its lease: it can store nothing any more.
         write(broker, "t/a", alone(P, 12, "three"))
         again = session.next_checkpoint(LONG_S)
         assert first is not None
         assert again is not None
-        assert (again.number, shown(opened[-1], again)) == (first.number, before)
+        assert (again.number, shown(session, again)) == (first.number, before)
         session.commit(again)
-        assert shown(opened[-1], session.next_checkpoint(LONG_S)) == ["three"]
+        assert shown(session, session.next_checkpoint(LONG_S)) == ["three"]
         assert session.restarts == 1
-        check_nothing_else_is_shown(opened[-1], broker, "t/a")
+        check_nothing_else_is_shown(session, broker, "t/a")
 
 
 def test_the_next_session_is_opened_also_if_the_failed_one_cannot_give_its_lease_back(
@@ -131,12 +125,7 @@ def test_the_next_session_is_opened_also_if_the_failed_one_cannot_give_its_lease
         release(lease)
 
     monkeypatch.setattr(broker, "release", lost)
-
-    def open_one() -> ReadSession:
-        return reading(broker, tmp_path, members=1, take_over=True)
-
-    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
-    with RestartingSession(open_one, open_one, config) as session:
+    with reading(broker, tmp_path, members=1, restart=True, config=HASTY) as session:
         broker.fence("reads/tested")
         write(broker, "t/a", alone(P, 12, "two"))
         found: list[str] = []
@@ -152,11 +141,7 @@ def test_a_restarting_session_lets_go_of_what_waits_and_of_what_is_open(tmp_path
     broker = MemoryBroker()
     ids = [broker.create(f"t/{name}", SCHEMA).id for name in "ab"]
     write(broker, "t/a", row(Q, 5, "open"), row(P, 10, "half"), ack(P, 20, ids[1:]))
-
-    def open_one() -> ReadSession:
-        return reading(broker, tmp_path, members=1, take_over=True)
-
-    with RestartingSession(open_one, open_one, Config()) as session:
+    with reading(broker, tmp_path, members=1, restart=True) as session:
         while not session.status().waiting:
             assert session.next_checkpoint(0.01) is None
         assert session.next_checkpoint(0) is None
@@ -173,12 +158,7 @@ def test_a_restarting_session_lets_go_of_what_waits_and_of_what_is_open(tmp_path
 def test_what_another_try_cannot_cure_is_told_at_once(tmp_path: Path) -> None:
     broker = MemoryBroker()
     broker.create("t/a", SCHEMA)
-    config = Config().with_options(reads_restart_wait_ms=1, reads_restart_wait_ms_max=10)
-
-    def open_one() -> ReadSession:
-        return reading(broker, tmp_path, take_over=True)
-
-    with RestartingSession(open_one, open_one, config) as session:
+    with reading(broker, tmp_path, restart=True, config=HASTY) as session:
         broker.create("t/odd", pa.schema([("key", pa.int64())]))
         with pytest.raises(ReadsFailed, match="different columns"):
             session.next_checkpoint(LONG_S)
@@ -203,7 +183,7 @@ def test_a_session_that_lost_what_it_needs_says_so_and_its_close_hides_nothing(
 
     def fail() -> None:
         with session:
-            session._on_failure(None, error)
+            run_of(session).fail(None, error)
             session.next_checkpoint(LONG_S)
 
     with pytest.raises(kind, match=r"(?s)ended: .*to fix: open it again; it goes on") as found:
@@ -215,14 +195,8 @@ def test_a_session_that_lost_what_it_needs_says_so_and_its_close_hides_nothing(
 def test_a_spark_that_is_gone_is_not_waited_for_by_a_restarting_session(tmp_path: Path) -> None:
     broker = MemoryBroker()
     broker.create("t/a", SCHEMA)
-    opened: list[ReadSession] = []
-
-    def open_one() -> ReadSession:
-        opened.append(reading(broker, tmp_path, take_over=True))
-        return opened[-1]
-
-    with RestartingSession(open_one, open_one, Config()) as session:
-        opened[-1]._on_failure(None, SparkGone("Spark went away"))
+    with reading(broker, tmp_path, restart=True) as session:
+        run_of(session).fail(None, SparkGone("Spark went away"))
         with pytest.raises(ReadsCutOff, match="Spark went away"):
             session.next_checkpoint(LONG_S)
         assert session.restarts == 0

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.task_inputs import Input
 from millrace.errors import UserError
@@ -37,7 +38,7 @@ EVERY_KIND = pa.table(
 
 def opened(path: Path, table: pa.Table, **options: int) -> tuple[FileSource, list[MapInput]]:
     pq.write_table(table, path, **options)
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return source, cut(source.shapes, split_bytes_target=1, map_tasks_max=100)
 
 

@@ -94,7 +94,7 @@ def test_attempts_of_a_running_stage_stay_until_it_has_chosen(store: LocalStore)
 def test_leftovers_of_a_run_that_lives_are_never_swept(store: LocalStore) -> None:
     run = begin(store, alive=True)
     store.make_folder(layout.attempt_folder(AttemptId.of(run, 0, 0, 1)))
-    config = Config(unfinished_grace_ms=1)
+    config = Config(unfinished_grace=0.001)
     soon = now_ms() + 1000
 
     beating = cleanup.remove_expired(store, ttl_ms=1, now_ms=soon, config=config)

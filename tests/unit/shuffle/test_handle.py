@@ -19,7 +19,7 @@ from millrace.errors import Corrupt, DataLost, MapOutputMissing, UserError
 from millrace.ids import AttemptId, FolderId
 from millrace.keys import RoundRobinPartitioner
 from millrace.shuffle import reader
-from millrace.shuffle.handle import Shuffle, StageReport
+from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.manifest import Manifest
 from millrace.storage.local import LocalStore
@@ -148,16 +148,3 @@ def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore, f
     assert not bad.ok
     assert str(path) in bad.problems[0]
     assert "no map output at" in bad.problems[-1]
-
-
-def test_a_report_counts_what_ran_and_says_why_once() -> None:
-    report = StageReport(
-        map_tasks=5, reused=2, seconds=1.25, reasons={0: "new", 1: "new", 2: "x changed"}
-    )
-
-    assert report.ran == 3
-    assert str(report).splitlines() == [
-        "3 map tasks run, 2 reused, 1.2 s",
-        "  2 run because: new",
-        "  1 run because: x changed",
-    ]

@@ -28,7 +28,7 @@ RUN, STAGE = QueryId(1), StageId(0)
 
 
 def alive(store: LocalStore, run: int, *, now: int) -> bool:
-    return runs.is_alive(store, QueryId(run), now_ms=now, config=Config(run_silent_ms_max=100))
+    return runs.is_alive(store, QueryId(run), now_ms=now, config=Config(run_dead_after=0.1))
 
 
 def beat_at(store: LocalStore, run: int, ms: int) -> None:
@@ -251,7 +251,7 @@ def test_a_store_that_is_away_ends_a_run_at_the_limit_and_not_before(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr("millrace.shuffle.runs.time.monotonic", lambda: clock[0])
-    heart = runs.Heart(Config(gone_ms_max=5_000))
+    heart = runs.Heart(Config(gone_after=5))
 
     def away() -> None:
         raise S3Unreachable("no answer")
@@ -269,7 +269,7 @@ def test_a_store_that_is_away_ends_a_run_at_the_limit_and_not_before(
 
 
 def test_a_full_disk_under_the_sign_of_life_is_left_to_the_run_to_tell() -> None:
-    heart = runs.Heart(Config(gone_ms_max=1))
+    heart = runs.Heart(Config(gone_after=0.001))
 
     def full() -> None:
         raise StorageError("no space left")

@@ -17,6 +17,7 @@ import pytest
 from tests.unit.pipeline.played_kit import JOB, Played
 
 from millrace.config import Config
+from millrace.durations import seconds
 from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, TaskFailed, UserError
 from millrace.execute.interrupts import Interrupts
 from millrace.journal.core.values import Lease
@@ -36,7 +37,7 @@ from millrace.spark.source_intake_task import Dealer, Print, decode_file, encode
 from millrace.spark.step_failures import step_failed
 
 ROWS = pa.schema([("n", pa.int64())])
-CONFIG = Config(job_run_lease_ms=300)
+CONFIG = Config(job_run_lease=0.3)
 
 
 def hop(name: str, *, function: Any = len, given: object = None, **options: Any) -> Hop:  # noqa: ANN401
@@ -219,8 +220,8 @@ def test_the_lease_of_a_dead_process_is_waited_for_and_that_is_said(
     process.wait()
     said = capfd.readouterr().err
     assert f"job 'j' is held by {held_by(process)}; that process is gone" in said
-    limit_s = 2 * CONFIG.job_run_lease_ms / 1000
-    assert f"at most {limit_s:g} s (twice job_run_lease_ms)" in said
+    limit_s = 2 * seconds(CONFIG.job_run_lease, "lease")
+    assert f"at most {limit_s:g} s (twice job_run_lease)" in said
 
 
 def test_a_process_that_gave_its_run_up_is_no_obstacle_to_itself() -> None:

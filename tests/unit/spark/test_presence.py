@@ -18,7 +18,7 @@ from millrace.errors import MapOutputMissing, SparkGone, TaskFailed
 from millrace.spark import spark_presence
 from millrace.spark.spark_presence import Pulse, call_spark, raise_if_gone
 
-QUICK = Config(gone_ms_max=1)
+QUICK = Config(gone_after=0.001)
 
 
 class Clock:
@@ -55,7 +55,7 @@ def test_silence_counts_from_the_last_answer_and_is_gone_just_above_the_limit() 
 
     found.check(since=90, limit_s=5)
     clock.at += 0.001
-    with pytest.raises(SparkGone, match=r"(?s)here:1: .*for 5 s\n  limit: 5 s \(gone_ms_max\)"):
+    with pytest.raises(SparkGone, match=r"(?s)here:1: .*for 5 s\n  limit: 5 s \(gone_after\)"):
         found.check(since=90, limit_s=5)
 
 

@@ -11,22 +11,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.reads.kit import LONG_S, SCHEMA, Q, a_task, alone, next_shown, write
+from tests.unit.reads.kit import LONG_S, SCHEMA, Q, a_read, alone, next_shown, write
 from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 
 from millrace.config import Config
 from millrace.errors import MemberLost, OwnerUnreachable, ReadsFailed, TaskFailed, UserError
 from millrace.journal.core.values import Appended
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.api import MakeMembers, SessionOptions, SessionWorkspace
+from millrace.reads.api import ReadSession
+from millrace.reads.session.members_port import MakeMembers
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.spark.member_register import Register, RegisteredMember, journal_name
 from millrace.spark.read_member_task import MemberWork, be_member, own_folder
 from millrace.spark.read_members import RegisteredMembers, SparkJob, fixed_slots
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
-QUICK = Config().with_options(reads_lease_ms=60_000, reads_members_wait_ms_max=300)
-PATIENT = QUICK.with_options(reads_members_wait_ms_max=60_000)
+QUICK = Config().with_options(reads_lease=60, reads_members_wait=0.3)
+PATIENT = QUICK.with_options(reads_members_wait=60)
 
 
 @dataclass
@@ -165,18 +167,20 @@ def test_a_session_says_how_many_slots_were_missing_and_which_members_did_not_co
     owner: Owner, tmp_path: Path
 ) -> None:
     job = Threads(
-        wanted=1, register=lambda work: Register(owner.broker, work.task.name, work.epoch, 0)
+        wanted=1, register=lambda work: Register(owner.broker, work.read.name, work.epoch, 0)
     )
     with pytest.raises(ReadsFailed, match=r"(?s)2 of 3 members .*slots missing: 2") as failed:
-        place(owner, job, tmp_path, QUICK).open(a_task(), SessionOptions(members=3, holder="test"))
+        ReadSession(
+            place(owner, job, tmp_path, QUICK), a_read(), SessionOptions(members=3, holder="test")
+        )
     assert "members missing: 1, 2" in str(failed.value)
-    assert "reads_members_wait_ms_max" in str(failed.value)
+    assert "reads_members_wait" in str(failed.value)
 
 
 def test_why_tasks_cannot_run_is_told_at_once(owner: Owner, tmp_path: Path) -> None:
     job = Threads(wanted=0, failure=TaskFailed("no module named millrace"))
     with pytest.raises(TaskFailed, match="no module named millrace"):
-        place(owner, job, tmp_path).open(a_task(), SessionOptions(members=1, holder="test"))
+        ReadSession(place(owner, job, tmp_path), a_read(), SessionOptions(members=1, holder="test"))
 
 
 class FakeSpark:
@@ -213,14 +217,14 @@ def test_a_second_copy_of_a_task_waits_and_takes_nobodys_place(
     owner: Owner, tmp_path: Path
 ) -> None:
     job = Threads()
-    with place(owner, job, tmp_path).open(
-        a_task(), SessionOptions(members=2, holder="test")
+    with ReadSession(
+        place(owner, job, tmp_path), a_read(), SessionOptions(members=2, holder="test")
     ) as session:
         assert job.work is not None
         # For the copy alone the limit is short: it outlasts it, since the first lives.
         job.work = MemberWork(
             **{name: getattr(job.work, name) for name in MemberWork.__slots__ if name != "config"},
-            config=QUICK.with_options(reads_members_wait_ms_max=10),
+            config=QUICK.with_options(reads_members_wait=0.01),
         )
         copy = job.run(1, 1)
         write(owner.broker, "t/a", *[alone(Q, 10 + n, f"row {n}") for n in range(100)])
@@ -235,15 +239,15 @@ def test_a_task_whose_session_never_comes_gives_up_after_a_named_limit(
 ) -> None:
     work = MemberWork(
         where=JournalAddress(address=owner.said.address, token=TOKEN, workspace_id=WORKSPACE),
-        task=a_task(),
+        read=a_read(),
         members=1,
         epoch=1,
-        config=QUICK.with_options(reads_members_wait_ms_max=10, reads_stop_ms_max=10),
-        registered_from=Register.begin(owner.broker, a_task().name, 1).at,
+        config=QUICK.with_options(reads_members_wait=0.01, reads_stop_ms_max=10),
+        registered_from=Register.begin(owner.broker, a_read().name, 1).at,
         loopback=True,
         versions={},
     )
-    with pytest.raises(MemberLost, match="reads_members_wait_ms_max"):
+    with pytest.raises(MemberLost, match="reads_members_wait"):
         be_member(work, 0, 0)
     assert list((tmp_path / "host").iterdir()) == []
 

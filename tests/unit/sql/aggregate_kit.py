@@ -9,11 +9,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from millrace.sql.aggregates.aggregate_expressions import (
-    AggregateCall,
-    AggregateExpression,
-    parse_aggregate,
-)
+from millrace.sql.aggregates.aggregate_calls import AggregateCall
+from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
 from millrace.sql.expressions import quoted
 from millrace.sql.types import SqlType, to_arrow
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.sql.aggregate_kit import aggregated, differences
 
-from millrace.sql.aggregates.aggregate_expressions import AggregateCall, parse_aggregate
+from millrace.sql.aggregates.aggregate_calls import AggregateCall
+from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
 from millrace.sql.expressions import quoted
 
 NUMBERS = ("sum", "min", "max", "avg", "stddev", "stddev_pop", "var_samp", "var_pop")

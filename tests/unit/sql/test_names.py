@@ -12,6 +12,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.node import Scan
 from millrace.scan.source import Listing, open_source
@@ -20,7 +21,7 @@ from millrace.sql.name_checks import check_told_apart, free_name
 
 def scan(path: Path, table: pa.Table) -> Dataset:
     pq.write_table(table, path)
-    source = open_source(str(path), Listing(now_ms=0, recent_ms=Config().recent_ms))
+    source = open_source(str(path), Listing(now_ms=0, recent_ms=ms(Config().recent_change)))
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 

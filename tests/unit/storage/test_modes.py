@@ -61,8 +61,8 @@ def fill(folder: Path, mode: str | None) -> None:
         ws.store.touch("touched")
         ws.store.replace("replaced", b"x")
         with mr.open(folder / "mill", config=SMALL) as other:
-            task = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="t", key="k")])
-            with other.reads(task, members=2) as session:
+            read = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="t", key="k")])
+            with other.reads(read, members=2) as session:
                 assert session.next_checkpoint(timeout=60) is not None
                 check(folder / "mill", mode)
     host = LocalStore(str(folder / "host" / "one"))

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as fl
-from tests.unit.transport.attacked import SESSION, TASK
+from tests.unit.transport.attacked import READ, SESSION
 from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, all_values
 
 from millrace.config import MIB, Config
 from millrace.ids import FolderId
 from millrace.reads.live.follow_requests import FollowStarted, wanted
+from millrace.transport.agent import agent_messages
 from millrace.transport.agent.remote_outputs import Agents
-from millrace.transport.flight import wire
 from millrace.transport.flight.first_call import PREFACE, SETTINGS
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.owner.election import join_journals
@@ -33,7 +33,12 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.owner.owner_links import OwnerConnections
 from millrace.transport.owner.owner_server import WORKSPACE_HEADER
 from millrace.transport.streams.follow_messages import decode_message, encode_wanted
-from millrace.transport.streams.stream_server import TASK_HEADER, StreamAddress, StreamShare, fetch
+from millrace.transport.streams.stream_server import (
+    STREAM_HEADER,
+    StreamAddress,
+    StreamShare,
+    fetch,
+)
 
 KINDS = ("owner", "agent", "member", "live", "stream")
 MEMORY_RISE_BYTES_MAX = 48 * MIB
@@ -68,9 +73,9 @@ class Target:
         about = {
             "owner": (WORKSPACE_HEADER, WORKSPACE),
             "live": (WORKSPACE_HEADER, WORKSPACE),
-            "agent": (wire.FOLDER_HEADER, self.folder),
-            "member": ("x-millrace-reads", f"{SESSION.task}/{SESSION.epoch}"),
-            "stream": (TASK_HEADER, TASK),
+            "agent": (agent_messages.FOLDER_HEADER, self.folder),
+            "member": ("x-millrace-reads", f"{SESSION.read}/{SESSION.epoch}"),
+            "stream": (STREAM_HEADER, READ),
         }
         name, value = about[self.kind]
         return [(b"authorization", f"Bearer {token}".encode()), (name.encode(), value.encode())]
@@ -338,7 +343,7 @@ def _member(target: Target) -> object:
 
 
 def _stream(target: Target) -> object:
-    where = StreamAddress(path="/none", task=TASK, token=TOKEN, planned=target.address)
+    where = StreamAddress(path="/none", read=READ, token=TOKEN, planned=target.address)
     piece = StreamShare(member=1, members=2, start=0, end=5)
     return [batch.to_pylist() for batch in fetch(where, piece, target.roots)]
 

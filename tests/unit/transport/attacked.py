@@ -22,14 +22,15 @@ from millrace.ids import AttemptId
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_server import AgentServer, now_ms
 from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import own_certificate
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import MemberSeat, ServedMember
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.streams.stream_server import StreamServer, StreamShare
 
-TASK = "attacked"
-SESSION = SessionId(task=TASK, epoch=7, token=TOKEN)
+READ = "attacked"
+SESSION = SessionId(read=READ, epoch=7, token=TOKEN)
 
 
 class Numbers:
@@ -43,7 +44,6 @@ class Numbers:
 
 def main(folder: Path, config: Config) -> None:
     certificate = own_certificate(os.environ)
-    scheme = "grpc" if certificate is None else "grpc+tls"
     place = dataclasses.replace(place_at(folder / "mill", config), certificate=certificate)
     owner = Owner.open(place)
     owner.broker.create("a", SCHEMA)
@@ -51,17 +51,16 @@ def main(folder: Path, config: Config) -> None:
     host = make_host(folder / "host")
     host.write(AttemptId.of(1, 0, 0, 1), [1, 2, 3])
     agent = AgentServer(
-        f"{scheme}://127.0.0.1:0",
+        ListenAddress(host="127.0.0.1", certificate=certificate),
         Hosting.one(host.store.root),
         lease=AgentLease(None, now_ms()),
         config=config,
         instance="attacked",
-        certificate=certificate,
     )
     seat = MemberSeat(
         number=0,
         members=1,
-        task=mr.CoordinatedRead(TASK, [mr.Binding(name="all", prefix="t", key="x")]),
+        read=mr.CoordinatedRead(READ, [mr.Binding(name="all", prefix="t", key="x")]),
         session=SESSION,
         config=config,
         folder=str(folder),
@@ -69,12 +68,12 @@ def main(folder: Path, config: Config) -> None:
     )
     member = ServedMember(seat, owner.broker)
     stream = StreamServer(
-        "127.0.0.1", Numbers(), task=TASK, token=TOKEN, config=config, certificate=certificate
+        "127.0.0.1", Numbers(), read=READ, token=TOKEN, config=config, certificate=certificate
     )
     said = {
         "owner": owner.said.address,
         "live": owner.said.address,
-        "agent": f"{scheme}://127.0.0.1:{agent.port}",
+        "agent": agent.address,
         "agent_folder": host.folder,
         "member": member.address,
         "stream": stream.address,

@@ -28,6 +28,7 @@ from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_server import AgentServer, now_ms
 from millrace.transport.agent.host_folder import Hosting
 from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 
 
@@ -51,17 +52,15 @@ def serve() -> Iterator[Serve]:
             sleep: Callable[[float], None] = lambda _: None,
         ) -> Serving:
             limits = config or Config()
-            scheme = "grpc" if certificate is None else "grpc+tls"
             server = AgentServer(
-                f"{scheme}://127.0.0.1:0",
+                ListenAddress(host="127.0.0.1", certificate=certificate),
                 Hosting.one(host.store.root),
                 lease=AgentLease(None, now_ms()),
                 config=limits,
                 instance="test",
-                certificate=certificate,
             )
             ending.callback(server.shutdown)
-            address = f"{scheme}://127.0.0.1:{server.port}"
+            address = server.address
             agents = Agents(
                 token=token,
                 config=limits,

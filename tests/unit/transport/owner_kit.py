@@ -21,9 +21,9 @@ TOKEN = "a-token-for-tests"  # noqa: S105
 WORKSPACE = "0123456789abcdef"
 QUICK = Config().with_options(
     owner_backoff_ms=1,
-    owner_call_ms_max=60_000,
+    owner_timeout=60,
     owner_ping_ms_max=20_000,
-    gone_ms_max=60_000,
+    gone_after=60,
 )
 
 

@@ -19,8 +19,15 @@ from millrace.ids import (
     ReducePartition,
     StageId,
 )
+from millrace.transport.agent import agent_messages
+from millrace.transport.agent.agent_messages import (
+    AgentPong,
+    ByteRange,
+    Search,
+    Ticket,
+    WhichAttempt,
+)
 from millrace.transport.flight import wire
-from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
 
 GOOD = {
     "query_id": 100,
@@ -38,7 +45,7 @@ def ticket_of(*ranges: object, **changes: object) -> bytes:
 
 
 def decode(data: bytes) -> Ticket:
-    return wire.decode_ticket(data, chunk_bytes_max=7, ranges_max=2)
+    return agent_messages.decode_ticket(data, chunk_bytes_max=7, ranges_max=2)
 
 
 @given(numbers, numbers, numbers, st.one_of(st.just(LATEST), st.integers(1, ID_MAX)), numbers)
@@ -51,8 +58,8 @@ def test_a_ticket_reads_as_it_was_written(
     )
     ticket = Ticket((ByteRange(which, ReducePartition(3), start),) * 2, chunk_bytes=7)
 
-    assert decode(wire.encode_ticket(ticket)) == ticket
-    assert wire.decode_which(wire.encode_which(which)) == which
+    assert decode(agent_messages.encode_ticket(ticket)) == ticket
+    assert agent_messages.decode_which(agent_messages.encode_which(which)) == which
 
 
 def test_on_the_wire_attempt_0_means_latest() -> None:
@@ -103,7 +110,12 @@ def test_a_ticket_beyond_the_limits_is_refused(data: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_in_words(data: bytes) -> None:
-    for read in (decode, wire.decode_which, wire.decode_search, wire.decode_pong):
+    for read in (
+        decode,
+        agent_messages.decode_which,
+        agent_messages.decode_search,
+        agent_messages.decode_pong,
+    ):
         with pytest.raises(UserError):
             read(data)
 
@@ -118,21 +130,25 @@ def test_json_nested_too_deep_is_refused() -> None:
 )
 def test_a_search_without_usable_inputs_is_refused(made_from: object) -> None:
     with pytest.raises(UserError, match="not a question for finished work"):
-        wire.decode_search(json.dumps({"made_from": made_from, "verify": False}).encode())
+        agent_messages.decode_search(json.dumps({"made_from": made_from, "verify": False}).encode())
 
 
 def test_a_search_reads_as_it_was_written() -> None:
     search = Search(made_from=({"inputs": [{"path": "a"}], "scan": {}},), verify=True)
 
-    assert wire.decode_search(wire.encode_search(search)) == search
+    assert agent_messages.decode_search(agent_messages.encode_search(search)) == search
 
 
 def test_a_pong_of_another_protocol_names_the_version_to_install() -> None:
-    pong = wire.encode_pong(AgentPong(folder=FolderId("ab" * 8), version="9.9", instance="i"))
+    pong = agent_messages.encode_pong(
+        AgentPong(
+            protocol=agent_messages.PROTOCOL, folder=FolderId("ab" * 8), version="9.9", instance="i"
+        )
+    )
     other = json.dumps({**json.loads(pong), "protocol": 2}).encode()
 
     with pytest.raises(UserError, match=r"agent of Millrace 9\.9"):
-        wire.decode_pong(other)
+        agent_messages.decode_pong(other)
 
 
 @pytest.mark.parametrize("kind", [UserError, DataLost, MapOutputMissing, Corrupt])
@@ -166,4 +182,4 @@ def test_an_unknown_code_is_a_plain_error(code: object) -> None:
 @pytest.mark.parametrize("text", ["", "..", "../" + "a" * 16, "A" * 16, "a" * 15, "a" * 65])
 def test_a_folder_id_is_hexadecimal_digits_and_nothing_else(text: str) -> None:
     with pytest.raises(UserError, match="not a folder id"):
-        wire.checked_folder(text)
+        agent_messages.checked_folder(text)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final, NewType
 
 from millrace.errors import UserError
+from millrace.journal.core.number_ranges import Unsigned
 
-Clock = NewType("Clock", int)
+Clock = NewType("Clock", Unsigned)
 
 BEFORE_ALL: Final = Clock(0)
 CLOCK_MAX: Final = Clock(2**64 - 1)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NewType
 
 from millrace.errors import UserError
+from millrace.journal.core.number_ranges import Int64
 from millrace.names import check_text
 
-JournalId = NewType("JournalId", int)
+JournalId = NewType("JournalId", Int64)
 """The number of a journal in its ledger, given once and for good."""
-Offset = NewType("Offset", int)
+Offset = NewType("Offset", Int64)
 """Where a row lies in its journal; offsets increase and are not dense."""
 
 LABEL_LENGTH_MAX: Final = 256

@@ -22,8 +22,9 @@ from millrace.errors import SchemaMismatch, UserError
 from millrace.identity import schemas as plain
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.number_ranges import Int64
 
-ProducerId = NewType("ProducerId", int)
+ProducerId = NewType("ProducerId", Int64)
 """Who wrote a row: 48 bits."""
 
 FORMAT_VERSION: Final = 1

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
 from millrace.journal.core.clocks import Clock
 from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.number_ranges import Int64
 from millrace.journal.core.row_format import ProducerId, stored_schema, user_rows
 
 Isolation = Literal["committed", "raw"]
 Missing = Literal["raise", "tell"]
 NO_JOURNAL: Final = JournalId(0)
 _NO_COLUMNS: Final = pa.schema([])
+
+
+class Rows(ABC):  # noqa: B024 - Arrow has no public base for these
+    """Rows of Arrow: a `RecordBatch` or a `Table`."""
+
+
+Rows.register(pa.RecordBatch)
+Rows.register(pa.Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class JournalInfo:
     name: str
     schema: pa.Schema
     labels: Mapping[str, str]
-    created_at_ms: int
+    created_at_ms: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +69,7 @@ class Watched:
         ['orders']
     """
 
-    version: int
+    version: Int64
     journals: tuple[JournalInfo, ...]
 
 
@@ -72,7 +83,7 @@ class MovedJournals:
         True
     """
 
-    version: int
+    version: Int64
     """What to ask with next. It means nothing to another life of the broker."""
     journals: tuple[JournalId, ...] | None
     """Each once, in the order of their last moves; None: too long ago, look at all of them."""
@@ -90,7 +101,7 @@ class Appended:
 
     journal: str
     first_offset: Offset
-    rows: int
+    rows: Int64
     next_offset: Offset
     """The next offset to be given out; above the last row's by more than one behind an ACK."""
 
@@ -242,7 +253,7 @@ class Truncated:
         (2, 2)
     """
 
-    removed: int
+    removed: Int64
     """Committed rows that are gone."""
     start_offset: Offset
 
@@ -265,7 +276,7 @@ class Position:
     """Where committed rows end."""
     committed: Offset | None
     """The group's next offset to read; None if it never committed."""
-    backlog: int
+    backlog: Int64
     """Committed rows that the group has yet to read."""
 
 
@@ -280,18 +291,18 @@ class Lease:
     """
 
     name: str
-    epoch: int
+    epoch: Int64
     holder: str
-    expires_at_ms: int
+    expires_at_ms: Int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRange:
     """One record batch message of an adopted file."""
 
-    position: int
-    bytes: int
-    rows: int
+    position: Int64
+    bytes: Int64
+    rows: Int64
     checksum: str
     """XXH3-64 of these bytes, 16 hexadecimal digits."""
 
@@ -309,12 +320,11 @@ class SegmentFile:
     path: str
     schema: pa.Schema
     """Of the user's columns, which are all that the file holds."""
-    bytes: int
+    bytes: Int64
     ranges: tuple[FileRange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Rows for a journal.
 
     Example:
@@ -325,15 +335,14 @@ class Append:
     """
 
     journal: str
-    rows: pa.RecordBatch | pa.Table
+    rows: Rows
     keys: pa.Array | None = None
     timestamps: pa.Array | None = None
-    expected: int | None = None
+    expected: Int64 | None = None
     """The journal's end offset; anything else found is a `Conflict`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Whole files for a journal.
 
     Example:
@@ -361,8 +370,8 @@ class Commit:
 
     group: str
     journal: str
-    offset: int
-    expected: int | Anything | None
+    offset: Int64
+    expected: Int64 | Anything | None
     """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
     id: JournalId | None = None
     """Which journal of this name is meant, if one was deleted and made again; None: whichever."""
@@ -387,5 +396,5 @@ class Publish:
     lease: Lease | None = None
     producer: ProducerId | None = None
     """Who writes; the broker's own producer unless given."""
-    sequence: int | None = None
+    sequence: Int64 | None = None
     """Rises with each publish of the producer; the last one asked again gets its first answer."""

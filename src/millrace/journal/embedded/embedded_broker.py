@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import (
     BrokerStopped,
     Conflict,
@@ -242,7 +243,7 @@ class EmbeddedBroker(SegmentReader):
 
     def _sweep_adopted(self) -> None:
         """Delete files that tasks wrote long ago and nobody adopted."""
-        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
         for folder, _, names in os.walk(self.adoption_folder()):
             for name in names:
                 path = os.path.join(folder, name)

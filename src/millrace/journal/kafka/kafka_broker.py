@@ -18,6 +18,7 @@ from typing import Final, Self
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.faults import fault
 from millrace.journal.book_broker import Times
@@ -155,7 +156,7 @@ class KafkaBroker(PlainTopicsBroker):
     def tidy(self) -> None:
         """See `Broker.tidy`: delete topics and files that nothing refers to."""
         self._turns.pause(self._clear)
-        oldest = self._times.wall_ns() / 1e9 - self._config.unfinished_grace_ms / 1000
+        oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
         adopted_files.sweep(
             self.adoption_folder(), oldest, lambda path: bool(self._book.adopted.get(path))
         )

@@ -14,9 +14,17 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, StorageError, UserError
+from millrace.limits import MIB
 from millrace.storage import modes
 from millrace.storage.local import storage_errors
+
+KAFKA_READ_AHEAD_BYTES: Final = 4 * MIB
+"""How much a reader fetches before it is asked."""
+
+KAFKA_TRANSACTION_MS_MAX: Final = 60_000
+"""How long a transaction may take from its first row to its end."""
 
 SCHEME: Final = "kafka://"
 NAME_FILE: Final = "kafka.name"
@@ -111,7 +119,7 @@ def common(servers: str, config: Config) -> Settings:
 def producing(servers: str, transactional_id: str, config: Config) -> Settings:
     """Settings of the one producer of a broker: idempotent, transactional, acknowledged by all."""
     call = call_ms(config)
-    limit = max(call, config.kafka_transaction_ms_max)
+    limit = max(call, KAFKA_TRANSACTION_MS_MAX)
     return {
         **common(servers, config),
         "transactional.id": transactional_id,
@@ -142,7 +150,7 @@ def consuming(servers: str, group: str, config: Config) -> Settings:
         "fetch.message.max.bytes": config.kafka_message_bytes_max,
         "fetch.max.bytes": 2 * config.kafka_message_bytes_max,
         "receive.message.max.bytes": 4 * config.kafka_message_bytes_max,
-        "queued.max.messages.kbytes": max(1, config.kafka_read_ahead_bytes // 1024),
+        "queued.max.messages.kbytes": max(1, KAFKA_READ_AHEAD_BYTES // 1024),
         "queued.min.messages": 100_000,
     }
 
@@ -185,15 +193,15 @@ def translated(error: KafkaException, doing: str, servers: str, config: Config) 
 
 def call_ms(config: Config) -> int:
     """How long a call waits for the cluster."""
-    return config.peer_ms(config.kafka_call_ms_max)
+    return config.peer_ms(ms(config.kafka_timeout))
 
 
 def unanswered(
     doing: str, servers: str, config: Config, found: str = "no answer"
 ) -> KafkaUnreachable:
     """Word the error for a cluster that does not do its part in time."""
-    is_own = config.kafka_call_ms_max <= config.gone_ms_max
-    limit = "kafka_call_ms_max" if is_own else "gone_ms_max"
+    is_own = ms(config.kafka_timeout) <= ms(config.gone_after)
+    limit = "kafka_timeout" if is_own else "gone_after"
     return KafkaUnreachable(
         f"Kafka at {servers} did not do its part while {doing}\n  found: {found}\n"
         f"  waited at most {call_ms(config)} ms ({limit})\n"

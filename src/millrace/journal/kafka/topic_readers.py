@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Received
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import Retriable
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
@@ -199,7 +200,7 @@ class TopicReaders:
 
     def deadline(self) -> float:
         """When a call that begins now has taken too long."""
-        return time.monotonic() + self._config.kafka_call_ms_max / 1000
+        return time.monotonic() + ms(self._config.kafka_timeout) / 1000
 
     def drop(self) -> None:
         """Close the readers that nobody uses now."""

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka import Message as Delivered
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal.kafka import kafka_client
@@ -254,4 +255,4 @@ class TopicWriter:
         return kafka_client.unanswered(doing, self._servers, self._config)
 
     def _call_s(self) -> float:
-        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000
+        return self._config.peer_ms(ms(self._config.kafka_timeout)) / 1000

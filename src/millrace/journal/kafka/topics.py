@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import DataLost, UserError
 from millrace.journal.core.book import Journal
 from millrace.journal.core.journal_names import JournalId
@@ -153,4 +154,4 @@ class Topics:
                     raise kafka_client.unanswered(doing, self._servers, self._config) from error
 
     def _call_s(self) -> float:
-        return self._config.peer_ms(self._config.kafka_call_ms_max) / 1000
+        return self._config.peer_ms(ms(self._config.kafka_timeout)) / 1000

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import SchemaMismatch
 from millrace.pipeline.calling.call_failures import Failure, MakingFailed, failure_of
 from millrace.pipeline.calling.call_thread import CallThread, stuck_calls
@@ -24,6 +25,12 @@ from millrace.pipeline.core.row_keys import asker_of
 from millrace.pipeline.define.context import Context
 from millrace.pipeline.define.user_functions import WorkerFunction as Function
 from millrace.pipeline.large.large_passing import Passing
+
+JOB_STUCK_CALLS_MAX: Final = 2
+"""How many calls that ran into their time limit a worker leaves behind before it ends."""
+
+JOB_RETRY_MS_MAX: Final = 30_000
+"""The longest such wait."""
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -160,12 +167,12 @@ class FunctionCaller:
 
     def is_stuck(self) -> bool:
         """Whether this process has left so many calls behind that it makes no more."""
-        return self._hands is not None and stuck_calls() >= self.config.job_stuck_calls_max
+        return self._hands is not None and stuck_calls() >= JOB_STUCK_CALLS_MAX
 
     def backoff_s(self, attempt: int) -> float:
         """How long to wait behind this attempt."""
-        waited = self.config.job_retry_ms << min(attempt - 1, 30)
-        return float(min(waited, self.config.job_retry_ms_max) / 1000)
+        waited = ms(self.config.job_retry_wait) << min(attempt - 1, 30)
+        return float(min(waited, JOB_RETRY_MS_MAX) / 1000)
 
 
 def check_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset, PlainText
+from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.journal.core.journal_names import check_name, under
 from millrace.keys import check_partitions
@@ -24,7 +24,7 @@ from millrace.pipeline.define.hop_graph import hops_of, most_workers
 from millrace.pipeline.define.job_description import Description, describe
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.define.user_functions import recognised
-from millrace.text import did_you_mean
+from millrace.text import PlainText, did_you_mean
 
 if TYPE_CHECKING:
     from millrace.pipeline.report.job_report import JobReport

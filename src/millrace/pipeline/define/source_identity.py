@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from millrace.dataset import Dataset
+from millrace.dataset import Dataset, plan_of
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.plan.nodes.map_batches import MapBatches, identity_of
 from millrace.plan.nodes.node import Node, Scan
@@ -35,7 +35,7 @@ def told_by(given: object) -> dict[str, str]:
         case FileListing():
             return {"files": _of_files(given)}
         case Dataset():
-            query, files = _of_plan(given.plan)
+            query, files = _of_plan(plan_of(given))
             return {"query": _digest(query)} | ({"files": _digest(files)} if files else {})
         case _:
             return {}

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import Conflict, JournalUnknown, OffsetOutOfRange
 from millrace.faults import fault
 from millrace.journal.broker import Broker
@@ -49,10 +50,10 @@ def remove_unneeded(
         workspace: its folder.
         job: whose values.
         step: whose values; of all steps by default.
-        config: `unfinished_grace_ms` says what is not new.
+        config: `unfinished_grace` says what is not new.
     """
     config = config or Config()
-    before = time.time() - config.unfinished_grace_ms / 1000
+    before = time.time() - ms(config.unfinished_grace) / 1000
     folder = f"{large.ROOT}/{job}" if step is None else large.folder_of(job, step)
     # Listed before references are gathered: a file that is not there yet is none of ours.
     old = sorted(_old_files(workspace, folder, before))

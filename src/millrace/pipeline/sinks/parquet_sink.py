@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from millrace.durations import ms
 from millrace.errors import Conflict, DataLost, UnsupportedType
 from millrace.faults import fault
 from millrace.identity.schemas import conform, plain_schema
@@ -107,7 +108,7 @@ class ParquetWriter:
         """See `SinkWriter.recover`."""
         # The unit's lease is ours: no older holder can record any of these from now on. They are
         # listed before files get their names, so one that the record names is moved away by then.
-        left = self._folder.leftovers(journal_id, self._settings.config.unfinished_grace_ms)
+        left = self._folder.leftovers(journal_id, ms(self._settings.config.unfinished_grace))
         self.name_recorded()
         self._folder.remove(left)
 

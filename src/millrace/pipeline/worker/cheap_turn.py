@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from millrace.durations import ms
 from millrace.pipeline.calling.call_failures import QueryFailed
 from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.core.dead_letters import Letter
@@ -171,7 +172,7 @@ class CheapTurn:
         else:
             waited_ms = (time.monotonic() - gathered.since) * 1000
             is_due = gathered.bytes >= config.job_publish_bytes
-            is_due |= waited_ms >= config.job_publish_ms
+            is_due |= waited_ms >= ms(config.job_publish_every)
         if is_due:
             self._hand_over()
 

@@ -6,6 +6,7 @@ Invariant: a row that comes out has the offset of the one row that it was made o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from millrace.engine.duckdb_engine import Engine, KeptOpen
 from millrace.engine.query_writer import query
 from millrace.errors import TaskFailed
 from millrace.journal.core.row_format import OFFSET, OFFSET_FIELD
+from millrace.limits import MIB
 from millrace.pipeline.calling.call_failures import Failure, QueryFailed
 from millrace.pipeline.core.hop_rows import HopRows, nothing
 from millrace.pipeline.core.job_model import FilterStep, Select
@@ -22,6 +24,9 @@ from millrace.plan.nodes import node
 from millrace.plan.nodes.map_batches import Made
 from millrace.sql.expressions import parse, parse_named
 from millrace.sql.text_limits import limits_of
+
+JOB_QUERY_BYTES_MAX: Final = 64 * MIB
+"""What the filters and columns of a step may hold in memory before they spill to disk."""
 
 
 class FusedQuery:
@@ -40,7 +45,7 @@ class FusedQuery:
         with limits_of(config):
             self.schema, self._root = _tree(steps, schema)
         self._engine = Engine(
-            memory_bytes_max=min(config.job_query_bytes_max, config.query_memory_bytes_max),
+            memory_bytes_max=min(JOB_QUERY_BYTES_MAX, config.query_memory_bytes_max),
             spill_folder=scratch,
             time_zone=time_zone,
         )

@@ -6,6 +6,7 @@ import threading
 import time
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import LeaseLost, MillraceError
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
@@ -45,7 +46,7 @@ class Keeper:
         """Whether somebody else may have the lease by now."""
         with self._lock:
             found = self._held.get(lease.name)
-        return found is None or time.monotonic() - found[1] > self._config.job_lease_ms / 1000
+        return found is None or time.monotonic() - found[1] > ms(self._config.job_lease) / 1000
 
     def close(self) -> None:
         """Stop keeping."""
@@ -63,7 +64,7 @@ class Keeper:
             self.run_is_over.set()
 
     def _run(self) -> None:
-        every_s = min(self._config.job_lease_ms, self._config.job_run_lease_ms) / 5000
+        every_s = min(ms(self._config.job_lease), ms(self._config.job_run_lease)) / 5000
         while self._ended.sleep(every_s):
             self.look()
             for lease in self.leases():
@@ -74,7 +75,7 @@ class Keeper:
     def _renew(self, lease: Lease) -> None:
         begun = time.monotonic()
         try:
-            self._broker.renew(lease, lease_ms=self._config.job_lease_ms)
+            self._broker.renew(lease, lease_ms=ms(self._config.job_lease))
         except LeaseLost:
             self.drop(lease)
         except MillraceError:

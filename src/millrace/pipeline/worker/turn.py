@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.pipeline.calling.call_failures import Failure, Stopped
@@ -127,7 +128,7 @@ class LeasedUnit:
     def _look_s(self) -> float:
         """How often to ask for room; a call would wait for the answer, so rarely between calls."""
         if self.hop.expensive is None:
-            return self.config.job_publish_ms / 1000
+            return ms(self.config.job_publish_every) / 1000
         return self.config.job_turn_ms / 2000
 
     def is_ending(self) -> bool:

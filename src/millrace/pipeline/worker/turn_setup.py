@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from millrace.config import Config
 from millrace.errors import JournalUnknown, UserError
@@ -27,6 +27,10 @@ from millrace.pipeline.worker.read_ahead import ReadAhead
 from millrace.pipeline.worker.step_chain import StepChain
 from millrace.pipeline.worker.turn import LeasedUnit, TurnEnd
 from millrace.pipeline.worker.unit_leftovers import UnitLeftovers, look
+
+JOB_EXPENSIVE_ROWS: Final = 16
+"""Rows that an expensive step takes at a time, unless it says otherwise: so many may be in doubt
+after a crash."""
 
 _AHEAD_BATCHES = 4
 
@@ -168,7 +172,7 @@ class TurnSetup:
             publisher.budget = Budget(self._broker, journal, step.options)
         caller = self._caller(held, step)
         stack.callback(caller.close)
-        rows_max = step.options.batch_rows or config.job_expensive_rows
+        rows_max = step.options.batch_rows or JOB_EXPENSIVE_ROWS
         ahead = ReadAhead(
             self._broker,
             held.journal.name,

@@ -16,11 +16,13 @@ from functools import partial
 from typing import Any, Final
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.pipeline.calling.call_thread import stuck_calls
+from millrace.pipeline.calling.function_caller import JOB_STUCK_CALLS_MAX
 from millrace.pipeline.calling.function_instances import begin_run, has_model, made_for
 from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
@@ -35,6 +37,9 @@ from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.run_events import RunEvents
 from millrace.pipeline.worker.turn import LeasedUnit, StopFlag, TurnEnd, WorkerTally
 from millrace.pipeline.worker.turn_setup import TurnSetup
+
+JOB_WARM_MS: Final = 30_000
+"""How long a worker that made a step's callable prefers that step, before others get a turn."""
 
 _IDLE_LONGER_MAX: Final = 10
 
@@ -123,7 +128,7 @@ class Worker:
         self._limits = FlowLimits(
             backlog_rows_max=config.job_backlog_rows_max,
             sink_bytes=config.job_sink_bytes,
-            sink_ms=config.job_sink_ms,
+            sink_ms=ms(config.job_sink_wait),
         )
 
     def stop(self) -> None:
@@ -141,7 +146,7 @@ class Worker:
             self._find_units()
             known = {(unit.hop, int(info.id)) for unit, info in self._units.items()}
             release_dead(self._broker, self._settings.workspace, self._job, known)
-            self._until = begun + config.job_worker_ms / 1000
+            self._until = begun + ms(config.job_worker_time) / 1000
             ended = self._work(keeper)
         finally:
             keeper.close()
@@ -168,7 +173,7 @@ class Worker:
         while time.monotonic() < self._until:
             if self._stopping.is_set():
                 return "stopped"
-            if stuck_calls() >= self._config.job_stuck_calls_max:
+            if stuck_calls() >= JOB_STUCK_CALLS_MAX:
                 return "stuck"
             ended = self._one_turn(keeper) if not keeper.run_is_over.is_set() else None
             if keeper.run_is_over.is_set():
@@ -257,7 +262,7 @@ class Worker:
         return int((time.monotonic() - known[1]) * 1000)
 
     def _warm_hop(self) -> str | None:
-        if self._warm is None or time.monotonic() - self._warm[1] > self._config.job_warm_ms / 1000:
+        if self._warm is None or time.monotonic() - self._warm[1] > JOB_WARM_MS / 1000:
             return None
         name = self._warm[0]
         return name if made_for(self._steps.hops[name]) else None
@@ -300,7 +305,7 @@ class Worker:
         fault("worker.lease.before")
         try:
             lease = patiently(
-                lambda: self._broker.acquire(name, holder, lease_ms=config.job_lease_ms), config
+                lambda: self._broker.acquire(name, holder, lease_ms=ms(config.job_lease)), config
             )
         except LeaseHeld:
             return None
@@ -320,7 +325,7 @@ class Worker:
     def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
         hop, begun = self._steps.hops[unit.hop], time.monotonic()
         is_file = isinstance(hop.sink, ParquetSink)
-        length_ms = self._config.job_sink_ms if is_file else self._config.job_turn_ms
+        length_ms = ms(self._config.job_sink_wait) if is_file else self._config.job_turn_ms
         held = LeasedUnit(
             broker=self._broker,
             config=self._config,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -66,15 +67,14 @@ _NAMES: Final = frozenset({*_RANKS, "ntile", *_OFFSETS, *_VALUES, *AGGREGATES})
 
 def plan_window(
     child: Node,
-    columns: dict[str, str],
+    columns: Mapping[str, str],
+    call: str,
     *,
     partition_by: Names,
     order_by: Names,
     frame: str | None,
 ) -> Node:
     """A window, checked."""
-    shown = ", ".join(f"{name}={text!r}" for name, text in columns.items())
-    call = f"window({shown})"
     if not columns:
         raise UserError("window() has nothing to calculate\n  to fix: window(n='row_number()')")
     keys, order = names_of(partition_by), names_of(order_by)

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from millrace.plan.nodes.node import Node, OverOne
 from millrace.plan.nodes.placement import Placement, renamed
-from millrace.sql.aggregates.aggregate_expressions import AggregateCall, AggregateExpression
+from millrace.sql.aggregates.aggregate_calls import AggregateCall
+from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.types import to_arrow
 
 

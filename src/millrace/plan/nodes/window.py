@@ -15,7 +15,7 @@ import pyarrow as pa
 from millrace.plan.nodes.node import Node, OverOne, Project, passed_on
 from millrace.plan.nodes.placement import Placement, renamed
 from millrace.plan.nodes.sort import SortKey
-from millrace.sql.aggregates.aggregate_expressions import AggregateCall
+from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.expressions import Expression
 from millrace.sql.terms import as_type
 from millrace.sql.types import DOUBLE, SqlType, to_arrow

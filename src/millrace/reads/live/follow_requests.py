@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack
 
+import msgspec
 import pyarrow as pa
 
 from millrace.errors import UserError
 from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.number_ranges import Int64
 from millrace.journal.core.values import Fetched
 from millrace.keys.key_columns import as_names
 from millrace.keys.key_ranges import WHOLE, KeyRange
@@ -29,46 +31,42 @@ class FollowRequest:
     range: KeyRange = WHOLE
     key: pa.RecordBatch | None = None
     """One row: just the rows that have this key, instead of a range."""
-    begins: Mapping[str, int] = field(default_factory=dict)
+    begins: Mapping[str, Int64] = field(default_factory=dict)
     """Where to begin in these journals."""
     others: Literal["start", "end"] = "start"
     """Where to begin in others that are there now; later ones are read from their start."""
-    ends: Mapping[str, int] | None = None
+    ends: Mapping[str, Int64] | None = None
     """Read just these journals, each up to its offset, and end."""
     until_end: bool = False
     """Read up to where committed rows end now, and end."""
     alone: bool = False
     """Just the journal whose name `prefix` is."""
     version: str = ""
-    """Of the task that reads."""
+    """Of the program that reads."""
 
-    def resumed(self, at: Mapping[str, int], ends: Mapping[str, int] | None) -> FollowRequest:
+    def resumed(self, at: Mapping[str, Int64], ends: Mapping[str, Int64] | None) -> FollowRequest:
         """The same, going on from where a follower is."""
         return replace(self, begins=dict(at), others="start", ends=ends, until_end=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowStarted:
+class FollowStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The follower was let in: where it begins, and where it ends if it does."""
 
-    at: Mapping[str, int]
-    ends: Mapping[str, int] | None
+    at: Mapping[str, Int64]
+    ends: Mapping[str, Int64] | None
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerBeat:
+class FollowerBeat(msgspec.Struct, frozen=True, tag=True):
     """Nothing but where the follower is by now, in journals in which it moved."""
 
-    at: Mapping[str, int]
+    at: Mapping[str, Int64]
 
 
-@dataclass(frozen=True, slots=True)
-class AskAgain:
+class AskAgain(msgspec.Struct, frozen=True, tag=True):
     """This stream lasted long enough: ask again."""
 
 
-@dataclass(frozen=True, slots=True)
-class FollowEnded:
+class FollowEnded(msgspec.Struct, frozen=True, tag=True):
     """Everything asked for was sent."""
 
 
@@ -95,7 +93,7 @@ class FollowRange(TypedDict, total=False):
     to_offset: To
     """An offset of a journal at which to end, or "end": where committed rows end now."""
     version: str
-    """Of the task that reads: followers of one version share reads."""
+    """Of the program that reads: followers of one version share reads."""
 
 
 def wanted(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:

@@ -42,7 +42,7 @@ class RingKey:
     keys: tuple[str, ...] = ()
     replay: bool = False
     version: str = ""
-    """Of the task that reads; "" for readers that are no task's."""
+    """Of the program that reads; "" if it gave none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from millrace.reads.model.number_tables import NONE, Table, pack, unpack
 from millrace.reads.model.tags import Clocks, Ints
 
 CheckpointNumber = NewType("CheckpointNumber", int)
-"""Counts the checkpoints of a task, from 1; never given out twice."""
+"""Counts the checkpoints of a coordinated read, from 1; never given out twice."""
 
 BEGINNING = CheckpointNumber(0)
 """Before the first checkpoint: nothing was read."""

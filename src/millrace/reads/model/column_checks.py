@@ -1,4 +1,4 @@
-"""Whether the journals of a task can be read together: their columns and keys. Pure."""
+"""Whether the journals of a coordinated read can be read together: their columns and keys. Pure."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ class ColumnChecks:
             if kind != field.type:
                 raise SchemaMismatch(
                     f"column {field.name!r} is {field.type} under binding {binding.name} and "
-                    f"{kind} under {where}\n  to fix: read them as tasks of their own"
+                    f"{kind} under {where}\n  to fix: read them as coordinated reads of their own"
                 )

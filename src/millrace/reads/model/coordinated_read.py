@@ -1,4 +1,4 @@
-"""A task: which journals are read together, in what order, and shared by which key. Pure.
+"""A coordinated read: which journals are read together, in what order, by which key. Pure.
 
 A cohort is a distinct pair of priority and read delay, numbered in the order of the bindings.
 Transactions over several journals are whole within a cohort.
@@ -34,7 +34,7 @@ class Binding:
     """Journals that are read alike.
 
     Args:
-        name: unique in its task; stands in results and messages.
+        name: unique in its read; stands in results and messages.
         prefix: journals of this name or below it.
         labels: and with each of these labels, one of these values.
         key: columns by which rows are shared among members, or pointers such as "/user/id" into
@@ -104,7 +104,7 @@ class CoordinatedRead:
     Example:
         >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")
         >>> payments = mr.Binding(name="payments", prefix="payments", key="cust_id")
-        >>> mr.Task("totals", [orders, payments]).name
+        >>> mr.CoordinatedRead("totals", [orders, payments]).name
         'totals'
     """
 
@@ -112,21 +112,23 @@ class CoordinatedRead:
     bindings: tuple[Binding, ...]
 
     def __init__(self, name: str, bindings: Sequence[Binding]) -> None:
-        _check_name(name, "task")
+        _check_name(name, "coordinated read")
         if isinstance(bindings, Binding) or not all(isinstance(one, Binding) for one in bindings):
             raise UserError(
-                f"task {name} needs a list of bindings\n  found: {bindings!r}\n"
+                f"coordinated read {name} needs a list of bindings\n  found: {bindings!r}\n"
                 '  to fix: give [millrace.Binding(name="orders", prefix="orders")]'
             )
         if not 1 <= len(bindings) <= BINDINGS_MAX:
             raise UserError(
-                f"task {name} has no bindings, or too many\n  found: {len(bindings)}\n"
+                f"coordinated read {name} has no bindings, or too many\n  found: {len(bindings)}\n"
                 f"  to fix: give 1 to {BINDINGS_MAX:,}"
             )
         names = [binding.name for binding in bindings]
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:
-            raise UserError(f"task {name} has two bindings {twice}\n  to fix: name them apart")
+            raise UserError(
+                f"coordinated read {name} has two bindings {twice}\n  to fix: name them apart"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "bindings", tuple(bindings))
 
@@ -136,7 +138,7 @@ class CoordinatedRead:
         Example:
             >>> now = mr.Binding(name="now", prefix="orders")
             >>> later = mr.Binding(name="later", prefix="payments", read_delay_ms=60_000)
-            >>> mr.Task("totals", [now, later]).cohorts()
+            >>> mr.CoordinatedRead("totals", [now, later]).cohorts()
             (0, 1)
         """
         numbers: dict[tuple[int, int], CohortNumber] = {}
@@ -149,8 +151,8 @@ class CoordinatedRead:
         """As plain values, for JSON.
 
         Example:
-            >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
-            >>> mr.Task.from_dict(task.to_dict()) == task
+            >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
+            >>> mr.CoordinatedRead.from_dict(read.to_dict()) == read
             True
         """
         return {
@@ -176,20 +178,20 @@ class CoordinatedRead:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoordinatedRead:
-        """From plain values, as a task file holds them.
+        """From plain values, as a read file holds them.
 
         Example:
-            >>> task = mr.Task.from_dict(
+            >>> read = mr.CoordinatedRead.from_dict(
             ...     {"name": "totals", "bindings": [{"name": "orders", "prefix": "orders"}]}
             ... )
-            >>> [binding.name for binding in task.bindings]
+            >>> [binding.name for binding in read.bindings]
             ['orders']
         """
-        _check_fields(content, ("name", "bindings"), "task")
+        _check_fields(content, ("name", "bindings"), "coordinated read")
         bindings = content.get("bindings")
         if not isinstance(bindings, list) or not isinstance(content.get("name"), str):
             raise UserError(
-                "a task needs a name and a list of bindings\n"
+                "a coordinated read needs a name and a list of bindings\n"
                 '  to fix: write {"name": ..., "bindings": [...]}'
             )
         return cls(content["name"], [_binding(each) for each in bindings])

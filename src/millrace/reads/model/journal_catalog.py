@@ -1,7 +1,7 @@
-"""Which journals a task reads, for which bindings. Pure.
+"""Which journals a coordinated read reads, for which bindings. Pure.
 
 Invariant: journals are numbered in the order in which they are made, so a catalog that holds
-everything up to some number knows of each journal up to there whether the task reads it.
+everything up to some number knows of each journal up to there whether it is read.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class JournalCatalog:
 
 
 def catalog_of(
-    task: CoordinatedRead, journals: Sequence[JournalInfo], highest: int
+    read: CoordinatedRead, journals: Sequence[JournalInfo], highest: int
 ) -> JournalCatalog:
-    """What a task reads of all the journals there are; `highest` is the last one that was made."""
+    """What is read of all the journals there are; `highest` is the last one that was made."""
     ids = []
-    for binding in task.bindings:
+    for binding in read.bindings:
         found = sorted(each.id for each in journals if is_read(binding, each))
         ids.append(np.array(found, np.int64))
-    return JournalCatalog(task.cohorts(), tuple(ids), JournalId(highest))
+    return JournalCatalog(read.cohorts(), tuple(ids), JournalId(highest))
 
 
 def is_read(binding: Binding, journal: JournalInfo) -> bool:

@@ -92,7 +92,7 @@ class Table:
             if batch.column(place).null_count:
                 raise DataLost(
                     f"{cls.__name__} has nulls in its column {field.name}\n"
-                    "  to fix: go back to an earlier checkpoint of the task"
+                    "  to fix: go back to an earlier checkpoint"
                 )
             columns.append(batch.column(place).to_numpy())
         return cls(*columns)
@@ -119,7 +119,6 @@ def unpack(content: bytes | pa.Buffer, kinds: list[type[Any]]) -> list[Any]:
             found.append(kind.from_batch(batches[0]))
     except (pa.ArrowInvalid, IndexError, OSError) as error:
         raise DataLost(
-            f"tables cannot be read: {error}\n"
-            "  to fix: go back to an earlier checkpoint of the task"
+            f"tables cannot be read: {error}\n  to fix: go back to an earlier checkpoint"
         ) from error
     return found

@@ -26,8 +26,8 @@ Extract = Callable[[pa.RecordBatch, Sequence[str]], pa.Table]
 class Routing:
     """Knows the members' ranges and the bindings' keys."""
 
-    def __init__(self, task: CoordinatedRead, members: int, extract: Extract | None = None) -> None:
-        self._bindings = task.bindings
+    def __init__(self, read: CoordinatedRead, members: int, extract: Extract | None = None) -> None:
+        self._bindings = read.bindings
         self._ends = np.array([each.end for each in tile(members)], np.uint32)
         self._extract = extract
 

@@ -41,7 +41,7 @@ class StopReads:
 
 @dataclass(frozen=True, slots=True)
 class CatalogUpdate:
-    """What the task reads now; sent before anything of it is started."""
+    """Which journals are read now; sent before anything of it is started."""
 
     catalog: JournalCatalog
 

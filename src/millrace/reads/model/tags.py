@@ -1,7 +1,7 @@
 """Tags: which journal is read for which binding, as one integer. Pure.
 
 A tag stays the same for good: journals are numbered by the ledger, bindings in the order of the
-task, so tags of one checkpoint mean the same in the next session. Everything here takes single
+read, so tags of one checkpoint mean the same in the next session. Everything here takes single
 integers and numpy arrays alike.
 """
 

@@ -6,6 +6,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from millrace.config import Config
+from millrace.limits import MIB
+
+READS_BATCH_BYTES_TARGET: Final = 8 * MIB
+"""The same in bytes."""
+
+READS_BATCH_ROWS_TARGET: Final = 65_536
+"""How many staged rows are put in order at a time."""
+
+READS_HELD_BYTES_MAX: Final = 256 * MIB
+"""Most bytes of one stream that a full queue holds; above a sender's window and one message."""
+
+READS_BLOCK_ROWS_TARGET: Final = 8_192
+"""How many rows are enough for a block."""
 
 PAIRS_MAX: Final = 64
 """Of so many pairs of tag and producer in a block its clocks are known; of more, a sample."""
@@ -35,10 +48,10 @@ class QueueLimits:
             disk_bytes_max=config.reads_disk_bytes_max,
             segment_bytes_target=config.reads_segment_bytes_target,
             block_bytes_target=config.reads_block_bytes_target,
-            block_rows_target=config.reads_block_rows_target,
-            held_bytes_max=config.reads_held_bytes_max,
-            batch_rows_target=config.reads_batch_rows_target,
-            batch_bytes_target=config.reads_batch_bytes_target,
+            block_rows_target=READS_BLOCK_ROWS_TARGET,
+            held_bytes_max=READS_HELD_BYTES_MAX,
+            batch_rows_target=READS_BATCH_ROWS_TARGET,
+            batch_bytes_target=READS_BATCH_BYTES_TARGET,
         )
 
 

@@ -98,7 +98,7 @@ class SegmentFiles:
         if self._written is not None and self._written[0] == segment:
             self._close_written()
         with storage_errors(f"removing {self.path(segment)}"), suppress(FileNotFoundError):
-            os.unlink(self.path(segment))  # Gone already if another session took the task over.
+            os.unlink(self.path(segment))  # Gone already if another session took over.
         self._names.remove(segment)
 
     def used_bytes(self) -> int:

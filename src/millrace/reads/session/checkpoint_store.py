@@ -1,8 +1,8 @@
-"""Where the checkpoints of a task are kept: a journal of its own in the workspace.
+"""Where the checkpoints of a coordinated read are kept: a journal of its own in the workspace.
 
 A checkpoint is stored under its number, fenced by the session's lease, before it is handed out; a
-commit notes the number and moves the task's group, so that nobody truncates what it still needs.
-Now and then a whole checkpoint is stored and what lies before it is removed.
+commit stores the number and moves the read's group, so that no rows are truncated that it still
+needs. Now and then a whole checkpoint is stored, and the rows before it are removed.
 
 Invariant: what `load` gives is what was stored by calls that returned, in order; a session whose
 lease is over stores nothing.
@@ -41,9 +41,9 @@ _PART_BYTES: Final = 256 * 1024
 """Larger ones are cut, since brokers limit what one row may hold."""
 _READ_ROWS: Final = 10_000
 _ROOT: Final = "millrace/reads"
-_TASK_PART: Final = 2
-"""Which part of a journal's name is the task's."""
-_TO_FIX: Final = "read under another task name, which begins anew"
+_NAME_PART: Final = 2
+"""Which part of the journal's name is the name of the coordinated read."""
+_TO_FIX: Final = "read under another name, which begins anew"
 
 
 class CheckpointRowKind(StrEnum):
@@ -54,8 +54,8 @@ class CheckpointRowKind(StrEnum):
     WHOLE = "whole"
     DROPPED = "dropped"
     """Whatever was prepared above this number never counts."""
-    TASK = "task"
-    """The task as it was when this was written, as JSON."""
+    DEFINITION = "task"
+    """The coordinated read as it was when this was written, as JSON."""
     GIVEN = "given"
     """Numbers up to this one were given out; as JSON, which number was the last one when."""
 
@@ -73,7 +73,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Where a journal is needed from on: below this offset the task needs nothing any more."""
+    """Where a journal is needed from on: below this offset nothing is needed any more."""
 
     id: JournalId
     name: str
@@ -87,23 +87,23 @@ class _Row:
     content: bytes = b""
 
 
-def journal_name(task: str) -> str:
-    """The journal that keeps a task's checkpoints."""
-    return f"{_ROOT}/{task}/checkpoints"
+def journal_name(read: str) -> str:
+    """The journal that keeps the checkpoints of a coordinated read."""
+    return f"{_ROOT}/{read}/checkpoints"
 
 
-def group_name(task: str) -> str:
-    """The group that stands for a task in the journals it reads."""
-    return f"reads/{task}"
+def group_name(read: str) -> str:
+    """The group that stands for a coordinated read in its journals."""
+    return f"reads/{read}"
 
 
 class CheckpointStore:
-    """The checkpoints of one task, for the session that holds its lease."""
+    """The checkpoints of one coordinated read, for the session that holds its lease."""
 
     def __init__(
         self,
         broker: Broker,
-        task: str,
+        name: str,
         lease: Lease,
         *,
         silent_ms: int | None = None,
@@ -112,11 +112,11 @@ class CheckpointStore:
         """Producers that were silent for longer than `silent_ms` are left out, if given."""
         self._silent_ms = silent_ms
         self._now_ms = now_ms
-        self._task_text = b""
+        self._definition = b""
         self._history = CheckpointTimes()
         self._broker = broker
-        self._task = task
-        self._journal = journal_name(task)
+        self._name = name
+        self._journal = journal_name(name)
         self._lease = lease
         self._whole = Checkpoint()
         self._prepared: dict[CheckpointNumber, Checkpoint] = {}
@@ -130,13 +130,13 @@ class CheckpointStore:
         A caller with a log of its own says which checkpoint was its last commit, and through which
         one it has to read first; what lies above that is forgotten.
         """
-        stored = _read(self._broker, self._task)
+        stored = _read(self._broker, self._name)
         found = stored.resumed()
-        self._task_text, self._history = stored.task, stored.history
+        self._definition, self._history = stored.definition, stored.history
         self._whole = found.committed
         begin = found.committed.number if last_commit is None else last_commit
         end = read_through if read_through is not None else last_commit
-        _check_there(found, self._task, begin, end)
+        _check_there(found, self._name, begin, end)
         done = [each for each in found.prepared if each.number <= begin]
         open_ = [
             each
@@ -149,24 +149,25 @@ class CheckpointStore:
         committed = without_done(merge(found.committed, *done))
         return Resumed(committed, tuple(open_), found.last_number)
 
-    def keep_task(self, task: CoordinatedRead) -> None:
-        """Note what the task is; refuse one whose bindings are not those that were read before.
+    def keep_definition(self, read: CoordinatedRead) -> None:
+        """Store what is read; refuse a read whose bindings are not those that were read before.
 
         Bindings are known by their place, so they may be changed and added, not moved or removed.
         """
-        if self._task_text:
-            before = _task_of(self._task_text, self._journal)
-            names, now = [b.name for b in before.bindings], [b.name for b in task.bindings]
+        if self._definition:
+            before = _decode_read(self._definition, self._journal)
+            names, now = [b.name for b in before.bindings], [b.name for b in read.bindings]
             if now[: len(names)] != names:
                 raise UserError(
-                    f"task {task.name} has other bindings than its checkpoints\n  before: "
-                    f"{', '.join(names)}\n  now: {', '.join(now)}\n  to fix: keep them in this "
-                    "order and add new ones at the end, or begin anew under another name"
+                    f"coordinated read {read.name} has other bindings than its checkpoints\n"
+                    f"  before: {', '.join(names)}\n  now: {', '.join(now)}\n"
+                    "  to fix: keep them in this order and add new ones at the end, or "
+                    "begin anew under another name"
                 )
-        text = json.dumps(task.to_dict(), sort_keys=True).encode()
-        if text != self._task_text:
-            self._task_text = text
-            self._append([_Row(BEGINNING, CheckpointRowKind.TASK, text)])
+        text = json.dumps(read.to_dict(), sort_keys=True).encode()
+        if text != self._definition:
+            self._definition = text
+            self._append([_Row(BEGINNING, CheckpointRowKind.DEFINITION, text)])
 
     def renewed(self, lease: Lease) -> None:
         """Write under a lease that was renewed."""
@@ -190,7 +191,7 @@ class CheckpointStore:
         if number not in self._prepared:
             there = ", ".join(map(str, self._prepared)) or "none"
             raise UserError(
-                f"checkpoint {number} of task {self._task} was not handed out\n"
+                f"checkpoint {number} of coordinated read {self._name} was not handed out\n"
                 f"  handed out and not committed: {there}\n"
                 "  to fix: commit one of these"
             )
@@ -209,7 +210,7 @@ class CheckpointStore:
             return
         content = self._whole.to_bytes()
         rows = [
-            _Row(BEGINNING, CheckpointRowKind.TASK, self._task_text),
+            _Row(BEGINNING, CheckpointRowKind.DEFINITION, self._definition),
             _Row(self._history.last, CheckpointRowKind.GIVEN, self._history.to_bytes()),
             _Row(self._whole.number, CheckpointRowKind.WHOLE, content),
         ]
@@ -228,7 +229,7 @@ class CheckpointStore:
         return without_silent(whole, self._history.number_at(self._now_ms() - self._silent_ms))
 
     def _append(self, rows: list[_Row], floors: Iterable[Floor] = ()) -> Offset:
-        group = group_name(self._task)
+        group = group_name(self._name)
         commits = tuple(
             Commit(
                 group=group, journal=each.name, offset=each.offset, expected=ANYTHING, id=each.id
@@ -242,31 +243,31 @@ class CheckpointStore:
         return done.appended[self._journal].first_offset
 
 
-def read_checkpoints(broker: Broker, task: str) -> Resumed:
-    """What is stored of a task, without being its session; nothing if it never ran."""
-    return _read(broker, task).resumed()
+def read_checkpoints(broker: Broker, read: str) -> Resumed:
+    """The stored checkpoints of a coordinated read, without a session; none if it never ran."""
+    return _read(broker, read).resumed()
 
 
-def check_read(broker: Broker, task: str) -> None:
-    """Refuse the name of a task that was never read."""
-    check_text(task, "a task")
-    known = [info.name.split("/")[_TASK_PART] for info in broker.list(_ROOT)]
-    if task not in known:
+def check_known(broker: Broker, read: str) -> None:
+    """Refuse the name of a coordinated read that never ran."""
+    check_text(read, "a coordinated read")
+    known = [info.name.split("/")[_NAME_PART] for info in broker.list(_ROOT)]
+    if read not in known:
         raise UserError(
-            f"there is no task {task!r} in this workspace\n  found: {existing(task, known)}\n"
-            "  to fix: give the name of a task that was read here"
+            f"there is no coordinated read {read!r} in this workspace\n"
+            f"  found: {existing(read, known)}\n"
+            "  to fix: give the name of a coordinated read that ran here"
         )
 
 
-def read_task(broker: Broker, task: str) -> CoordinatedRead | None:
-    """A task as it was when it was last read; None if it never was."""
-    text = _read(broker, task).task
-    return _task_of(text, journal_name(task)) if text else None
+def stored_read(broker: Broker, name: str) -> CoordinatedRead | None:
+    """A coordinated read as it was when it last ran; None if it never did."""
+    text = _read(broker, name).definition
+    return _decode_read(text, journal_name(name)) if text else None
 
 
-def _task_of(text: bytes, journal: str) -> CoordinatedRead:
-    """A task as it is stored."""
-    with documents.decoding(f"journal {journal}", "a task", _TO_FIX):
+def _decode_read(text: bytes, journal: str) -> CoordinatedRead:
+    with documents.decoding(f"journal {journal}", "a coordinated read", _TO_FIX):
         return CoordinatedRead.from_dict(json.loads(text))
 
 
@@ -277,7 +278,7 @@ class _Stored:
     whole: Checkpoint = field(default_factory=Checkpoint)
     prepared: dict[CheckpointNumber, Checkpoint] = field(default_factory=dict)
     number: CheckpointNumber = BEGINNING
-    task: bytes = b""
+    definition: bytes = b""
     history: CheckpointTimes = field(default_factory=CheckpointTimes)
 
     def take(self, row: _Row) -> None:
@@ -295,8 +296,8 @@ class _Stored:
                 self.whole = merge(self.whole, *(self.prepared.pop(each) for each in done))
             case CheckpointRowKind.DROPPED:
                 self.prepared = {n: c for n, c in self.prepared.items() if n <= row.number}
-            case CheckpointRowKind.TASK:
-                self.task = row.content
+            case CheckpointRowKind.DEFINITION:
+                self.definition = row.content
             case CheckpointRowKind.GIVEN:
                 self.history = CheckpointTimes.from_bytes(row.content)
 
@@ -306,13 +307,13 @@ class _Stored:
         return Resumed(without_done(self.whole), handed, self.number)
 
 
-def _read(broker: Broker, task: str) -> _Stored:
+def _read(broker: Broker, name: str) -> _Stored:
     stored = _Stored()
     try:
-        rows = _read_all(broker, journal_name(task))
+        rows = _read_all(broker, journal_name(name))
     except JournalUnknown:
         return stored
-    with documents.decoding(f"journal {journal_name(task)}", "checkpoints", _TO_FIX):
+    with documents.decoding(f"journal {journal_name(name)}", "checkpoints", _TO_FIX):
         for row in rows:
             stored.take(row)
     return stored
@@ -328,7 +329,7 @@ def _read_all(broker: Broker, journal: str) -> list[_Row]:
             if each["part"] != len(pieces):
                 raise DataLost(
                     f"checkpoint {each['number']} in {journal} is not whole\n"
-                    "  to fix: go back to an earlier checkpoint of the task"
+                    "  to fix: go back to an earlier checkpoint"
                 )
             pieces.append(each["content"])
             if len(pieces) == each["parts"]:
@@ -360,13 +361,13 @@ def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(out, schema=SCHEMA)
 
 
-def _check_there(found: Resumed, task: str, begin: int, end: int | None) -> None:
+def _check_there(found: Resumed, name: str, begin: int, end: int | None) -> None:
     known = {found.committed.number, *(each.number for each in found.prepared)}
     for wanted in (begin, end):
         if wanted is not None and wanted not in known:
             raise UserError(
-                f"task {task} has no checkpoint {wanted} to resume from\n"
+                f"coordinated read {name} has no checkpoint {wanted} to resume from\n"
                 f"  committed: {found.committed.number}, handed out beyond: "
                 f"{', '.join(str(each.number) for each in found.prepared) or 'none'}\n"
-                "  to fix: name one of these, or begin anew under another task name"
+                "  to fix: name one of these, or begin anew under another name"
             )

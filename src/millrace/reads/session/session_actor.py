@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,31 +15,14 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.reads.model.checkpoint import (
     Checkpoint,
     CheckpointNumber,
-    RolledBack,
-    ShownClock,
     resume_offsets,
 )
 from millrace.reads.model.clock_windows import Visible, between
-from millrace.reads.model.session_messages import Abandon, Pressure, Reported, ToSession, ToSlice
+from millrace.reads.model.session_messages import Abandon, Pressure, Reported, ToSession
 from millrace.reads.model.tags import Ints, Tag, journal_of, journals_of
 from millrace.reads.session.checkpoint_store import CheckpointStore, Floor
+from millrace.reads.session.members_port import Members
 from millrace.reads.session.session_state import Send, SessionState
-
-
-class Members(Protocol):
-    """The members of a session, wherever they run."""
-
-    def send(self, slice_: int, message: ToSlice) -> None:
-        """Tell a slice something."""
-
-    def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
-        """The rows of a member's queue that are visible, in order."""
-
-    def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
-        """Every queue may free what is shown."""
-
-    def set_limit_off(self, *, off: bool) -> None:
-        """Every queue takes whatever comes, or keeps to its disk limit again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +53,7 @@ class SessionActor:
 
     # Journals.
     def look(self, now_ms: int) -> int:
-        """Look at the journals there are, and have those read that the task is for.
+        """Look at the journals there are, and start to read those that are selected.
 
         Returns the version that was seen, to be watched from.
         """

@@ -16,25 +16,28 @@ from millrace.storage.documents import Document
 from millrace.storage.local import LocalStore
 
 _STATUS: Final = "status.json"
+_STORED_AS: Final = {"name": "task"}
+"""Fields of a status that have another name in the file."""
 
 
-def fresh_folder(parent: str, task: CoordinatedRead, lease: Lease) -> str:
-    """The folder of this session's queues; what earlier ones of the task left is removed."""
+def fresh_folder(parent: str, read: CoordinatedRead, lease: Lease) -> str:
+    """The folder of this session's queues; what earlier sessions of this read left is removed."""
     modes.make_folders(parent)
     for name in os.listdir(parent):
         stem, _, epoch = name.rpartition("-")
-        if stem == task.name and epoch.isdecimal() and int(epoch) < lease.epoch:
+        if stem == read.name and epoch.isdecimal() and int(epoch) < lease.epoch:
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    mine = os.path.join(parent, f"{task.name}-{lease.epoch}")
+    mine = os.path.join(parent, f"{read.name}-{lease.epoch}")
     modes.make_folders(mine)
     return mine
 
 
 def write_status(folder: str, status: SessionStatus, now_ms: int) -> None:
-    """Write down how a session stands."""
+    """Save the status of a session, for other processes."""
+    values = asdict(replace(status, open=()))
     about = {
         documents.WORKSPACE: _workspace_of(os.path.dirname(folder)),
-        **asdict(replace(status, open=())),
+        **{_STORED_AS.get(key, key): value for key, value in values.items()},
         "at_ms": now_ms,
     }
     path = os.path.join(folder, _STATUS)
@@ -43,14 +46,14 @@ def write_status(folder: str, status: SessionStatus, now_ms: int) -> None:
     os.replace(f"{path}.new", path)
 
 
-def read_status(parent: str, task: str) -> dict[str, Any] | None:
-    """What an open session of a task last wrote down in this folder; None if there is none."""
-    names = os.listdir(parent) if os.path.isdir(parent) else []
-    parts = [name.rpartition("-") for name in names]
-    epochs = [int(last) for stem, _, last in parts if stem == task and last.isdecimal()]
+def read_status(parent: str, name: str) -> dict[str, Any] | None:
+    """The status that an open session last saved in this folder; None if there is none."""
+    folders = os.listdir(parent) if os.path.isdir(parent) else []
+    parts = [folder.rpartition("-") for folder in folders]
+    epochs = [int(last) for stem, _, last in parts if stem == name and last.isdecimal()]
     for epoch in sorted(epochs, reverse=True):
         try:
-            path = os.path.join(parent, f"{task}-{epoch}", _STATUS)
+            path = os.path.join(parent, f"{name}-{epoch}", _STATUS)
             with open(path, "rb") as file:
                 data = file.read()
         except OSError:
@@ -72,7 +75,9 @@ def _status_of(document: Document) -> dict[str, Any]:
     for name in ("waiting", "long_open"):
         document.documents(name)
     ours = (documents.WORKSPACE, documents.CHECKSUM)
-    about = {name: value for name, value in document.fields.items() if name not in ours}
+    names = {stored: name for name, stored in _STORED_AS.items()}
+    fields = document.fields.items()
+    about = {names.get(key, key): value for key, value in fields if key not in ours}
     return {**about, "age_ms": time.time_ns() // 1_000_000 - document.whole("at_ms")}
 
 

@@ -69,10 +69,10 @@ class Resumed:
 class SessionState:
     """One session over its slices."""
 
-    def __init__(self, task: CoordinatedRead, members: int, resumed: Resumed) -> None:
-        self.task = task
+    def __init__(self, read: CoordinatedRead, members: int, resumed: Resumed) -> None:
+        self.coordinated_read = read
         self._ranges = tile(members)
-        self._frontier = Frontier(task.cohorts(), resumed.committed)
+        self._frontier = Frontier(read.cohorts(), resumed.committed)
         self.before = resumed.committed
         """What was handed out up to the checkpoint before the last, as one."""
         self.whole = resumed.committed
@@ -83,7 +83,7 @@ class SessionState:
         self._until = _read_offsets(merge(resumed.committed, *resumed.prepared))
         self._replayed: list[Checkpoint] = []
         self.catalog = JournalCatalog(
-            task.cohorts(), tuple(np.empty(0, np.int64) for _ in task.bindings), JournalId(0)
+            read.cohorts(), tuple(np.empty(0, np.int64) for _ in read.bindings), JournalId(0)
         )
         self._columns = ColumnChecks()
         self._names: dict[Tag, str] = {}
@@ -111,7 +111,7 @@ class SessionState:
         self, journals: Sequence[JournalInfo], highest: int, starts: Mapping[str, Offset]
     ) -> list[Send]:
         """The journals there are now; `starts` has the first offset of those never read before."""
-        catalog = catalog_of(self.task, journals, highest)
+        catalog = catalog_of(self.coordinated_read, journals, highest)
         by_id = {each.id: each for each in journals}
         wanted = [Tag(tag) for tag in catalog.tags().tolist()]
         gone = [tag for tag in self._names if tag not in set(wanted)]
@@ -122,7 +122,7 @@ class SessionState:
         for tag in wanted:
             if tag not in self._names:
                 journal = by_id[journal_of(tag)]
-                binding = self.task.bindings[binding_of(tag)]
+                binding = self.coordinated_read.bindings[binding_of(tag)]
                 self._columns.check(binding, journal)
                 reader = assign(journal, binding, self._ranges)
                 self._names[tag], self._reader[tag] = journal.name, reader
@@ -131,8 +131,8 @@ class SessionState:
         return sends
 
     def unread(self, journals: Sequence[JournalInfo]) -> list[str]:
-        """Those of these journals that the task reads and no checkpoint knows."""
-        bindings = self.task.bindings
+        """Those of these journals that are to be read and that no checkpoint knows."""
+        bindings = self.coordinated_read.bindings
         return [
             each.name
             for each in journals
@@ -149,9 +149,10 @@ class SessionState:
             if not there.all():
                 lost = sorted({int(each) for each in journals_of(prepared.shown.tag[~there])})
                 raise DataLost(
-                    f"checkpoint {prepared.number} of task {self.task.name} cannot be replayed\n"
+                    f"checkpoint {prepared.number} of coordinated read "
+                    f"{self.coordinated_read.name} cannot be replayed\n"
                     f"  journals that are gone: ids {', '.join(map(str, lost[:10]))}\n"
-                    "  to fix: begin the task anew under another name"
+                    "  to fix: begin anew under another name"
                 )
 
     # Progress.
@@ -227,7 +228,7 @@ class SessionState:
 
     def name_of(self, tag: int) -> str:
         """A tag in words."""
-        binding = self.task.bindings[binding_of(tag)].name
+        binding = self.coordinated_read.bindings[binding_of(tag)].name
         return f"{self._names.get(Tag(tag), f'journal {journal_of(tag)}')} ({binding})"
 
     @property
@@ -288,9 +289,9 @@ class SessionState:
         if len(unmet) > _NAMED_MAX:
             lines.append(f"  and {len(unmet) - _NAMED_MAX} more\n")
         return HintsUnresolved(
-            f"task {self.task.name} waited {waited_ms // 1000} s for transactions over several "
-            f"journals to become whole\n{''.join(lines)}  to fix: let their producers recover, or "
-            "release them with session.release(producer)"
+            f"coordinated read {self.coordinated_read.name} waited {waited_ms // 1000} s for "
+            f"transactions over several journals to become whole\n{''.join(lines)}"
+            "  to fix: let their producers recover, or release them with session.release(producer)"
         )
 
 

@@ -46,10 +46,10 @@ class OpenStatus:
     """A transaction that is not ended, or not shown yet.
 
     Example:
-        >>> task = mr.Task("totals", [mr.Binding(name="orders", prefix="orders")])
+        >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
         >>> with ws.journals.producer("shop") as shop:
         ...     done = shop.append("orders", rows)  # and not committed yet
-        ...     with ws.reads(task) as session:
+        ...     with ws.reads(read) as session:
         ...         checkpoint = session.next_checkpoint(timeout=60)
         ...         found = session.status().open
         >>> [(each.journal, each.begin) for each in found]
@@ -69,11 +69,12 @@ class SessionStatus:
 
     Example:
         >>> status = session.status()
-        >>> status.task, status.checkpoint, status.waiting
+        >>> status.name, status.checkpoint, status.waiting
         ('shop', 1, ())
     """
 
-    task: str
+    name: str
+    """Of the coordinated read."""
     checkpoint: int
     is_recovering: bool
     journals: tuple[JournalStatus, ...]
@@ -126,7 +127,7 @@ def status_of(
         for (tag, producer, begin), age_ms in zip(rows, since.ages_ms(rows, now_ms), strict=True)
     ]
     return SessionStatus(
-        task=state.task.name,
+        name=state.coordinated_read.name,
         checkpoint=state.whole.number,
         is_recovering=state.is_recovering,
         journals=tuple(sorted(journals, key=lambda each: (each.binding, each.journal))),
@@ -141,7 +142,7 @@ def _journals(state: SessionState) -> list[JournalStatus]:
     readers, names = state.readers(), state.names()
     read = state.frontier.read_offsets()
     offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
-    bindings = state.task.bindings
+    bindings = state.coordinated_read.bindings
     return [
         JournalStatus(
             journal=name,

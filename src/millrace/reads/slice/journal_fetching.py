@@ -30,8 +30,8 @@ def fetch(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
         return _together(broker, wanted)
     except OffsetOutOfRange as error:
         raise OffsetOutOfRange(
-            f"a journal was truncated above where the task reads it\n  {error}\n"
-            "  to fix: rows are lost to this task; begin it anew under another name"
+            f"a journal was truncated above the offset that is read next\n  {error}\n"
+            "  to fix: rows are lost to this coordinated read; begin anew under another name"
         ) from error
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,9 @@ from millrace.reads.slice.chunks import Chunks, chunk_of
 from millrace.reads.slice.flush_report import Gathering
 from millrace.reads.slice.outbox import Outbox
 
+READS_FETCH_JOURNALS_MAX: Final = 4_096
+"""Most journals that are read in one call."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceLimits:
@@ -66,7 +70,7 @@ class SliceLimits:
             buffer_bytes_max=config.reads_buffer_bytes_max,
             fetch_bytes_max=config.reads_fetch_bytes_max,
             fetch_bytes_min=config.reads_fetch_bytes_min,
-            fetch_journals_max=config.reads_fetch_journals_max,
+            fetch_journals_max=READS_FETCH_JOURNALS_MAX,
             window_bytes_max=config.reads_window_bytes_max,
             message_bytes_target=config.reads_message_bytes_target,
         )
@@ -107,11 +111,11 @@ class SliceState:
     """One slice of a session."""
 
     def __init__(
-        self, task: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
+        self, read: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
     ) -> None:
-        self._bindings = task.bindings
-        self._lowest = np.array([each.lowest_clock for each in task.bindings], np.uint64)
-        self._highest = np.array([each.highest_clock for each in task.bindings], np.uint64)
+        self._bindings = read.bindings
+        self._lowest = np.array([each.lowest_clock for each in read.bindings], np.uint64)
+        self._highest = np.array([each.highest_clock for each in read.bindings], np.uint64)
         self._limits = limits
         self._routing = routing
         self._catalog: JournalCatalog | None = None

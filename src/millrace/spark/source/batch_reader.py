@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,9 @@ from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.transport.agent.agent_addresses import known_agents
 from millrace.transport.owner.joined_broker import JoinedBroker
+
+SOURCE_PARTITION_ROWS_TARGET: Final = 1_000_000
+"""How many offsets of a journal one partition of Spark reads, unless asked otherwise."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -168,7 +171,7 @@ def plan_of(options: SourceOptions) -> Plan:
             return _step(broker, entry, options.job, options.step)
         assert options.journal is not None, "checked with the options"
         info = broker.get(options.journal)
-        ranges = _ranges(broker, info, options, entry.config.source_partition_rows_target)
+        ranges = _ranges(broker, info, options, SOURCE_PARTITION_ROWS_TARGET)
         return JournalPlan(entry.reachable(broker), info.schema, tuple(ranges))
 
 

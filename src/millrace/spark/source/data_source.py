@@ -61,10 +61,10 @@ class MillraceSource(DataSource):
         return journal_writer.make_writer(options, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Streams a task of coordinated reads."""
+        """Streams a coordinated read."""
         from millrace.spark.source import stream_reader  # noqa: PLC0415
 
-        return stream_reader.TaskStreamReader(self._parsed("stream", schema), schema)
+        return stream_reader.CoordinatedStreamReader(self._parsed("stream", schema), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Writes the micro-batches of a query into journals."""
@@ -73,10 +73,10 @@ class MillraceSource(DataSource):
         return stream_writer.make_writer(self._parsed("stream write"), schema, overwrite=overwrite)
 
     def _columns(self) -> StructType:
-        if "task" in self.options or "name" in self.options:
+        if "read" in self.options or "name" in self.options:
             from millrace.spark.source import stream_reader  # noqa: PLC0415
 
-            return stream_reader.task_schema(self._parsed("stream"))
+            return stream_reader.stream_schema(self._parsed("stream"))
         from millrace.spark.source import batch_reader  # noqa: PLC0415
 
         return batch_reader.schema_of(self._parsed("read"))

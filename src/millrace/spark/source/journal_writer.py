@@ -13,6 +13,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,9 +34,13 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import journal_schema
 from millrace.journal.core.values import SegmentFile
 from millrace.keys import HashPartitioner, split
+from millrace.limits import MIB
 from millrace.spark.saved_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
+
+SOURCE_FILE_BYTES_TARGET: Final = 64 * MIB
+"""What a task that writes journals holds before it writes its rows to files."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def store(
 ) -> tuple[tuple[str, SegmentFile], ...]:
     """In a task: write rows to files that may be adopted; none is left if that fails."""
     with entry.journals() as broker:
-        holder = RowBuffer(broker, target, entry.config.source_file_bytes_target)
+        holder = RowBuffer(broker, target, SOURCE_FILE_BYTES_TARGET)
         try:
             for batch in batches:
                 holder.add(batch)

@@ -23,21 +23,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, MillraceError, UnsupportedType, UserError
+from millrace.execute import map_task
+from millrace.execute.map_task import MapStage, Result
+from millrace.execute.shuffle_run import STAGE, begin_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_run import publish
 from millrace.faults import fault
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import Attempt, AttemptId, QueryId
 from millrace.keys import HashPartitioner
 from millrace.shuffle import reader, reuse, runs
-from millrace.shuffle.handle import StageReport
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.manifest import Manifest
-from millrace.spark import map_task
-from millrace.spark.map_task import MapStage, Result
-from millrace.spark.shuffle_job import STAGE, begin_run_on
+from millrace.shuffle.reports import StageReport
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
-from millrace.spark.stage_job import ShuffleWorkspace, decide
+from millrace.spark.spark_tasks import runner_facts, this_task
 from millrace.storage import layout
 from millrace.storage.local import Store
 from millrace.transport.agent.agent_addresses import agent_address
@@ -70,7 +72,7 @@ class ShuffleWriter(DataSourceArrowWriter):
         names = stage.schema.names
         rows = (batch.rename_columns(names).cast(stage.schema) for batch in iterator)
         with self._showing_life():
-            (result,) = map_task.run_frame_tasks(stage)(rows)
+            result = map_task.write_rows(stage, this_task(), rows)
         fault("source.shuffle.after_write")
         return WrittenOutput(result)
 
@@ -85,7 +87,7 @@ class ShuffleWriter(DataSourceArrowWriter):
             self._check_name()
             fault("source.shuffle.before_manifest")
             try:
-                self._decide(results)
+                self._publish(results)
             except MillraceError:
                 # What comes after the manifest is only tidying.
                 if self._manifest() is None:
@@ -150,14 +152,15 @@ class ShuffleWriter(DataSourceArrowWriter):
         if not self._overwrite:
             _check_free(self._store, self._name, self._run)
 
-    def _decide(self, results: Sequence[Result]) -> None:
+    def _publish(self, results: Sequence[Result]) -> None:
         store, config, folders = self._store, self._entry.config, self._stage.folders
         agents = folders.agents(config, lambda folder: agent_address(store, folder))
         with contextlib.closing(agents), KeepAlive(agents) as keep_alive:
-            place = ShuffleWorkspace(
+            workspace = ShuffleWorkspace(
                 store=store, folders=folders, config=config, agents=agents, keep_alive=keep_alive
             )
-            decide(place, self._stage, results, StageReport(map_tasks=len(results)), choices={})
+            report = StageReport(map_tasks=len(results))
+            publish(workspace, self._stage, results, report, choices={})
 
     def _take_back(self) -> None:
         """Remove what tasks wrote here. The run's record stays until old runs are dropped."""
@@ -185,7 +188,7 @@ def make_writer(options: SourceOptions, schema: StructType, *, overwrite: bool) 
         "map_tasks": None,
         "partitioner": dict(by.describe()),
     }
-    run = begin_run_on(entry.store, None, plan, about)
+    run = begin_run(entry.store, runner_facts(None), plan, about)
     fault("source.shuffle.after_begin")
     stage = MapStage(
         query_id=run.query_id,

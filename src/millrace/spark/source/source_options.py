@@ -29,7 +29,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "endOffset": "and before this one; the end of its committed rows unless given",
     "job": "read the rows that a step of this job keeps",
     "step": "the step's name, or a source's",
-    "task": "stream this task of coordinated reads: a file, JSON, or the name of one read before",
+    "read": "stream this coordinated read: a read file, JSON, or the name of one that ran before",
     "name": "under which a stream of a journal keeps how far it has read",
     "members": "how many partitions of Spark a stream has",
     "maxRowsPerTrigger": "about how many rows a micro-batch of a stream has at most",
@@ -63,7 +63,7 @@ _TABLES_PATH: Final = "location"
 _SOURCES: Final[Mapping[Use, tuple[str, ...]]] = {
     "read": ("shuffle", "journal", "job"),
     "write": ("shuffle", "journal", "journals"),
-    "stream": ("task", "journal"),
+    "stream": ("read", "journal"),
     "stream write": ("journal", "journals"),
 }
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -96,10 +96,8 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def _check_part(text: str) -> str:
-    """Refuse what names no job, step or task."""
-    return check_text(
-        text, "a job, a step or a task", pattern=_PART, allowed="letters, digits, _.-"
-    )
+    """Refuse what names no job or step."""
+    return check_text(text, "a job or a step", pattern=_PART, allowed="letters, digits, _.-")
 
 
 _CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -124,7 +122,7 @@ class SourceOptions:
     end_offset: int | None = None
     job: str | None = None
     step: str | None = None
-    task: str | None = None
+    read: str | None = None
     name: str | None = None
     members: int | None = None
     rows_max: int | None = None
@@ -168,7 +166,7 @@ def parse(given: Mapping[str, str], use: Use) -> SourceOptions:
         end_offset=_number(found, "endOffset"),
         job=found.get("job"),
         step=found.get("step"),
-        task=found.get("task"),
+        read=found.get("read"),
         name=found.get("name"),
         members=_number(found, "members", least=1),
         rows_max=_number(found, "maxRowsPerTrigger", least=1),

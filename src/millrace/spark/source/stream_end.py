@@ -1,6 +1,6 @@
 """The end of a reader's process: Spark sends it SIGTERM, and calls nothing.
 
-That would leave the lease of its task, the folder of its queues and the ownership of journals to
+That would leave the lease of its read, the folder of its queues and the ownership of journals to
 whoever comes next. So the signal becomes an exception in the main thread, on which Spark's loop
 stops the reader as on any other, within a limit.
 """

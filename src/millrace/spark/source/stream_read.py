@@ -1,4 +1,4 @@
-"""Which task a streaming query reads, from its options."""
+"""Which coordinated read a streaming query reads, from its options."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.journal.core.journal_names import check_name
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-from millrace.reads.read_files import task_of
-from millrace.reads.session.checkpoint_store import read_task
+from millrace.reads.read_files import resolve_read
+from millrace.reads.session.checkpoint_store import stored_read
 from millrace.spark.source.source_options import SourceOptions
 
 _FILES: Final = (".toml", ".json")
 
 
-def find_task(options: SourceOptions, broker: Broker) -> CoordinatedRead:
-    """The task that is meant: a file, JSON, the name of one read before, or just a journal."""
+def find_read(options: SourceOptions, broker: Broker) -> CoordinatedRead:
+    """The coordinated read of the options: a file, JSON, the name of one that ran, or a journal."""
     if options.journal is not None:
         return _of_journal(options.journal, options.name)
-    given = options.task
+    given = options.read
     if given is None:
-        raise UserError("a stream reads a task or a journal\n  to fix: give one as an option")
+        raise UserError("a stream needs a read or a journal\n  to fix: give one as an option")
     if given.lstrip().startswith("{"):
         return _of_json(given)
     if given.endswith(_FILES) or os.path.isfile(given):
-        return task_of(given)
-    found = read_task(broker, given)
+        return resolve_read(given)
+    found = stored_read(broker, given)
     if found is None:
         raise UserError(
-            f"workspace {options.path} has no task {given}, and there is no such file\n"
-            "  to fix: give a TOML or JSON file, JSON, or the name of a task that was read"
+            f"workspace {options.path} has no coordinated read {given}, and there is no such file\n"
+            "  to fix: give a TOML or JSON file, JSON, or the name of a coordinated read that ran"
         )
     return found
 
@@ -51,7 +51,7 @@ def _of_json(text: str) -> CoordinatedRead:
         content = json.loads(text)
     except ValueError as error:
         raise UserError(
-            f"option task is no JSON: {error}\n  found: {text[:80]}\n"
-            "  to fix: write the task as docs/reads.md shows"
+            f"option read is no JSON: {error}\n  found: {text[:80]}\n"
+            "  to fix: write the coordinated read as docs/reads.md shows"
         ) from error
     return CoordinatedRead.from_dict(content)

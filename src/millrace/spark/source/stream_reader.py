@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,21 +33,24 @@ from millrace.reads.session.checkpoint_store import read_checkpoints
 from millrace.spark.saved_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.stream_end import ProcessEnd
-from millrace.spark.source.stream_read import find_task
+from millrace.spark.source.stream_read import find_read
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import StreamWorkspace, open_place
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.streams.stream_server import StreamAddress, StreamShare, fetch
 
+STREAM_END_MS_MAX: Final = 5_000
+"""How long a reader whose query ended may take to let go of its lease and its files."""
+
 CHECKPOINT = "checkpoint"
 
 
-def task_schema(options: SourceOptions) -> StructType:
+def stream_schema(options: SourceOptions) -> StructType:
     """The columns of a stream, from the journals that there are now."""
     place = open_place(options)
     try:
-        return spark_types(columns_of(find_task(options, place.broker), place.broker))
+        return spark_types(columns_of(find_read(options, place.broker), place.broker))
     finally:
         place.close()
 
@@ -60,8 +63,8 @@ class StreamPartition(InputPartition):
     where: StreamAddress
 
 
-class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a task of coordinated reads for one query."""
+class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a coordinated read for one query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -73,9 +76,9 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Offsets.
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """Where a query without a log of its own begins: after the last commit of the task."""
+        """Where a query without a log of its own begins: after the last commit of the read."""
         broker = self._opened().broker
-        found = read_checkpoints(broker, find_task(self._options, broker).name)
+        found = read_checkpoints(broker, find_read(self._options, broker).name)
         return {CHECKPOINT: found.committed.number}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -130,7 +133,7 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place, self._place = self._place, None
         if place is None:
             return
-        self._end.finish(partial(_let_go, session, place), place.config.stream_end_ms_max)
+        self._end.finish(partial(_let_go, session, place), STREAM_END_MS_MAX)
 
     # Inside.
     def _opened(self) -> StreamWorkspace:
@@ -144,7 +147,7 @@ class TaskStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place = self._opened()
             self._session = StreamSession(
                 place,
-                find_task(self._options, place.broker),
+                find_read(self._options, place.broker),
                 self._schema,
                 members=self._options.members or place.config.stream_members,
                 start=start,

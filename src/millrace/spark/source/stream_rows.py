@@ -28,31 +28,31 @@ SYSTEM: Final = (
 
 
 def journals_for(
-    task: CoordinatedRead, journals: Iterable[JournalInfo]
+    read: CoordinatedRead, journals: Iterable[JournalInfo]
 ) -> list[tuple[int, JournalInfo]]:
-    """The journals that a task reads, each with the number of its binding."""
+    """The journals that a coordinated read reads, each with the number of its binding."""
     there = tuple(journals)
     return [
         (number, each)
-        for number, binding in enumerate(task.bindings)
+        for number, binding in enumerate(read.bindings)
         for each in there
         if is_read(binding, each)
     ]
 
 
-def columns_of(task: CoordinatedRead, broker: Broker) -> pa.Schema:
+def columns_of(read: CoordinatedRead, broker: Broker) -> pa.Schema:
     """The columns of all bindings, as the journals there are have them, then Millrace's own."""
-    found = journals_for(task, broker.watch(-1).journals)
+    found = journals_for(read, broker.watch(-1).journals)
     if not found:
-        prefixes = ", ".join(repr(each.prefix) for each in task.bindings)
+        prefixes = ", ".join(repr(each.prefix) for each in read.bindings)
         raise UserError(
-            f"task {task.name} has no journal yet, so its columns are not known\n  looked for: "
-            f"{prefixes}\n  to fix: create the journals first, or say .schema(...) with their "
-            "columns"
+            f"coordinated read {read.name} has no journal yet, so its columns are not known\n"
+            f"  looked for: {prefixes}\n  to fix: create the journals first, or give their columns "
+            "with .schema(...)"
         )
     columns, fields = ColumnChecks(), dict[str, pa.Field]()
     for number, journal in found:
-        columns.check(task.bindings[number], journal)
+        columns.check(read.bindings[number], journal)
         for field in journal.schema:
             # Another binding may lack it.
             fields.setdefault(field.name, pa.field(field.name, field.type))

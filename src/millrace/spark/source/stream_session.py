@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.reads.api import ReadSession, SessionOptions, was_closed
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session_run import SessionOptions, was_closed
 from millrace.spark.source.stream_rows import ColumnShaping, journals_for
 from millrace.spark.source.stream_workspace import StreamWorkspace
 from millrace.transport.flight.tls import own_certificate
@@ -74,7 +76,7 @@ class StreamSession:
     def __init__(
         self,
         place: StreamWorkspace,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         schema: pa.Schema,
         *,
         members: int,
@@ -83,7 +85,7 @@ class StreamSession:
         self.schema = schema
         self.members = members
         self._place = place
-        self._task = task
+        self._read = read
         self._shaping = ColumnShaping(schema, place.broker)
         self._changed = threading.Condition()
         """Held while something below is read or changed; told when something was taken."""
@@ -99,12 +101,12 @@ class StreamSession:
             self._server = StreamServer(
                 place.host,
                 self,
-                task=task.name,
+                read=read.name,
                 token=place.token,
                 config=place.config,
                 certificate=own_certificate(os.environ),
             )
-            tell(place.store, task.name, self._server.address)
+            tell(place.store, read.name, self._server.address)
         except BaseException:
             self._session.close()
             raise
@@ -114,7 +116,7 @@ class StreamSession:
         """How tasks find the rows."""
         return StreamAddress(
             path=self._place.store.root,
-            task=self._task.name,
+            read=self._read.name,
             token=self._place.token,
             planned=self._server.address,
         )
@@ -153,17 +155,17 @@ class StreamSession:
         return found
 
     def ends(self) -> dict[str, int]:
-        """Where committed rows end now, of each journal that the task reads."""
-        journals = journals_for(self._task, self._place.broker.watch(-1).journals)
+        """Where committed rows end now, of each journal that is read."""
+        journals = journals_for(self._read, self._place.broker.watch(-1).journals)
         names = sorted({each.name for _, each in journals})
-        group = f"reads/{self._task.name}"
+        group = f"reads/{self._read.name}"
         found = self._place.broker.positions([(group, name) for name in names])
         return {each.journal: each.end for each in found}
 
     @property
     def quiet_s(self) -> float:
         """How long nothing has to come until what is available counts as read."""
-        return self._place.config.stream_quiet_ms / 1000
+        return ms(self._place.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""
@@ -180,10 +182,10 @@ class StreamSession:
             wanted = [each for each in self._handed if piece.start < each <= piece.end]
         if piece.members != self.members or piece.end not in wanted:
             raise UserError(
-                f"checkpoints {piece.start} to {piece.end} of task {self._task.name} are not "
+                f"checkpoints {piece.start} to {piece.end} of {self._read.name} are not "
                 f"those of a batch that runs\n  found: {', '.join(map(str, wanted)) or 'none'}, "
-                f"{self.members} members\n  to fix: let just one query read this task, and use its "
-                "DataFrame once in it: each use reads by itself and needs a task of its own name"
+                f"{self.members} members\n  to fix: let just one query stream this read, and use "
+                "its DataFrame once: each use reads by itself and needs a read of its own name"
             )
         return self._batches(piece.member, wanted)
 
@@ -191,7 +193,7 @@ class StreamSession:
         """Stop reading; what Spark did not commit comes again."""
         with self._changed:
             self._is_closed = True
-            self._failure = self._failure or was_closed(self._task)
+            self._failure = self._failure or was_closed(self._read)
             self._changed.notify_all()
         config = self._place.config
         try:
@@ -211,7 +213,7 @@ class StreamSession:
             take_over=True,
             holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        return self._place.sessions().open(self._task, opening)
+        return ReadSession(self._place.sessions(), self._read, opening)
 
     def _recover(self, start: StreamStart) -> None:
         """Commit what Spark has done, and have what it began shown again."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from millrace.config import Config
 from millrace.engine.json_keys import JsonKeys
-from millrace.reads.api import SessionWorkspace, as_threads
+from millrace.reads.session_run import SessionWorkspace
+from millrace.reads.thread_members import as_threads
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.storage.local import LocalStore
@@ -16,6 +17,12 @@ from millrace.transport.agent.agent_launch import own_host
 from millrace.transport.owner import broker_kinds
 from millrace.transport.owner.election import own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
+
+STREAM_PARTS_PER_TRIGGER: Final = 4
+"""Journals are read in parts of so much of a limit on a micro-batch."""
+
+STREAM_ROW_BYTES_GUESS: Final = 128
+"""What a row takes in a journal, to read in parts that fit a limit on rows."""
 
 _READS: Final = "reads"
 
@@ -64,8 +71,8 @@ def _config(options: SourceOptions) -> Config:
         return config
     wanted = min(options.bytes_max or config.reads_fetch_bytes_max, config.reads_fetch_bytes_max)
     if options.rows_max is not None:
-        wanted = min(wanted, options.rows_max * config.stream_row_bytes_guess)
-    small = max(1, wanted // config.stream_parts_per_trigger)
+        wanted = min(wanted, options.rows_max * STREAM_ROW_BYTES_GUESS)
+    small = max(1, wanted // STREAM_PARTS_PER_TRIGGER)
     return config.with_options(
         reads_fetch_bytes_max=small,
         reads_fetch_bytes_min=min(small, config.reads_fetch_bytes_min),

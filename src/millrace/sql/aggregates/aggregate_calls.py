@@ -1,19 +1,51 @@
-"""One aggregate call: what it is over, the type of its value, and its SQL in one step or in two.
+"""One aggregate call: as the user wrote it, with its clauses, and as a value with its SQL.
 
-Invariant: merging the partial columns of any split of the rows gives what the call gives over all
-rows at once (doubles: up to the order of addition), with Spark's value and type.
+Invariant: an `AggregateCall` has no clauses any more. In rows that FILTER takes out its values are
+null, an ORDER BY is one key to compare, and its value and type are Spark's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from millrace.sql.aggregates.aggregate_forms import By, Count, Form, Mean, Same, Spread, Sum
-from millrace.sql.aggregates.aggregate_lists import Collected, CollectedSet, Estimated
-from millrace.sql.aggregates.percentiles import Approximate, Median, Percentile
+from sqlglot import exp
+
+from millrace.sql.aggregates import aggregate_sql
+from millrace.sql.aggregates.aggregate_sql import AggregateSql, typed
 from millrace.sql.expressions import Expression
-from millrace.sql.terms import quoted
-from millrace.sql.types import DOUBLE, LONG, PRECISION_MAX, SqlType, decimal
+from millrace.sql.parser import canonical
+from millrace.sql.terms import ExpressionRefused, Term, quoted, union
+from millrace.sql.types import (
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    LONG,
+    PRECISION_MAX,
+    VOID,
+    SqlType,
+    decimal,
+)
+from millrace.sql.typing_walk import Walker
+
+_OTHER_NAMES: Final = {
+    "mean": "avg",
+    "std": "stddev_samp",
+    "stddev": "stddev_samp",
+    "variance": "var_samp",
+    "every": "bool_and",
+    "some": "bool_or",
+    "any": "bool_or",
+    "first_value": "first",
+    "last_value": "last",
+    "array_agg": "collect_list",
+    "list": "collect_list",
+    "approx_percentile": "percentile_approx",
+    "percentile_cont": "percentile",
+}
+_TAKE_ORDER_BY: Final = ("first", "last", "collect_list")
+_TAKE_IGNORE_NULLS: Final = ("first", "last", "any_value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +69,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """One call: its function, what it is over (None for all rows), and the type of its value.
+    """One call: its function, its argument (None for all rows), and the type of its value.
 
     `by` orders the rows, where the function asks for an order. Rows that FILTER takes out have
     null there and in the argument.
@@ -52,7 +84,7 @@ class AggregateCall:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns it reads."""
+        """The columns that it reads."""
         return frozenset().union(
             *(part.columns for part in (self.argument, self.by) if part is not None)
         )
@@ -60,82 +92,84 @@ class AggregateCall:
     @property
     def mergeable(self) -> bool:
         """Whether it can be calculated in parts before the exchange."""
-        return not self.distinct and len(self._form().parts()) > 0
+        return not self.distinct and len(self._sql().parts) > 0
 
     def whole(self) -> str:
         """The DuckDB aggregate over raw rows."""
-        return self._form().whole()
+        return self._sql().whole
 
-    def mean(self, total: str, count: str) -> str:
-        """The average, given the SQL of the sum and of the count."""
-        form = self._form()
-        assert isinstance(form, Mean)
-        return form.divided(total, count)
+    def mean(self, summed: str, counted: str) -> str:
+        """The average, from the SQL of the sum and of the count."""
+        assert self.function == "avg"
+        return aggregate_sql.divided(summed, counted, self._summed_type(), self.type)
 
     def partials(self, prefix: str) -> list[PartialColumn]:
         """The columns that are calculated before the exchange."""
         assert self.mergeable
-        parts = self._form().parts()
+        parts = self._sql().parts
         return [PartialColumn(f"{prefix}_{n}", sql, kind) for n, (sql, kind) in enumerate(parts)]
 
     def merge(self, prefix: str) -> str:
         """The DuckDB aggregate over the partial columns."""
+        written = self._sql()
         assert self.mergeable
-        form = self._form()
-        return form.merge([quoted(f"{prefix}_{n}") for n in range(len(form.parts()))])
+        assert written.merge is not None
+        return written.merge([quoted(f"{prefix}_{n}") for n in range(len(written.parts))])
 
-    def _form(self) -> Form:
-        each = "DISTINCT " if self.distinct else ""
+    def _summed_type(self) -> SqlType:
+        assert self.argument is not None
+        kind = self.argument.type
+        return sum_type(kind) if kind.is_decimal else DOUBLE
+
+    def _sql(self) -> AggregateSql:
+        distinct = "DISTINCT " if self.distinct else ""
         if self.argument is None:
-            return Count("*")
-        over, kind = self.argument.sql, self.argument.type
+            return aggregate_sql.count("*")
+        over = self.argument.sql
         match self.function:
             case "count":
-                return Count(each + over)
+                return aggregate_sql.count(distinct + over)
             case "sum":
-                return Sum(over, self.type, each)
+                return aggregate_sql.total(over, self.type, distinct)
             case "avg":
-                return Mean(
-                    Sum(over, sum_type(kind) if kind.is_decimal else DOUBLE, each), self.type
-                )
+                return aggregate_sql.mean(over, self._summed_type(), self.type, distinct)
             case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
-                return Spread(self.function, over, each)
+                return aggregate_sql.spread(self.function, over, distinct)
             case "min_by" | "max_by":
                 assert self.by is not None
-                return By(self.function, over, self.type, self.by.sql, self.by.type)
+                return aggregate_sql.value_by(
+                    self.function, over, self.type, self.by.sql, self.by.type
+                )
             case "min" | "max" | "bool_and" | "bool_or" | "any_value":
-                return Same(self.function, over, self.type)
-            case _:
-                return self._form_of_many(over, each)
-
-    def _form_of_many(self, over: str, each: str) -> Form:
-        assert self.argument is not None
-        options = self.options
-        match self.function:
+                return aggregate_sql.same_again(self.function, over, self.type)
             case "collect_list":
-                return Collected(over, self.type, None if self.by is None else self.by.sql)
+                return aggregate_sql.collected(
+                    over, self.type, None if self.by is None else self.by.sql
+                )
             case "collect_set":
-                return CollectedSet(over, self.argument.type)
+                return aggregate_sql.collected_set(over, self.argument.type)
             case "approx_count_distinct":
-                return Estimated(over, options.hashes_kept)
+                return aggregate_sql.estimated_count(over, self.options.hashes_kept)
+            case _:
+                return self._percentile_sql(over, distinct)
+
+    def _percentile_sql(self, over: str, distinct: str) -> AggregateSql:
+        fractions, is_list = self.options.fractions, self.options.is_list
+        match self.function:
             case "median":
-                return Median(over, each)
+                return aggregate_sql.median(over, distinct)
             case "percentile" | "percentile_disc":
-                return Percentile(
+                return aggregate_sql.percentile(
                     over,
-                    each,
-                    fractions=options.fractions,
-                    is_list=options.is_list,
+                    distinct,
+                    fractions,
+                    is_list=is_list,
                     discrete=self.function == "percentile_disc",
-                    descending=options.descending,
+                    descending=self.options.descending,
                 )
             case "percentile_approx":
-                return Approximate(
-                    over,
-                    each,
-                    fractions=options.fractions,
-                    is_list=options.is_list,
-                    type=self.type,
+                return aggregate_sql.approximate_percentile(
+                    over, distinct, self.type, fractions, is_list=is_list
                 )
             case _:
                 raise AssertionError(f"no aggregate {self.function}")
@@ -153,3 +187,177 @@ def mean_type(kind: SqlType) -> SqlType:
     if kind.is_decimal:
         return decimal(min(PRECISION_MAX, kind.precision + 4), min(PRECISION_MAX, kind.scale + 4))
     return DOUBLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCall:
+    """A call as it is written."""
+
+    name: str
+    function: str
+    arguments: tuple[exp.Expression, ...]
+    distinct: bool
+    order: tuple[exp.Expression, ...]
+    within: tuple[exp.Expression, ...]
+    ignore_nulls: bool
+    where: exp.Expression | None
+    shown: str
+
+    def refused(self, what: str, fix: str) -> ExpressionRefused:
+        """The call is refused for this reason."""
+        return ExpressionRefused(what, found=self.shown, fix=fix)
+
+
+def _written(name: str, node: exp.Expression) -> ParsedCall:
+    where: exp.Expression | None = None
+    within: tuple[exp.Expression, ...] = ()
+    ignore = False
+    shown = canonical(node)
+    while not isinstance(node, exp.Anonymous):
+        if isinstance(node, exp.Filter):
+            where = node.expression.this
+        elif isinstance(node, exp.WithinGroup):
+            within = tuple(node.expression.expressions)
+        ignore = ignore or isinstance(node, exp.IgnoreNulls)
+        node = node.this
+    arguments = list(node.expressions)
+    order: tuple[exp.Expression, ...] = ()
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order = tuple(arguments[-1].expressions)
+        arguments[-1] = arguments[-1].this
+    distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
+    if distinct:
+        arguments = list(arguments[0].expressions)
+    if arguments and isinstance(arguments[0], exp.IgnoreNulls | exp.RespectNulls):
+        ignore = ignore or isinstance(arguments[0], exp.IgnoreNulls)
+        arguments[0] = arguments[0].this
+    return ParsedCall(
+        name=name,
+        function=_OTHER_NAMES.get(name, name),
+        arguments=tuple(arguments),
+        distinct=distinct,
+        order=order,
+        within=within,
+        ignore_nulls=ignore,
+        where=where,
+        shown=shown,
+    )
+
+
+def _check_clauses(written: ParsedCall) -> None:
+    if written.order and written.function not in _TAKE_ORDER_BY:
+        raise written.refused(f"{written.name} takes no ORDER BY", "leave it out")
+    if written.order and written.distinct:
+        raise written.refused("DISTINCT and ORDER BY do not go together", "leave one out")
+    if written.ignore_nulls and written.function not in _TAKE_IGNORE_NULLS:
+        raise written.refused(f"{written.name} takes no IGNORE NULLS", "leave it out")
+    grouped = written.name in ("percentile_cont", "percentile_disc")
+    if grouped != bool(written.within):
+        how = "percentile_cont(0.5) WITHIN GROUP (ORDER BY x)"
+        word = "needs" if grouped else "takes no"
+        raise written.refused(f"{written.name} {word} WITHIN GROUP", f"it is used as in {how}")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateInput:
+    """A call as it is written, with what types its arguments and its FILTER."""
+
+    walker: Walker
+    written: ParsedCall
+    where: Term | None
+
+    def arguments(self, least: int, most: int, words: str) -> Sequence[exp.Expression]:
+        """The arguments, if there are as many as there should be."""
+        nodes = self.written.arguments
+        if not least <= len(nodes) <= most:
+            raise self.written.refused(
+                f"{self.written.name} was called with {len(nodes)} arguments",
+                f"{self.written.name} takes {words}; docs/functions.md shows how it is called",
+            )
+        return nodes
+
+    def term(self, node: exp.Expression) -> Term:
+        """An argument."""
+        if isinstance(node, exp.Star):
+            raise self.written.refused(f"{self.written.name} takes no *", "name a column")
+        return self.walker.walk(node)
+
+    def fitting(self, node: exp.Expression, fits: Callable[[SqlType], bool], wanted: str) -> Term:
+        """An argument of a fitting type."""
+        term = self.term(node)
+        if not fits(term.type):
+            raise ExpressionRefused(
+                f"{self.written.name} needs {wanted}",
+                found=f"{self.written.shown} over {term.type}",
+                fix="cast the argument",
+            )
+        return term
+
+    def filtered(self, term: Term, node: exp.Expression) -> Expression:
+        """The term as an expression, null where FILTER takes a row out."""
+        if self.where is not None:
+            term = only_if(self.where, term)
+        return Expression(term.sql, term.type, term.columns, canonical(node), term.raises)
+
+    def build(
+        self,
+        argument: Expression,
+        kind: SqlType,
+        *,
+        function: str | None = None,
+        distinct: bool = False,
+        by: Expression | None = None,
+        options: CallOptions | None = None,
+    ) -> AggregateCall:
+        """The call; `function` replaces the one that was written."""
+        return AggregateCall(
+            function or self.written.function,
+            argument,
+            distinct=distinct,
+            type=kind,
+            by=by,
+            options=options or CallOptions(),
+        )
+
+    def order_key(self) -> Term:
+        """One key that compares as the whole ORDER BY does."""
+        parts, terms = [], []
+        for ordered in self.written.order:
+            term = self.fitting(ordered.this, is_plain, "plain types to order by")
+            way = "DESC" if ordered.args.get("desc") else "ASC"
+            nulls = "FIRST" if ordered.args.get("nulls_first") else "LAST"
+            parts.append(f"{term.sql}, '{way} NULLS {nulls}'")
+            terms.append(term)
+        return Term(
+            sql=f"create_sort_key({', '.join(parts)})",
+            type=BINARY,
+            columns=union(terms),
+            raises=any(term.raises for term in terms),
+        )
+
+
+def input_of(walker: Walker, name: str, node: exp.Expression) -> AggregateInput:
+    """The call that a node is, with FILTER and other clauses around it or not."""
+    written = _written(name, node)
+    _check_clauses(written)
+    if written.where is None:
+        return AggregateInput(walker, written, None)
+    condition = walker.walk(written.where)
+    if condition.type != BOOLEAN:
+        raise written.refused("FILTER needs a condition", "compare it with something")
+    return AggregateInput(walker, written, condition)
+
+
+def only_if(condition: Term, term: Term) -> Term:
+    """The term where the condition is true; elsewhere it is null and not evaluated."""
+    return Term(
+        sql=typed(f"CASE WHEN {condition.sql} THEN {term.sql} END", term.type),
+        type=term.type,
+        columns=condition.columns | term.columns,
+        raises=condition.raises or term.raises,
+    )
+
+
+def is_plain(kind: SqlType) -> bool:
+    """Whether one can compare values of it."""
+    return kind.arrow is None and kind != VOID

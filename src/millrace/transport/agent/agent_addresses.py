@@ -5,14 +5,13 @@ Invariant: an address is only a hint. An agent proves by its answer that it serv
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final
 
 from millrace.ids import FolderId
-from millrace.storage import layout
+from millrace.storage import documents, layout
 from millrace.storage.local import Store
-from millrace.transport.flight.wire import checked_folder
+from millrace.transport.agent.agent_messages import checked_folder
 
 AGENTS: Final = "agents"
 _SUFFIX: Final = ".json"
@@ -24,31 +23,26 @@ def record_agent(store: Store, folder: FolderId, address: str) -> None:
     """Note where the agent of a host's folder answers now."""
     if agent_address(store, folder) != address:
         store.make_folder(AGENTS)
-        store.replace(_path(folder), json.dumps({"address": address}).encode())
+        store.replace(_path(folder), documents.AddressHint(address).to_json())
 
 
 def agent_address(store: Store, folder: FolderId) -> str | None:
     """Where the agent of a host's folder answered last; None if that is not known."""
-    data = store.read(_path(folder))
-    try:
-        return None if data is None else str(json.loads(data)["address"])
-    except (ValueError, KeyError, TypeError):
-        return None  # Only a hint: the next task on that host records it again.
+    # Only a hint: the next task on that host records it again.
+    recorded = documents.hint(store.read(_path(folder)), documents.AddressHint)
+    return None if recorded is None else recorded.address
 
 
 def known_agents(store: Store) -> dict[FolderId, str]:
     """Every folder of a host that this workspace heard of, with its agent's address."""
-    found = {}
+    addresses = {}
     for name in sorted(store.names(AGENTS)):
-        if name.endswith(_SUFFIX):
-            text = name.removesuffix(_SUFFIX)
-            if not layout.is_folder_id(text):
-                continue
-            folder = FolderId(text)
+        folder = FolderId(name.removesuffix(_SUFFIX))
+        if name.endswith(_SUFFIX) and layout.is_folder_id(folder):
             address = agent_address(store, folder)
             if address is not None:
-                found[folder] = address
-    return found
+                addresses[folder] = address
+    return addresses
 
 
 def _path(folder: FolderId) -> str:

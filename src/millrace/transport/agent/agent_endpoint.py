@@ -6,27 +6,25 @@ Invariant: an agent removes only its own file, and only while nobody is starting
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Final
 
-from millrace.storage import modes
+import msgspec
+
+from millrace.storage import documents, modes
 from millrace.storage.local import LocalStore, storage_errors
 
 AGENT_FILE: Final = "agent.json"
 LOCK_FILE: Final = "agent.lock"
 LOG_FILE: Final = "agent.log"
 SERVICE_LOCK_FILE: Final = "service.lock"
-VERSION: Final = 1
 _POLL_S: Final = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, tag_field="version", tag=1):
     """Where an agent answers; `instance` is its own and no other's, unlike a process number."""
 
     address: str
@@ -36,19 +34,12 @@ class Endpoint:
 
 def write(store: LocalStore, endpoint: Endpoint) -> None:
     """Say where the agent answers, in place of whatever an earlier one said."""
-    store.replace(AGENT_FILE, json.dumps({"version": VERSION, **asdict(endpoint)}).encode())
+    store.replace(AGENT_FILE, msgspec.json.encode(endpoint))
 
 
 def read(store: LocalStore) -> Endpoint | None:
     """Where an agent said it answers; None if none did, or in a way not understood here."""
-    data = store.read(AGENT_FILE)
-    try:
-        document = json.loads(data or b"")
-        if document["version"] != VERSION:
-            return None
-        return Endpoint(str(document["address"]), int(document["pid"]), str(document["instance"]))
-    except (ValueError, KeyError, TypeError):
-        return None
+    return documents.hint(store.read(AGENT_FILE), Endpoint)
 
 
 def remove(store: LocalStore, instance: str) -> None:

@@ -23,8 +23,9 @@ from millrace.ids import FolderId
 from millrace.storage import modes
 from millrace.storage.local import LocalStore, storage_errors
 from millrace.transport.agent import agent_endpoint
-from millrace.transport.agent.agent_calls import AgentCalls, AgentCut, AgentRefused
+from millrace.transport.agent.agent_calls import AgentCalls
 from millrace.transport.agent.agent_endpoint import Endpoint
+from millrace.transport.flight.flight_calls import CallCut, CallRefused
 
 HOST_VARIABLE: Final = "MILLRACE_AGENT_HOST"
 LOOPBACK: Final = "127.0.0.1"
@@ -98,9 +99,9 @@ def _service(wanted: AgentRequest, calls: AgentCalls) -> str | None:
         return None
     try:
         calls.ping(said.address, wanted.folder)
-    except AgentCut:
+    except CallCut:
         return None
-    except AgentRefused as refused:
+    except CallRefused as refused:
         raise UserError(
             f"the agent service of {wanted.service.root} at {said.address} refuses this workspace\n"
             "  to fix: let it run as this user, or give it --token-file and put the same token\n"
@@ -119,7 +120,7 @@ def _answering(wanted: AgentRequest, calls: AgentCalls) -> str | None:
 def _answers(said: Endpoint, wanted: AgentRequest, calls: AgentCalls) -> bool:
     try:
         return calls.ping(said.address, wanted.folder).instance == said.instance
-    except (AgentCut, AgentRefused):
+    except (CallCut, CallRefused):
         return False
 
 

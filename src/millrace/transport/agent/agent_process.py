@@ -15,11 +15,9 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import Final
 
 from millrace.config import Config
-from millrace.errors import UserError
 from millrace.faults import fault
 from millrace.storage.local import LocalStore
 from millrace.transport.agent import agent_endpoint
@@ -27,8 +25,12 @@ from millrace.transport.agent.agent_endpoint import Endpoint
 from millrace.transport.agent.agent_lease import AgentLease
 from millrace.transport.agent.agent_server import AgentServer, now_ms
 from millrace.transport.agent.host_folder import Hosting
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate, own_certificate
 from millrace.wakeup import WakeUp, within
+
+AGENT_STOP_MS_MAX: Final = 5_000
+"""How long an ending agent waits for calls that are on their way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +53,16 @@ def run(
     store = LocalStore(agent.folder)
     lease = AgentLease(agent.lease_ms, now_ms())
     instance = secrets.token_hex(16)
-    server = _listen(agent, lease, instance)
+    server = AgentServer(
+        ListenAddress(host=agent.host, port=agent.port, certificate=agent.certificate),
+        agent.hosting,
+        lease=lease,
+        config=agent.config,
+        instance=instance,
+    )
     try:
         fault("agent.start.before_endpoint")
-        said = Endpoint(_address(agent, server.port), os.getpid(), instance)
+        said = Endpoint(server.address, os.getpid(), instance)
         agent_endpoint.write(store, said)
         started(said)
         tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
@@ -63,7 +71,7 @@ def run(
                 break
     finally:
         agent_endpoint.remove(store, instance)
-        within(server.shutdown, agent.config.agent_stop_ms_max, "millrace-agent-end")
+        within(server.shutdown, AGENT_STOP_MS_MAX, "millrace-agent-end")
 
 
 def stop_on_signals() -> WakeUp:
@@ -103,30 +111,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _listen(agent: Agent, lease: AgentLease, instance: str) -> AgentServer:
-    try:
-        return AgentServer(
-            _address(agent, agent.port),
-            agent.hosting,
-            lease=lease,
-            config=agent.config,
-            instance=instance,
-            certificate=agent.certificate,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"an agent cannot listen on {agent.host}:{agent.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
-            "  taken, choose another port, or none for any free one"
-        ) from error
-
-
-def _address(agent: Agent, port: int) -> str:
-    scheme = "grpc" if agent.certificate is None else "grpc+tls"
-    host = f"[{agent.host}]" if ":" in agent.host else agent.host
-    return f"{scheme}://{host}:{port}"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from millrace.shuffle.index import MapTaskIndex, PartitionMeta
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
-from millrace.transport.flight.wire import ByteRange, Search, Ticket, WhichAttempt
+from millrace.transport.agent.agent_messages import ByteRange, Search, Ticket, WhichAttempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,24 @@ import pyarrow as pa
 import xxhash
 
 from millrace.config import Config
-from millrace.errors import AgentUnreachable, UserError
+from millrace.durations import ms
+from millrace.errors import AgentUnreachable, Retriable, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTaskId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_json
 from millrace.text import human_bytes
+from millrace.transport.agent import agent_messages
 from millrace.transport.agent.agent_addresses import AddressOf
-from millrace.transport.agent.agent_calls import AgentCalls, AgentCut, AgentRefused
+from millrace.transport.agent.agent_calls import AgentCalls
+from millrace.transport.agent.agent_messages import (
+    AgentPong,
+    ByteRange,
+    Search,
+    Ticket,
+    WhichAttempt,
+)
 from millrace.transport.agent.landing import Landing, landing
-from millrace.transport.flight import wire
-from millrace.transport.flight.wire import AgentPong, ByteRange, Search, Ticket, WhichAttempt
+from millrace.transport.flight.flight_calls import CallCut, CallRefused
 
 Answer = TypeVar("Answer")
 Wanted = tuple[FolderId, AttemptId, PartitionMeta]
@@ -102,16 +110,16 @@ class Agents:
         """For each piece of work an attempt there that did it, or None."""
         found: list[MapTaskIndex | None] = []
         for part in _parts(made_from, self.config.agent_request_bytes_max):
-            body = wire.encode_search(Search(made_from=tuple(part), verify=verify))
-            answers = self._ask(folder, wire.FIND, body)
+            body = agent_messages.encode_search(Search(made_from=tuple(part), verify=verify))
+            answers = self._ask(folder, agent_messages.FIND, body)
             where = f"an index from folder {folder}"
             found += [decode_json(data, where=where) if data else None for data in answers]
         return found
 
     def ping(self, folder: FolderId) -> AgentPong:
         """Ask the agent of a folder who it is."""
-        (answer,) = self._ask(folder, wire.PING)
-        return wire.decode_pong(answer)
+        (answer,) = self._ask(folder, agent_messages.PING)
+        return agent_messages.decode_pong(answer)
 
     def renew(self, folder: FolderId) -> bool:
         """Renew the lease of a folder's agent. Tried once; returns whether it answered."""
@@ -119,8 +127,8 @@ class Agents:
         if address is None:
             return False
         try:
-            self.calls.ask(address, folder, wire.RENEW)
-        except (AgentCut, AgentRefused):
+            self.calls.ask(address, folder, agent_messages.RENEW)
+        except (CallCut, CallRefused):
             return False
         return True
 
@@ -149,7 +157,9 @@ class Agents:
         self.calls.close()
 
     def _index(self, folder: FolderId, task: MapTaskId, attempt: Attempt | Latest) -> MapTaskIndex:
-        (answer,) = self._ask(folder, wire.INDEX, wire.encode_which(WhichAttempt(task, attempt)))
+        (answer,) = self._ask(
+            folder, agent_messages.INDEX, agent_messages.encode_which(WhichAttempt(task, attempt))
+        )
         return decode_json(answer, where=f"an index from folder {folder}")
 
     def _ask(self, folder: FolderId, action: str, body: bytes = b"") -> list[bytes]:
@@ -208,7 +218,7 @@ class Agents:
                 while part.left:
                     chunk = next(chunks, None)
                     if chunk is None:
-                        raise AgentCut("the stream ended early")
+                        raise CallCut("the stream ended early")
                     part.take(chunk)
 
     def _try(
@@ -221,14 +231,14 @@ class Agents:
     ) -> Answer:
         """Call, and call again when cut, waiting twice as long each time.
 
-        An agent that was silent for as long as `gone_ms_max` is not asked again.
+        An agent that was silent for as long as `gone_after` is not asked again.
         """
         address, reason = None, "no address is known"
         began, got_before, tries = time.monotonic(), got(), 0
         for number in range(self.config.fetch_retries_max + 1):
             if got() > got_before:
                 began, got_before = time.monotonic(), got()
-            if number and time.monotonic() - began >= self.config.gone_ms_max / 1000:
+            if number and time.monotonic() - began >= ms(self.config.gone_after) / 1000:
                 break
             if number:
                 self._sleep(self.config.fetch_backoff_ms * 2 ** (number - 1) / 1000)
@@ -238,9 +248,9 @@ class Agents:
                 continue
             try:
                 return call(address)
-            except AgentCut as cut:
+            except (CallCut, Retriable) as cut:
                 reason = str(cut)
-            except AgentRefused as refused:
+            except CallRefused as refused:
                 raise UserError(
                     f"the agent at {address} refuses folder {folder} or this workspace's token\n"
                     "  to fix: open the workspace that wrote the folder; with agents run with\n"
@@ -262,7 +272,7 @@ def _parts(
     """Questions short enough for an agent to read."""
     part: list[Mapping[str, Any]] = []
     for entry in made_from:
-        longer = wire.encode_search(Search(made_from=(*part, entry), verify=False))
+        longer = agent_messages.encode_search(Search(made_from=(*part, entry), verify=False))
         if part and (len(part) >= _SEARCHES_MAX or len(longer) > bytes_max // 2):
             yield part
             part = []

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Final
 
 from millrace.config import Config
+from millrace.limits import KIB
 from millrace.transport.flight.first_call import (
     PREFACE,
     SETTINGS,
@@ -36,6 +37,9 @@ from millrace.transport.flight.hpack import Headers
 from millrace.transport.flight.message_sizes import MessageSizes
 from millrace.transport.flight.relay import Relay, close_socket
 from millrace.wakeup import WorkerThread, join
+
+SERVER_UNPROVEN_BYTES_MAX: Final = 64 * KIB
+"""Most bytes that a connection may send before it has shown the token."""
 
 _BACKLOG: Final = 512
 _FILES_PER_CONNECTION: Final = 3
@@ -160,7 +164,7 @@ class Gate:
         except OSError:
             close_socket(client)
             return
-        bytes_max = self._config.server_unproven_bytes_max
+        bytes_max = SERVER_UNPROVEN_BYTES_MAX
         unproven = _Unproven(
             client,
             address,
@@ -223,7 +227,7 @@ class Gate:
     def _read(self, unproven: _Unproven) -> None:
         """Read what has come; `recv` ends this by an exception when there is no more."""
         while unproven in self._unproven:
-            data = unproven.socket.recv(self._config.server_unproven_bytes_max)
+            data = unproven.socket.recv(SERVER_UNPROVEN_BYTES_MAX)
             unproven.left_bytes -= len(data)
             if not data or unproven.left_bytes < 0:
                 self._drop(unproven)

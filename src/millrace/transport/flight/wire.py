@@ -1,166 +1,73 @@
-"""What agents and their clients say to each other. Pure: values in, bytes out, and back.
+"""What all Flight services share on the wire: headers, limits, small messages, errors. Pure.
 
-Invariant: whatever comes from the network is either the numbers it should be, each in its range, or
-a `UserError`. No text that becomes part of a path is ever taken, and nothing is unpickled.
+Invariant: a message from the network has the type that its reader names, or it is a `UserError`.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from millrace import errors
 from millrace.errors import MillraceError, UserError
-from millrace.ids import (
-    ID_MAX,
-    LATEST,
-    Attempt,
-    FolderId,
-    Latest,
-    MapTask,
-    MapTaskId,
-    QueryId,
-    ReducePartition,
-    StageId,
-)
 
-PROTOCOL: Final = 1
 TOKEN_HEADER: Final = "authorization"  # noqa: S105 - a header's name
-FOLDER_HEADER: Final = "x-millrace-folder"
-
-PING: Final = "ping"
-RENEW: Final = "renew"
-INDEX: Final = "index"
-FIND: Final = "find"
+ENDING: Final = "this server is ending"
+"""What a server says that takes no more calls. The call was not begun."""
 
 # Flight turns an error with a long text into one of another class.
 _ERROR_BYTES_MAX: Final = 1000
-_LATEST_ON_THE_WIRE: Final = 0
-_FOLDER: Final = re.compile(r"[0-9a-f]{16,64}")
-_TASK_FIELDS: Final = ("query_id", "stage_id", "map_task", "attempt")
-_RANGE_FIELDS: Final = (*_TASK_FIELDS, "partition", "start")
-_TICKET_FIELDS: Final = ("ranges", "chunk_bytes")
+_SHOWN_CHARS_MAX: Final = 160
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class WhichAttempt:
-    """One attempt of a map task, or its latest."""
+class MessageLimit:
+    """How many bytes one message to a server may have, and the name of that limit."""
 
-    task: MapTaskId
-    attempt: Attempt | Latest
+    name: str
+    bytes_max: int
 
-
-@dataclass(frozen=True, slots=True)
-class ByteRange:
-    """The bytes of one partition from `start` on."""
-
-    which: WhichAttempt
-    partition: ReducePartition
-    start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """Bytes to be sent, range after range, in pieces of at most `chunk_bytes`."""
-
-    ranges: tuple[ByteRange, ...]
-    chunk_bytes: int
+    def check(self, size: int, to_fix: str = "send it in pieces") -> None:
+        """Refuse a larger message."""
+        if size > self.bytes_max:
+            raise UserError(
+                f"a message of {size} bytes is too large\n"
+                f"  limit: {self.bytes_max} ({self.name})\n  to fix: {to_fix}"
+            )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Work that may have been done before, and whether every byte of it is to be checked."""
+class WireMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of small messages in JSON: these fields of these types, and no others."""
 
-    made_from: tuple[Mapping[str, Any], ...]
-    verify: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentPong:
-    """Who answered a ping."""
-
-    folder: FolderId
-    version: str
-    instance: str
+    def to_json(self) -> bytes:
+        """Write the message."""
+        return msgspec.json.encode(self)
 
 
-def encode_ticket(ticket: Ticket) -> bytes:
-    """Write a ticket."""
-    ranges = [
-        dict(zip(_RANGE_FIELDS, (*_task_values(r.which), r.partition, r.start), strict=True))
-        for r in ticket.ranges
-    ]
-    return json.dumps({"ranges": ranges, "chunk_bytes": ticket.chunk_bytes}).encode()
+def from_json(data: bytes | None, kind: type[Value], what: str) -> Value:
+    """Read a message of a type, refusing anything else as not `what`."""
+    try:
+        return msgspec.json.decode(data or b"", type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise wrong(what, error) from error
 
 
-def decode_ticket(data: bytes, *, chunk_bytes_max: int, ranges_max: int) -> Ticket:
-    """Read a ticket, refusing whatever is not one."""
-    document = _document(data, _TICKET_FIELDS, what="ticket")
-    ranges = document["ranges"]
-    if not isinstance(ranges, list) or not 1 <= len(ranges) <= ranges_max:
-        raise UserError(
-            f"not a ticket\n  expected: a list of 1 to {ranges_max} ranges\n"
-            "  to fix: use the same version of Millrace on both sides"
-        )
-    chunk_bytes = _number(document["chunk_bytes"], "chunk_bytes", what="ticket")
-    if not 1 <= chunk_bytes <= chunk_bytes_max:
-        raise UserError(
-            f"not a ticket: chunk_bytes is {chunk_bytes}\n  to fix: ask for 1 to {chunk_bytes_max}"
-        )
-    return Ticket(tuple(_range(entry) for entry in ranges), chunk_bytes)
-
-
-def encode_which(which: WhichAttempt) -> bytes:
-    """Write the question for an index."""
-    return json.dumps(dict(zip(_TASK_FIELDS, _task_values(which), strict=True))).encode()
-
-
-def decode_which(data: bytes) -> WhichAttempt:
-    """Read the question for an index."""
-    what = "question for an index"
-    return _which(_numbers(_document(data, _TASK_FIELDS, what=what), what=what))
-
-
-def encode_search(search: Search) -> bytes:
-    """Write the question for finished work."""
-    return json.dumps({"made_from": search.made_from, "verify": search.verify}).encode()
-
-
-def decode_search(data: bytes) -> Search:
-    """Read the question for finished work."""
-    document = _document(data, ("made_from", "verify"), what="question for finished work")
-    made_from, verify = document["made_from"], document["verify"]
-    if not isinstance(verify, bool) or not isinstance(made_from, list):
-        raise UserError(
-            "not a question for finished work: wrong types\n"
-            "  to fix: use the same version of Millrace on both sides"
-        )
-    return Search(made_from=tuple(_provenance(entry) for entry in made_from), verify=verify)
-
-
-def encode_pong(pong: AgentPong) -> bytes:
-    """Write the answer to a ping."""
-    document = {"protocol": PROTOCOL, "folder": pong.folder, "version": pong.version}
-    return json.dumps({**document, "instance": pong.instance}).encode()
-
-
-def decode_pong(data: bytes) -> AgentPong:
-    """Read the answer to a ping."""
-    document = _document(data, ("protocol", "folder", "version", "instance"), what="pong")
-    if document["protocol"] != PROTOCOL:
-        raise UserError(
-            f"the agent speaks protocol {document['protocol']}, this Millrace {PROTOCOL}\n"
-            f"  found: an agent of Millrace {document['version']}\n"
-            "  to fix: run the same version of Millrace on all hosts"
-        )
-    return AgentPong(
-        folder=FolderId(str(document["folder"])),
-        version=str(document["version"]),
-        instance=str(document["instance"]),
+def wrong(expected: str, found: object) -> UserError:
+    """Word the refusal of a message."""
+    return UserError(
+        f"not {expected}: {str(found)[:_SHOWN_CHARS_MAX]}\n"
+        "  to fix: use the same version of Millrace on both sides"
     )
+
+
+class _SentError(msgspec.Struct):
+    code: Any
+    text: Any
 
 
 def encode_error(error: MillraceError) -> bytes:
@@ -168,92 +75,16 @@ def encode_error(error: MillraceError) -> bytes:
     text = str(error)
     while len(text.encode()) > _ERROR_BYTES_MAX:
         text = text[: len(text) * 9 // 10].rstrip("\u2026") + "\u2026"
-    return json.dumps({"code": type(error).__name__, "text": text}, ensure_ascii=False).encode()
+    return msgspec.json.encode(_SentError(type(error).__name__, text))
 
 
 def decode_error(data: bytes | None) -> MillraceError | None:
-    """The error that an agent sent; None if these bytes are not from an agent."""
+    """The error that a server sent; None if these bytes are not from one of our servers."""
     try:
-        document = json.loads(data or b"")
-        code, text = document["code"], document["text"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        sent = msgspec.json.decode(data or b"", type=_SentError)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    kind = getattr(errors, str(code), MillraceError)
+    kind = getattr(errors, str(sent.code), MillraceError)
     if not (isinstance(kind, type) and issubclass(kind, MillraceError)):
         kind = MillraceError
-    return kind(str(text))
-
-
-def checked_folder(text: str) -> FolderId:
-    """A folder's id as it came from the network or a file."""
-    if not _FOLDER.fullmatch(text):
-        raise UserError(
-            f"not a folder id: {text[:80]!r}\n  expected: 16 to 64 hexadecimal digits\n"
-            "  to fix: use the same version of Millrace on both sides"
-        )
-    return FolderId(text)
-
-
-def _task_values(which: WhichAttempt) -> tuple[int, int, int, int]:
-    task, attempt = which.task, which.attempt
-    number = _LATEST_ON_THE_WIRE if isinstance(attempt, Latest) else attempt
-    return task.query_id, task.stage_id, task.map_task, number
-
-
-def _which(values: Mapping[str, int]) -> WhichAttempt:
-    task = MapTaskId(
-        QueryId(values["query_id"]), StageId(values["stage_id"]), MapTask(values["map_task"])
-    )
-    number = values["attempt"]
-    return WhichAttempt(task, LATEST if number == _LATEST_ON_THE_WIRE else Attempt(number))
-
-
-def _range(entry: object) -> ByteRange:
-    values = _numbers(_fields(entry, _RANGE_FIELDS, what="ticket"), what="ticket")
-    return ByteRange(_which(values), ReducePartition(values["partition"]), values["start"])
-
-
-def _numbers(document: Mapping[str, object], *, what: str) -> dict[str, int]:
-    return {name: _number(value, name, what=what) for name, value in document.items()}
-
-
-def _number(value: object, name: str, *, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= ID_MAX:
-        raise UserError(
-            f"not a {what}: {name} is {str(value)[:80]!r}\n"
-            "  to fix: give a whole number from 0 to 2**64 - 1"
-        )
-    return value
-
-
-def _document(data: bytes, names: Sequence[str], *, what: str) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"not a {what}: {str(error)[:80]}\n"
-            "  to fix: use the same version of Millrace on both sides"
-        ) from error
-    return _fields(document, names, what=what)
-
-
-def _fields(document: object, names: Sequence[str], *, what: str) -> dict[str, Any]:
-    if not isinstance(document, dict) or set(document) != set(names):
-        raise UserError(
-            f"not a {what}\n  expected: the fields {', '.join(names)}\n"
-            "  to fix: use the same version of Millrace on both sides"
-        )
-    return document
-
-
-def _provenance(entry: object) -> Mapping[str, Any]:
-    inputs = entry.get("inputs", []) if isinstance(entry, dict) else None
-    if not isinstance(inputs, list) or not all(
-        isinstance(one, dict) and "path" in one for one in inputs
-    ):
-        raise UserError(
-            "not a question for finished work: inputs without a path\n"
-            "  to fix: use the same version of Millrace on both sides"
-        )
-    assert isinstance(entry, dict)
-    return entry
+    return kind(str(sent.text))

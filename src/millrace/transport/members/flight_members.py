@@ -21,11 +21,11 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import MillraceError, ReadsFailed, UserError
 from millrace.journal.broker import Broker
-from millrace.reads.api import MakeMembers, MembersRequest, RunningMembers
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
+from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
 from millrace.transport.flight.tls import own_certificate, trusted_roots
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink, SilenceWatch
@@ -100,7 +100,7 @@ class FlightMembers:
             who = self._opening.failed
             where = "" if who is None else f": member {who} at {self.addresses[who]}"
             raise ReadsFailed.kind_for(error)(
-                f"the members of task {self._wanted.task.name} could not be opened{where}\n"
+                f"the members of {self._wanted.read.name} could not be opened{where}\n"
                 f"  {type(error).__name__}: {error}\n  to fix: open the session again"
             ) from error
         self._watch = SilenceWatch(self._links.values, self._config)
@@ -145,7 +145,7 @@ class FlightMembers:
 
     def used_bytes(self) -> list[int]:
         """What each queue takes on disk."""
-        return self._ask(lambda client: client.stats()["used_bytes"])
+        return self._ask(lambda client: client.stats().used_bytes)
 
     def close(self) -> None:
         """Stop them all."""
@@ -240,7 +240,7 @@ class InProcess:
         self, wanted: MembersRequest, broker: Broker, config: Config, extract: Extract | None = None
     ) -> None:
         session = SessionId(
-            task=wanted.task.name, epoch=wanted.epoch, token=secrets.token_urlsafe(32)
+            read=wanted.read.name, epoch=wanted.epoch, token=secrets.token_urlsafe(32)
         )
         roots = trusted_roots(os.environ)
         self.served: list[ServedMember] = []
@@ -249,7 +249,7 @@ class InProcess:
                 seat = MemberSeat(
                     number=number,
                     members=wanted.count,
-                    task=wanted.task,
+                    read=wanted.read,
                     session=session,
                     config=config,
                     folder=os.path.join(wanted.folder, f"member-{number}"),

@@ -7,33 +7,31 @@ Invariant: an error that the member sent is raised as the same kind; whatever el
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.config import Config
-from millrace.errors import MemberLost, MillraceError
+from millrace.errors import MemberLost
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
-from millrace.transport.flight import wire
-from millrace.transport.flight.connection_pool import Pool
+from millrace.transport.flight.byte_batches import BYTES
+from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightCalls
+from millrace.transport.flight.wire import from_json
 from millrace.transport.members import member_server
-from millrace.transport.members.member_links import MemberLink, short
-from millrace.transport.members.member_messages import (
-    BODIES,
-    decode_rows,
-    encode_release,
-    encode_visible,
-)
-from millrace.transport.members.member_server import SessionId
+from millrace.transport.members.member_links import MemberLink
+from millrace.transport.members.member_messages import decode_rows, encode_release, encode_visible
+from millrace.transport.members.member_server import MemberStats, SessionId, StreamCommand
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
+
+READS_CALL_MS_MAX: Final = 30_000
+"""How long a question to a member may take before it counts as lost."""
 
 
 class MemberClient:
@@ -51,8 +49,7 @@ class MemberClient:
         self.number = number
         self.address = address
         self._config = config
-        self._headers = session.headers()
-        self._pool = Pool(1, roots)
+        self._flight = FlightCalls(session.token, session.shown(), connections_max=1, roots=roots)
         self._lock = threading.Lock()
         self._reading: weakref.WeakSet[VisibleRows] = weakref.WeakSet()
         self._hearing: list[WorkerThread] = []
@@ -78,7 +75,8 @@ class MemberClient:
         try:
             with self.errors():
                 client = holding.enter_context(self.connection())
-                descriptor = fl.FlightDescriptor.for_command(member_server.command(slice_))
+                command = StreamCommand(slice_).to_json()
+                descriptor = fl.FlightDescriptor.for_command(command)
                 writer, reader = client.do_exchange(descriptor, self.options())
         except BaseException:
             holding.close()
@@ -90,7 +88,7 @@ class MemberClient:
             hears=hears,
             config=self._config,
             lost=lost,
-            begin=lambda: writer.begin(BODIES),
+            begin=lambda: writer.begin(BYTES),
             cancel=reader.cancel,
         )
 
@@ -125,10 +123,9 @@ class MemberClient:
         """Its queue takes whatever comes, or keeps to its disk limit again."""
         self._ask(member_server.LIMIT_OFF if off else member_server.LIMIT_ON)
 
-    def stats(self) -> dict[str, int]:
-        """How it stands: `used_bytes` on disk, `streams` that were opened to it."""
-        found: dict[str, int] = json.loads(self._ask(member_server.STATS))
-        return found
+    def stats(self) -> MemberStats:
+        """How it stands."""
+        return from_json(self._ask(member_server.STATS), MemberStats, "the state of a member")
 
     def stop(self) -> None:
         """Have it end."""
@@ -149,44 +146,36 @@ class MemberClient:
             hearing = list(self._hearing)
         # A member that stands still would not let go: then its stream ends with its connection.
         still_running(hearing, self._config.reads_stop_ms_max)
-        self._pool.close()
+        self._flight.close()
 
     def _ask(self, action: str, body: bytes = b"", *, timeout_ms: int | None = None) -> bytes:
-        options = self.options(timeout_ms or self._config.reads_call_ms_max)
-        with self.errors(), self.connection() as client:
-            (answer,) = client.do_action(fl.Action(action, body), options)
-            found: bytes = answer.body.to_pybytes()
-            return found
+        limit_ms = timeout_ms or READS_CALL_MS_MAX
+        with self.errors():
+            (answer,) = self._flight.ask(self.address, action, body, timeout_ms=limit_ms)
+        return bytes(answer)
 
     def connection(self) -> AbstractContextManager[fl.FlightClient]:
         """A connection to use within a block."""
-        return self._pool.connection(self.address)
+        return self._flight.pool.connection(self.address)
 
-    def options(self, timeout_ms: int | None = None) -> fl.FlightCallOptions:
-        """What every call carries."""
-        if timeout_ms is None:
-            return fl.FlightCallOptions(headers=self._headers)
-        return fl.FlightCallOptions(headers=self._headers, timeout=timeout_ms / 1000)
+    def options(self) -> fl.FlightCallOptions:
+        """What every stream carries."""
+        return self._flight.options()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
         """What goes wrong within the block, in our words."""
         try:
-            yield
-        except MillraceError:
-            raise
-        except fl.FlightUnauthenticatedError as error:
+            with self._flight.errors(self.address):
+                yield
+        except CallRefused as error:
             raise MemberLost(
                 f"{self} refuses this session's token or epoch\n  to fix: open the session again"
             ) from error
-        except (pa.ArrowException, OSError) as error:
-            sent = wire.decode_error(getattr(error, "extra_info", None))
-            raise (
-                sent
-                or MemberLost(
-                    f"{self} does not answer: {short(error)}\n"
-                    "  to fix: open the session again; see that the host can be reached"
-                )
+        except CallCut as error:
+            raise MemberLost(
+                f"{self} does not answer: {error}\n"
+                "  to fix: open the session again; see that the host can be reached"
             ) from error
 
 

@@ -17,20 +17,22 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from millrace.config import Config
 from millrace.errors import MemberLost, MillraceError
-from millrace.transport.flight import wire
+from millrace.transport.flight.byte_batches import byte_batch
+from millrace.transport.flight.flight_calls import CallCut, CallRefused, call_error
 from millrace.transport.members.member_messages import (
     MemberBeat,
     decode,
     encode,
     unwrapped,
-    wrapped,
 )
 from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WakeUp, WorkerThread, is_current, still_running
+
+READS_BEAT_MS: Final = 1_000
+"""How often a member that has nothing to say shows that it is there."""
 
 _LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
@@ -71,7 +73,7 @@ class MemberLink:
         self._says = says
         self._hears = hears
         self._bytes_max = config.reads_envelope_bytes_max
-        self._beat_s = config.reads_beat_ms / 1000
+        self._beat_s = READS_BEAT_MS / 1000
         self._silent_s = config.reads_silent_ms_max / 1000
         self._lost = lost
         self._begin = begin
@@ -190,7 +192,7 @@ class MemberLink:
         if sealed.body is None:
             self._writer.write_metadata(envelope)
         else:
-            self._writer.write_with_metadata(wrapped(sealed.body), envelope)
+            self._writer.write_with_metadata(byte_batch(sealed.body), envelope)
 
 
 class SilenceWatch:
@@ -219,18 +221,15 @@ def _understood(error: BaseException, peer: str) -> BaseException:
     """What Flight says of a broken stream, in our words; any other error as it is."""
     if isinstance(error, MillraceError) or not isinstance(error, pa.ArrowException | OSError):
         return error
-    sent = wire.decode_error(getattr(error, "extra_info", None))
-    if sent is not None:
-        return sent
-    if isinstance(error, fl.FlightUnauthenticatedError):
-        return MemberLost(
-            f"{peer} refuses this session's token or epoch\n  to fix: open the session again"
-        )
-    return MemberLost(
-        f"the stream to {peer} broke: {short(error)}\n  to fix: open the session again"
-    )
-
-
-def short(error: BaseException) -> str:
-    """What an error says, without Flight's account of its own insides."""
-    return str(error).split(". Detail:", 1)[0].split(" gRPC client debug", 1)[0][:300]
+    understood = call_error(error, peer)
+    match understood:
+        case CallRefused():
+            return MemberLost(
+                f"{peer} refuses this session's token or epoch\n  to fix: open the session again"
+            )
+        case CallCut():
+            return MemberLost(
+                f"the stream to {peer} broke: {understood}\n  to fix: open the session again"
+            )
+        case _:
+            return understood

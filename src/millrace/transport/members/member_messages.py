@@ -10,7 +10,6 @@ is a `UserError` that says what was found. Nothing is unpickled.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -39,6 +38,7 @@ from millrace.reads.model.slice_progress import SliceProgress
 from millrace.reads.model.tags import Ints
 from millrace.reads.queue.queue_messages import TAG, Flush, Flushed, QueueRows, RowsAccepted
 from millrace.transport.flight import wire
+from millrace.transport.flight.byte_batches import BYTES, byte_batch
 from millrace.transport.owner.wire_shapes import (
     ARRAY,
     FLAG,
@@ -58,8 +58,6 @@ from millrace.transport.owner.wire_shapes import (
     wrong,
 )
 
-BODIES: Final = pa.schema([("rows", pa.large_binary())])
-"""What every stream carries beside envelopes."""
 _KINDS_MAX: Final = 256
 _MEMBERS_MAX: Final = 2**16
 _ALIGNED: Final = 8
@@ -272,18 +270,11 @@ def decode(
     return QueueRows(message.number, read_rows(body, message.schema))
 
 
-def wrapped(body: pa.Buffer) -> pa.RecordBatch:
-    """Bytes of rows as the one value of what a stream carries; they are not copied."""
-    offsets = pa.py_buffer(array("q", [0, body.size]))
-    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, body])
-    return pa.RecordBatch.from_arrays([column], schema=BODIES)
-
-
 def unwrapped(batch: pa.RecordBatch | None) -> pa.Buffer | None:
     """The bytes of rows in what came; None if there are none."""
     if batch is None:
         return None
-    if batch.num_rows != 1 or not batch.schema.equals(BODIES):
+    if batch.num_rows != 1 or not batch.schema.equals(BYTES):
         raise wrong("rows", f"{batch.num_rows} of {batch.schema}")
     column = batch.column(0)
     _, offsets, data = column.buffers()
@@ -358,7 +349,7 @@ def decode_release(content: pa.Buffer, bytes_max: int) -> tuple[ShownClock, Roll
 def encode_rows(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Buffer]:
     """Visible rows as a stream carries them: the bytes, and beside them their schema."""
     _check_plain(batch.schema)
-    return wrapped(batch.serialize()), batch.schema.serialize()
+    return byte_batch(batch.serialize()), batch.schema.serialize()
 
 
 def decode_rows(batch: pa.RecordBatch | None, schema: pa.Buffer | None) -> pa.RecordBatch:

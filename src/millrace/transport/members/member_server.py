@@ -4,15 +4,13 @@
 queue. `DoGet` gives visible rows. Actions are for what the session asks of a queue.
 
 Invariant: no call is looked at before it has shown the token, and that it is of this session: of
-its task and the epoch of its lease. So nobody of an earlier session reaches this one's queues.
+its name and the epoch of its lease. So nobody of an earlier session reaches this one's queues.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -20,14 +18,18 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from millrace.config import Config
-from millrace.errors import MillraceError, UserError
+from millrace.errors import MillraceError
 from millrace.reads.member import Member
-from millrace.transport.flight import wire
-from millrace.transport.flight.guarded_server import Admission, GuardedServer
-from millrace.transport.flight.tls import Certificate
+from millrace.transport.flight.byte_batches import BYTES
+from millrace.transport.flight.guarded_server import (
+    Admission,
+    GuardedServer,
+    ListenAddress,
+    errors_sent,
+)
+from millrace.transport.flight.wire import MessageLimit, WireMessage, from_json
 from millrace.transport.members.member_links import MemberLink
 from millrace.transport.members.member_messages import (
-    BODIES,
     FROM_QUEUE,
     FROM_SESSION,
     FROM_SLICE,
@@ -40,8 +42,6 @@ from millrace.transport.members.member_messages import (
 )
 
 SESSION_HEADER: Final = "x-millrace-reads"
-SLICE: Final = "slice"
-QUEUE: Final = "queue"
 RELEASE: Final = "release"
 LIMIT_ON: Final = "limit-on"
 LIMIT_OFF: Final = "limit-off"
@@ -53,20 +53,28 @@ STOP: Final = "stop"
 class SessionId:
     """Which session a member belongs to, and what callers must show."""
 
-    task: str
+    read: str
     epoch: int
     token: str
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """What a caller shows."""
-        return [
-            (wire.TOKEN_HEADER.encode(), f"Bearer {self.token}".encode()),
-            *((name.encode(), value.encode()) for name, value in self.shown().items()),
-        ]
-
     def shown(self) -> dict[str, str]:
         """What says which session it is."""
-        return {SESSION_HEADER: f"{self.task}/{self.epoch}"}
+        return {SESSION_HEADER: f"{self.read}/{self.epoch}"}
+
+
+class StreamCommand(WireMessage, frozen=True):
+    """What a stream is for: the session's (None), or that of a member's slice to a queue."""
+
+    slice: int | None
+
+
+class MemberStats(WireMessage, frozen=True):
+    """How a member stands."""
+
+    used_bytes: int
+    """On disk."""
+    streams: int
+    """That were opened to it."""
 
 
 class MemberCalls(Protocol):
@@ -100,28 +108,27 @@ class MemberServer(GuardedServer):
 
     def __init__(
         self,
-        location: str,
+        listen: ListenAddress,
         served: MemberCalls,
         *,
         session: SessionId,
         config: Config,
-        certificate: Certificate | None = None,
     ) -> None:
+        reason = "not the token or not the session of this"
         super().__init__(
-            location,
-            Admission(session.token, session.shown(), "not the token or not the session of this"),
+            f"member {served.number}",
+            listen,
+            Admission(session.token, reason, required=session.shown()),
             config=config,
-            message_bytes_max=config.reads_envelope_bytes_max,
-            certificate=certificate,
+            limit=MessageLimit("reads_envelope_bytes_max", config.reads_envelope_bytes_max),
         )
         self._served = served
-        self._config = config
         self.streams = 0
         """How many were opened here."""
-        self._actions: dict[str, Callable[[pa.Buffer], bytes]] = {
+        self.actions = {
             RELEASE: self._release,
-            LIMIT_ON: lambda _: self._set_limit_off(off=False),
-            LIMIT_OFF: lambda _: self._set_limit_off(off=True),
+            LIMIT_ON: lambda _context, _body: self._set_limit_off(off=False),
+            LIMIT_OFF: lambda _context, _body: self._set_limit_off(off=True),
             STATS: self._stats,
             STOP: self._stop,
         }
@@ -134,8 +141,9 @@ class MemberServer(GuardedServer):
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
         """Serve a stream until whoever opened it ends it."""
-        with _refusals():
-            slice_ = _asked(descriptor.command)
+        with errors_sent():
+            opened = from_json(descriptor.command, StreamCommand, "a stream of a slice or a queue")
+            slice_ = opened.slice
         served = self._served
         if slice_ is None:
             link = MemberLink(
@@ -143,7 +151,7 @@ class MemberServer(GuardedServer):
                 writer=writer,
                 says=FROM_SLICE,
                 hears=FROM_SESSION,
-                config=self._config,
+                config=self.config,
                 lost=served.session_lost,
             )
             self._serve(link, reader, lambda: served.take_slice(link), served.on_session)
@@ -153,7 +161,7 @@ class MemberServer(GuardedServer):
             writer=writer,
             says=FROM_QUEUE,
             hears=TO_QUEUE,
-            config=self._config,
+            config=self.config,
             lost=lambda error: served.peer_lost(slice_, error),
         )
 
@@ -165,23 +173,11 @@ class MemberServer(GuardedServer):
 
     def do_get(self, _context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send the rows that become visible, in order, a bounded piece at a time."""
-        with _refusals():
-            limit = self._config.reads_envelope_bytes_max
+        with errors_sent():
+            limit = self.config.reads_envelope_bytes_max
             visible = decode_visible(pa.py_buffer(ticket.ticket), limit)
             batches = self._served.member.read(visible)
-        return fl.GeneratorStream(BODIES, self._rows(batches))
-
-    def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
-        """Answer a question."""
-        with _refusals():
-            answer = self._actions.get(action.type)
-            if answer is None:
-                known = ", ".join(self._actions)
-                raise UserError(
-                    f"unknown action {action.type[:80]!r}\n  known: {known}\n"
-                    "  to fix: use the same version of Millrace on both sides"
-                )
-            return iter([answer(action.body)])
+        return fl.GeneratorStream(BYTES, self._rows(batches))
 
     def _serve(
         self,
@@ -208,26 +204,25 @@ class MemberServer(GuardedServer):
     def _rows(
         self, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
-        with _refusals():
+        with errors_sent():
             for batch in batches:
-                for piece in pieces(batch, self._config.reads_message_bytes_target):
+                for piece in pieces(batch, self.config.reads_message_bytes_target):
                     yield encode_rows(piece)
 
-    def _release(self, body: pa.Buffer) -> bytes:
-        self._served.member.release(*decode_release(body, self._config.reads_envelope_bytes_max))
-        return b""
+    def _release(self, _context: fl.ServerCallContext, body: pa.Buffer) -> Iterable[bytes]:
+        self._served.member.release(*decode_release(body, self.limit.bytes_max))
+        return [b""]
 
-    def _set_limit_off(self, *, off: bool) -> bytes:
+    def _set_limit_off(self, *, off: bool) -> Iterable[bytes]:
         self._served.member.set_limit_off(off=off)
-        return b""
+        return [b""]
 
-    def _stats(self, _body: pa.Buffer) -> bytes:
-        used = self._served.member.used_bytes()
-        return json.dumps({"used_bytes": used, "streams": self.streams}).encode()
+    def _stats(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
+        return [MemberStats(self._served.member.used_bytes(), self.streams).to_json()]
 
-    def _stop(self, _body: pa.Buffer) -> bytes:
+    def _stop(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:
         self._served.stop()
-        return b""
+        return [b""]
 
 
 def pieces(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]:
@@ -235,33 +230,3 @@ def pieces(batch: pa.RecordBatch, bytes_target: int) -> Iterator[pa.RecordBatch]
     count = max(1, batch.num_rows * bytes_target // max(1, batch.nbytes))
     for begin in range(0, batch.num_rows, count):
         yield batch.slice(begin, count)
-
-
-def command(slice_: int | None) -> bytes:
-    """What a stream is for: the session's (None), or that of a member's slice."""
-    kind = {"kind": SLICE} if slice_ is None else {"kind": QUEUE, "slice": slice_}
-    return json.dumps(kind).encode()
-
-
-def _asked(text: bytes | None) -> int | None:
-    try:
-        found = json.loads(text or b"")
-        if found["kind"] == SLICE:
-            return None
-        if found["kind"] == QUEUE and type(found["slice"]) is int:
-            return int(found["slice"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
-    raise UserError(
-        f"not a stream of a slice or a queue: {str(text)[:80]!r}\n"
-        "  to fix: use the same version of Millrace on both sides"
-    )
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Send errors in a form that gives the caller the same kind of error."""
-    try:
-        yield
-    except MillraceError as error:
-        raise fl.FlightServerError("refused", extra_info=wire.encode_error(error)) from error

@@ -13,8 +13,6 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow as pa
-
 from millrace.config import Config
 from millrace.errors import MemberLost, MillraceError, UserError
 from millrace.journal.broker import Broker
@@ -23,6 +21,7 @@ from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import ToSession
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, Reply, RowsAccepted
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink, SilenceWatch
@@ -46,7 +45,7 @@ class MemberSeat:
 
     number: int
     members: int
-    task: CoordinatedRead
+    read: CoordinatedRead
     session: SessionId
     config: Config
     folder: str
@@ -81,7 +80,7 @@ class ServedMember:
         self.member = Member(
             number=seat.number,
             members=seat.members,
-            task=seat.task,
+            read=seat.read,
             broker=broker,
             folder=seat.folder,
             links=_MemberLinks(self),
@@ -90,9 +89,13 @@ class ServedMember:
             config=seat.config,
             extract=seat.extract,
         )
-        self._server = _listen(seat, self)
-        scheme = "grpc" if seat.certificate is None else "grpc+tls"
-        self.address = f"{scheme}://{_bracketed(seat.host)}:{self._server.port}"
+        self._server = MemberServer(
+            ListenAddress(host=seat.host, certificate=seat.certificate),
+            self,
+            session=seat.session,
+            config=seat.config,
+        )
+        self.address = self._server.address
         self._watch = SilenceWatch(self._links, seat.config)
 
     # From the server.
@@ -276,27 +279,6 @@ class _MemberLinks:
     def to_session(self, message: ToSession) -> None:
         """See `Links.to_session`."""
         self.served.to_session(message)
-
-
-def _listen(seat: MemberSeat, served: ServedMember) -> MemberServer:
-    scheme = "grpc" if seat.certificate is None else "grpc+tls"
-    try:
-        return MemberServer(
-            f"{scheme}://{_bracketed(seat.host)}:0",
-            served,
-            session=seat.session,
-            config=seat.config,
-            certificate=seat.certificate,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"member {seat.number} cannot listen on {seat.host}: {error}\n"
-            "  to fix: give an address of its host (MILLRACE_AGENT_HOST)"
-        ) from error
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _as_ours(error: BaseException) -> MillraceError:

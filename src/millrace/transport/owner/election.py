@@ -14,6 +14,7 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import AlreadyOwned, DataLost, OwnerUnreachable, UserError
 from millrace.storage.local import LocalStore
+from millrace.transport.flight.flight_calls import CallCut, CallRefused
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.owner import owner_endpoint
 from millrace.transport.owner.joined_broker import JoinedBroker
@@ -23,10 +24,8 @@ from millrace.transport.owner.owner_endpoint import JournalAddress, OwnerEndpoin
 from millrace.transport.owner.owner_links import (
     FlightLink,
     OwnerConnections,
-    OwnerCut,
     OwnerLink,
     OwnerPong,
-    OwnerRefused,
 )
 
 _POLL_S: Final = 0.02
@@ -63,11 +62,11 @@ class Joining:
         timeout_ms = max(1, min(left_ms, self._config.owner_ping_ms_max))
         try:
             pong = self.flight.ping(address, timeout_ms=timeout_ms)
-        except OwnerCut as cut:
+        except CallCut as cut:
             raise OwnerUnreachable(
                 f"{said or address}: {cut}\n  to fix: ask again; see that the host can be reached"
             ) from cut
-        except OwnerRefused as refused:
+        except CallRefused as refused:
             raise UserError(
                 f"the owner at {address} refuses this workspace's token\n"
                 "  to fix: open the workspace as the user who owns it, or put its token into\n"
@@ -200,7 +199,7 @@ def own_or_join_later(
         for election in made:
             election.joining.flight.close()
 
-    return JoinedBroker(OwnerCaller(connect, config, before=before, close=close))
+    return JoinedBroker.of(OwnerCaller(connect, config, before=before, close=close))
 
 
 def join_journals(
@@ -218,6 +217,6 @@ def join_journals(
     """
     limits = config or Config()
     joining = Joining(where, limits, trusted_roots(os.environ))
-    return JoinedBroker(
+    return JoinedBroker.of(
         OwnerCaller(joining.connect, limits, close=joining.flight.close, sleep=sleep)
     )

@@ -1,21 +1,21 @@
-"""Rows that were read, on the wire: of one journal, or of very many in few messages. Pure.
+"""Rows that were read, on their way: of one journal, or of very many in few messages. Pure.
 
 Rows as stored have no encodings left in them, so bare messages carry all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, OffsetOutOfRange
-from millrace.journal.core.journal_names import Offset
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.number_ranges import Unsigned
 from millrace.journal.core.row_bundles import Bundle, Format, Packed
 from millrace.journal.core.values import Fetched
-from millrace.transport.owner.wire_shapes import ArrowParts, WireShape
 
 _SCHEMAS_MAX: Final = 1024
 
@@ -25,81 +25,140 @@ def _format(data: bytes) -> Format:
     return Format.of(pa.ipc.read_schema(pa.py_buffer(data)))
 
 
-def _put_one(value: Fetched, parts: ArrowParts) -> list[Any]:
-    head = [value.journal, value.id, parts.add_schema(value.schema)]
-    ends = [value.next_offset, value.end_offset]
-    return [*head, *ends, [parts.add(batch.serialize()) for batch in value.batches]]
+class OneFetched(msgspec.Struct, frozen=True, kw_only=True, tag="Fetched"):
+    """What was read of one journal."""
 
+    journal: str
+    id: JournalId
+    schema: pa.Buffer
+    batches: tuple[pa.Buffer, ...]
+    next_offset: Offset
+    end_offset: Offset
 
-def _take_one(value: Sequence[Any], parts: ArrowParts) -> Fetched:
-    journal, id_, number, next_offset, end_offset, batches = value
-    form = _format(parts.get(number).to_pybytes())
-    return Fetched(
-        journal=journal,
-        id=id_,
-        schema=form.users,
-        batches=tuple(pa.ipc.read_record_batch(parts.get(each), form.stored) for each in batches),
-        next_offset=next_offset,
-        end_offset=end_offset,
-    )
-
-
-FETCHED: Final = WireShape(_put_one, _take_one)
-"""What was read of one journal."""
-
-
-def _put_many(packed: Packed, parts: ArrowParts) -> dict[str, Any]:
-    heads = packed.heads
-    return {
-        "journals": [head.journal for head in heads],
-        "ids": [head.id for head in heads],
-        "schemas": [parts.add_schema(head.schema) for head in heads],
-        "nexts": [head.next_offset for head in heads],
-        "ends": [head.end_offset for head in heads],
-        "problems": [
-            [place, type(head.problem).__name__, str(head.problem)]
-            for place, head in enumerate(heads)
-            if head.problem is not None
-        ],
-        "bundles": [
-            [
-                parts.add_schema(bundle.format.users),
-                parts.add(pa.py_buffer(b"".join(bundle.parts))),
-                *(bundle.whose, bundle.begins, bundle.counts),
-            ]
-            for bundle in packed.bundles
-        ],
-    }
-
-
-def _take_many(value: dict[str, Any], parts: ArrowParts) -> dict[str, Fetched]:
-    names: list[str] = value["journals"]
-    numbers = {*value["schemas"], *(bundle[0] for bundle in value["bundles"])}
-    formats = {number: _format(parts.get(number).to_pybytes()) for number in numbers}
-    columns = (value["ids"], value["schemas"], value["nexts"], value["ends"])
-    packed = Packed()
-    packed.heads = [
-        Fetched(
-            journal=name,
-            id=id_,
-            schema=formats[schema].users,
-            batches=(),
-            next_offset=next_,
-            end_offset=end,
+    @classmethod
+    def of(cls, fetched: Fetched) -> OneFetched:
+        """What is sent for rows that were read."""
+        return cls(
+            journal=fetched.journal,
+            id=fetched.id,
+            schema=fetched.schema.serialize(),
+            batches=tuple(batch.serialize() for batch in fetched.batches),
+            next_offset=fetched.next_offset,
+            end_offset=fetched.end_offset,
         )
-        for name, id_, schema, next_, end in zip(names, *columns, strict=True)
-    ]
-    for place, kind, text in value["problems"]:
-        packed.heads[place] = _failed(names[place], value["nexts"][place], kind, text)
-    for schema, data, whose, begins, counts in value["bundles"]:
-        packed.bundles.append(Bundle(formats[schema], [parts.get(data)], whose, begins, counts))
-    return {each.journal: each for each in packed.unpacked()}
+
+    def fetched(self) -> Fetched:
+        """The rows that were sent."""
+        form = _format(self.schema.to_pybytes())
+        return Fetched(
+            journal=self.journal,
+            id=self.id,
+            schema=form.users,
+            batches=tuple(pa.ipc.read_record_batch(data, form.stored) for data in self.batches),
+            next_offset=self.next_offset,
+            end_offset=self.end_offset,
+        )
 
 
-def _failed(name: str, offset: int, kind: str, text: str) -> Fetched:
-    problems = {each.__name__: each for each in (JournalUnknown, OffsetOutOfRange)}
-    return Fetched.failed(name, Offset(offset), problems[kind](text))
+class _Problem(msgspec.Struct, frozen=True, array_like=True):
+    """Why nothing could be read of a journal."""
+
+    number: Unsigned
+    """Which journal."""
+    is_gone: bool
+    """Whether the journal is unknown; otherwise it has no such offset."""
+    text: str
 
 
-FETCHED_MANY: Final = WireShape(_put_many, _take_many)
-"""What was read of many journals: goes in as it is packed, comes out by name."""
+class _SentBundle(msgspec.Struct, frozen=True, array_like=True):
+    """See `Bundle`."""
+
+    schema: Unsigned
+    messages: pa.Buffer
+    whose: list[int]
+    begins: list[int]
+    counts: list[int]
+
+
+class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of many journals, in columns: there may be very many."""
+
+    journals: list[str]
+    ids: list[JournalId]
+    schemas: list[int]
+    """For each journal, which of `formats`."""
+    formats: list[pa.Buffer]
+    nexts: list[Offset]
+    ends: list[Offset]
+    problems: list[_Problem]
+    bundles: list[_SentBundle]
+
+    @classmethod
+    def of(cls, packed: Packed) -> ManyFetched:
+        """What is sent for rows that were read and packed."""
+        heads, schemas = packed.heads, _Schemas()
+        return cls(
+            journals=[head.journal for head in heads],
+            ids=[head.id for head in heads],
+            schemas=[schemas.number(head.schema) for head in heads],
+            nexts=[head.next_offset for head in heads],
+            ends=[head.end_offset for head in heads],
+            problems=[
+                _Problem(number, isinstance(head.problem, JournalUnknown), str(head.problem))
+                for number, head in enumerate(heads)
+                if head.problem is not None
+            ],
+            bundles=[
+                _SentBundle(
+                    schemas.number(bundle.format.users),
+                    pa.py_buffer(b"".join(bundle.parts)),
+                    bundle.whose,
+                    bundle.begins,
+                    bundle.counts,
+                )
+                for bundle in packed.bundles
+            ],
+            formats=schemas.written,
+        )
+
+    def fetched(self) -> dict[str, Fetched]:
+        """The rows that were sent, by journal."""
+        formats = [_format(data.to_pybytes()) for data in self.formats]
+        columns = (self.journals, self.ids, self.schemas, self.nexts, self.ends)
+        packed = Packed()
+        packed.heads = [
+            Fetched(
+                journal=journal,
+                id=id_,
+                schema=formats[schema].users,
+                batches=(),
+                next_offset=next_offset,
+                end_offset=end_offset,
+            )
+            for journal, id_, schema, next_offset, end_offset in zip(*columns, strict=True)
+        ]
+        for problem in self.problems:
+            head = packed.heads[problem.number]
+            kind = JournalUnknown if problem.is_gone else OffsetOutOfRange
+            packed.heads[problem.number] = Fetched.failed(
+                head.journal, head.next_offset, kind(problem.text)
+            )
+        for sent in self.bundles:
+            columns_of = (sent.whose, sent.begins, sent.counts)
+            packed.bundles.append(Bundle(formats[sent.schema], [sent.messages], *columns_of))
+        return {fetched.journal: fetched for fetched in packed.unpacked()}
+
+
+class _Schemas:
+    """Schemas that are sent once each; journals that follow each other mostly share one."""
+
+    def __init__(self) -> None:
+        self.written: list[pa.Buffer] = []
+        self._last: pa.Schema | None = None
+
+    def number(self, schema: pa.Schema) -> int:
+        """Which of the schemas that are sent this is."""
+        if self._last is None or not self._last.equals(schema, check_metadata=True):
+            self._last = schema
+            self.written.append(schema.serialize())
+        return len(self.written) - 1

@@ -20,10 +20,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-import pyarrow as pa
-
 from millrace.config import Config
-from millrace.errors import BrokerStopped, MillraceError, UserError, WorkspaceUnknown
+from millrace.errors import BrokerStopped, MillraceError, WorkspaceUnknown
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import SegmentFile
@@ -35,13 +33,17 @@ from millrace.storage import modes
 from millrace.storage.local import LocalStore, storage_errors, sync_file
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.transport.agent.agent_launch import LOOPBACK
+from millrace.transport.flight.flight_calls import CallCut
+from millrace.transport.flight.guarded_server import ListenAddress
 from millrace.transport.flight.tls import Certificate
 from millrace.transport.owner import owner_endpoint
-from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.owner.broker_calls import BrokerCall
 from millrace.transport.owner.owner_endpoint import OwnerEndpoint
-from millrace.transport.owner.owner_links import OwnerCut
 from millrace.transport.owner.owner_server import OwnerIdentity, OwnerServer
 from millrace.wakeup import WakeUp, WorkerThread, is_main, still_running, within
+
+OWNER_TIDY_MS_MAX: Final = 300_000
+"""The owner tidies at least this often, also when it is never idle."""
 
 _TICKS_PER_IDLE: Final = 4
 
@@ -92,9 +94,18 @@ class Owner:
         home = WorkspaceHome(LocalStore(place.path))
         self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
         """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
-        self.server = _listen(place, broker, identity, self._stop.stop, self.check_there)
+        self.server = OwnerServer(
+            ListenAddress(
+                host=place.listen or place.host, port=place.port, certificate=place.certificate
+            ),
+            broker,
+            identity=identity,
+            config=place.config,
+            stopped=self._stop.stop,
+            check_there=self.check_there,
+        )
         self.said = OwnerEndpoint(
-            address=_address(place, place.host, self.server.port),
+            address=self.server.listen.url(self.server.port, place.host),
             epoch=self.epoch,
             instance=identity.instance,
             pid=self.pid,
@@ -164,7 +175,7 @@ class Owner:
     def _keep(self) -> None:
         """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
         idle_s = self.place.config.owner_idle_ms / 1000
-        most_s = self.place.config.owner_tidy_ms_max / 1000
+        most_s = OWNER_TIDY_MS_MAX / 1000
         tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
             self.server.live.tick()
@@ -206,17 +217,17 @@ class LocalLink:
         self.owner = owner
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
 
-    def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
-        """See `Link.call`."""
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> Any:  # noqa: ANN401, ARG002
+        """See `OwnerLink.call`."""
         self._check()
-        ask = getattr(self.owner.broker, name)
+        ask = getattr(self.owner.broker, call.name)
         try:
-            if not CALLS[name].writes:
-                return ask(**args)
+            if not call.rule.writes:
+                return ask(**arguments)
             self.owner.server.written_at = time.monotonic()
             if not is_main():
-                return ask(**args)
-            return self._begun(ask, args).result()
+                return ask(**arguments)
+            return self._begun(ask, arguments).result()
         except BrokerStopped:
             self.owner.on_stopped()
             raise
@@ -237,7 +248,7 @@ class LocalLink:
         try:
             yield from messages(self.owner.server.live, wanted)
         except LiveClosed as error:
-            raise OwnerCut("the owner in this process has ended", may_be_done=False) from error
+            raise CallCut("the owner in this process has ended", may_be_done=False) from error
 
     def shared_folder(self) -> str | None:
         """See `Link.shared_folder`."""
@@ -264,11 +275,11 @@ class LocalLink:
         try:
             return self._writer.submit(ask, **args)
         except RuntimeError as error:  # Another thread closed this just now.
-            raise OwnerCut("the owner in this process has ended", may_be_done=False) from error
+            raise CallCut("the owner in this process has ended", may_be_done=False) from error
 
     def _check(self) -> None:
         if self.owner.ended.is_set() or self.owner.pid != os.getpid():
-            raise OwnerCut("the owner in this process has ended", may_be_done=False)
+            raise CallCut("the owner in this process has ended", may_be_done=False)
         self.owner.check_there()
 
 
@@ -285,34 +296,3 @@ os.register_at_fork(after_in_child=_owners.clear)
 
 def _nothing() -> None:
     """Nothing to check."""
-
-
-def _listen(
-    place: OwnedWorkspace,
-    broker: Broker,
-    identity: OwnerIdentity,
-    stopped: Callable[[], None],
-    check_there: Callable[[], object],
-) -> OwnerServer:
-    where = place.listen or place.host
-    try:
-        return OwnerServer(
-            _address(place, where, place.port),
-            broker,
-            identity=identity,
-            config=place.config,
-            certificate=place.certificate,
-            stopped=stopped,
-            check_there=check_there,
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"the owner cannot listen on {where}:{place.port}: {error}\n"
-            "  to fix: give an address of this host (MILLRACE_AGENT_HOST, --host); if the port is\n"
-            "  taken, choose another port, or none for any free one"
-        ) from error
-
-
-def _address(place: OwnedWorkspace, host: str, port: int) -> str:
-    scheme = "grpc" if place.certificate is None else "grpc+tls"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

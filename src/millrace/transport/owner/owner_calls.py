@@ -16,12 +16,17 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, TypeVar
 
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import BrokerStopped, OwnerUnreachable
 from millrace.journal.core.values import SegmentFile
 from millrace.reads.live.follow_requests import FollowRequest, FollowStarted, Message
-from millrace.transport.owner.broker_calls import CALLS
-from millrace.transport.owner.owner_links import OwnerCut, OwnerLink
+from millrace.transport.flight.flight_calls import CallCut
+from millrace.transport.owner.broker_calls import BrokerCall
+from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp
+
+LIVE_RETRY_MS_MAX: Final = 2_000
+"""The longest wait before a follower that was cut off asks again."""
 
 Answer = TypeVar("Answer")
 _LATER_TRIES: Final = 10
@@ -58,8 +63,8 @@ class OwnerCaller:
 
     def call(
         self,
-        name: str,
-        args: Mapping[str, Any],
+        call: BrokerCall,
+        arguments: Mapping[str, Any],
         *,
         wait_ms: int = 0,
         stop: WakeUp | None = None,
@@ -68,11 +73,11 @@ class OwnerCaller:
 
         It is not tried again once `stop` is stopped.
         """
-        self._before(CALLS[name].writes)
+        self._before(call.rule.writes)
         return self._try(
-            lambda link, left_ms: link.call(name, args, timeout_ms=left_ms + wait_ms),
-            again=CALLS[name].again(args),
-            doing=name,
+            lambda link, left_ms: link.call(call, arguments, timeout_ms=left_ms + wait_ms),
+            is_repeatable=call.rule.is_repeatable(arguments),
+            doing=call.name,
             extra_ms=wait_ms,
             stop=stop,
         )
@@ -82,7 +87,7 @@ class OwnerCaller:
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, left_ms: link.store(path, file, timeout_ms=left_ms),
-            again=True,
+            is_repeatable=True,
             doing="store_file",
         )
 
@@ -90,7 +95,7 @@ class OwnerCaller:
         """The adoption folder, if the owner sees files that are written there from here."""
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
-            lambda link, _left_ms: link.shared_folder(), again=True, doing="adoption_folder"
+            lambda link, _left_ms: link.shared_folder(), is_repeatable=True, doing="adoption_folder"
         )
 
     def follow(self, wanted: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
@@ -103,11 +108,11 @@ class OwnerCaller:
             opened = next(stream, None)
             if not isinstance(opened, FollowStarted):
                 stream.close()
-                raise OwnerCut("the stream ended before it began", may_be_done=False)
+                raise CallCut("the stream ended before it began", may_be_done=False)
             return link, opened, stream
 
         self._before(False)  # noqa: FBT003 - whether it writes
-        return self._try(begin, again=True, doing="follow")
+        return self._try(begin, is_repeatable=True, doing="follow")
 
     def link(self) -> OwnerLink:
         """The link in use; made now if there is none."""
@@ -127,7 +132,7 @@ class OwnerCaller:
         self,
         ask: Callable[[OwnerLink, int], Answer],
         *,
-        again: bool,
+        is_repeatable: bool,
         doing: str,
         extra_ms: int = 0,
         stop: WakeUp | None = None,
@@ -150,21 +155,21 @@ class OwnerCaller:
                 continue
             try:
                 answer = ask(link, int((deadline - self._now()) * 1000) - extra_ms)
-            except OwnerCut as cut:
+            except CallCut as cut:
                 self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
-                if may_be_done and not again:
+                if may_be_done and not is_repeatable:
                     break
             except BrokerStopped as stopped:
                 self.drop(link)
                 reason, may_be_done = str(stopped), True
-                if not again or not link.is_superseded():
+                if not is_repeatable or not link.is_superseded():
                     raise
             else:
                 self._away_since = None
                 return answer
-        raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not again)
+        raise _unreachable(doing, reason, tries, may_be_done=may_be_done and not is_repeatable)
 
     def _note_away(self) -> None:
         if self._away_since is None:
@@ -172,7 +177,7 @@ class OwnerCaller:
 
     def _deadline(self) -> float:
         """When a call that begins now is given up: the wait for an owner is not begun anew."""
-        now, limit_s = self._now(), self.config.peer_ms(self.config.owner_call_ms_max) / 1000
+        now, limit_s = self._now(), self.config.peer_ms(ms(self.config.owner_timeout)) / 1000
         if self._away_since is None:
             return now + limit_s
         return max(self._away_since + limit_s, now + limit_s / _LATER_TRIES)
@@ -209,7 +214,7 @@ class OwnerCaller:
     def back_off(self, cuts: int) -> None:
         """Wait before a stream that was cut so often is opened again."""
         wait_ms = self.config.owner_backoff_ms * 2 ** min(cuts - 1, 62)
-        self._sleep(min(wait_ms, self.config.live_retry_ms_max) / 1000)
+        self._sleep(min(wait_ms, LIVE_RETRY_MS_MAX) / 1000)
 
     def drop(self, link: OwnerLink) -> None:
         """Use a link that broke no more."""

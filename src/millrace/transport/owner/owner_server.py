@@ -33,20 +33,23 @@ from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
 from millrace.storage.local import storage_errors, sync_folder
 from millrace.transport.flight import wire
-from millrace.transport.flight.guarded_server import Admission, AnyHeaders, GuardedServer, only
-from millrace.transport.flight.tls import Certificate
-from millrace.transport.owner.broker_calls import CALLS, FILE, UPLOAD
-from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
-from millrace.transport.streams.follow_messages import ENVELOPES
+from millrace.transport.flight.arrow_envelope import decode, encode, encode_refusal
+from millrace.transport.flight.byte_batches import BYTES, byte_values
+from millrace.transport.flight.guarded_server import (
+    Admission,
+    GuardedServer,
+    ListenAddress,
+    unknown_call,
+)
+from millrace.transport.flight.wire import MessageLimit
+from millrace.transport.owner.broker_calls import CALLS, Upload
 from millrace.transport.streams.follow_server import LiveStreams
 from millrace.version import __version__
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 PING: Final = "ping"
 WORKSPACE_HEADER: Final = "x-millrace-workspace"
-ENDING: Final = "this owner is ending"
-CHUNKS: Final = pa.schema([("bytes", pa.large_binary())])
-_WAITING: Final = ("watch", "wait_for_rows", "moved")
+TOO_LARGE: Final = "send it in pieces, or store files and adopt them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +62,6 @@ class OwnerIdentity:
     token: str
 
 
-class _OwnerAdmission(Admission):
-    """Lets in calls that show the workspace's token, until the owner ends."""
-
-    def __init__(self, identity: OwnerIdentity) -> None:
-        super().__init__(identity.token, {}, "no such workspace here, or not its token")
-        self.identity = identity
-        self.ending = False
-
-    def refusal(self, headers: AnyHeaders) -> str | None:
-        """See `Admission.refusal`. A call need not name the workspace."""
-        is_mine = only(headers, WORKSPACE_HEADER) in ("", self.identity.workspace_id)
-        return super().refusal(headers) or (None if is_mine else self.reason)
-
-    def on_call(self, headers: AnyHeaders) -> None:
-        """See `Admission.on_call`."""
-        del headers
-        if self.ending:
-            raise fl.FlightUnavailableError(ENDING)
-
-
 class OwnerServer(GuardedServer):
     """Serves a broker. It listens as soon as it is made.
 
@@ -88,26 +71,24 @@ class OwnerServer(GuardedServer):
 
     def __init__(
         self,
-        location: str,
+        listen: ListenAddress,
         broker: Broker,
         *,
         identity: OwnerIdentity,
         config: Config,
-        certificate: Certificate | None = None,
         stopped: Callable[[], None] = lambda: None,
         check_there: Callable[[], object] = lambda: None,
     ) -> None:
-        self._admission = _OwnerAdmission(identity)
+        self._admission = Admission(
+            identity.token,
+            "no such workspace here, or not its token",
+            optional={WORKSPACE_HEADER: identity.workspace_id},
+        )
         super().__init__(
-            location,
-            self._admission,
-            config=config,
-            message_bytes_max=config.owner_request_bytes_max,
-            certificate=certificate,
+            "the owner", listen, self._admission, config=config, limit=request_limit(config)
         )
         self.broker = broker
         self.identity = identity
-        self.config = config
         self.written_at = time.monotonic()
         """When something was last written."""
         self._stopped = stopped
@@ -116,7 +97,7 @@ class OwnerServer(GuardedServer):
         self._idle = threading.Condition()
         self._busy = 0
         self.live = LiveReads(broker, config)
-        self._streams = LiveStreams(self.live, ENDING)
+        self._streams = LiveStreams(self.live)
 
     def do_action(self, _context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         """Answer a call."""
@@ -127,7 +108,7 @@ class OwnerServer(GuardedServer):
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.GeneratorStream:
         """Send a follower its rows."""
         rows = self._streams.stream(context, pa.py_buffer(ticket.ticket))
-        return fl.GeneratorStream(ENVELOPES, rows)
+        return fl.GeneratorStream(BYTES, rows)
 
     def do_put(
         self,
@@ -147,7 +128,7 @@ class OwnerServer(GuardedServer):
     def end_calls(self, wait_ms: int) -> None:
         """Take on no more calls, end those that follow, and let those that may write finish."""
         with self._idle:
-            self._admission.ending = True
+            self._admission.is_ending = True
             self.live.close()
             self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
 
@@ -156,54 +137,43 @@ class OwnerServer(GuardedServer):
         about = {"workspace": mine.workspace_id, "epoch": mine.epoch, "instance": mine.instance}
         return json.dumps({"protocol": PROTOCOL, "version": __version__, **about}).encode()
 
-    def _answer(self, work: Callable[[], tuple[Any, ArrowParts]]) -> bytes:
-        """What was found, or why not, in a form that gives the caller the same kind of error."""
+    def _answer(self, work: Callable[[], bytes]) -> bytes:
+        """The answer, or a refusal that gives the caller the same kind of error."""
         try:
             self._check_there()
-            found, parts = work()
-            return seal({"found": found}, parts)
+            return work()
         except BrokerStopped as error:
             self._stopped()
-            return _refusal(error)
+            return encode_refusal(error)
         except MillraceError as error:
-            return _refusal(error)
+            return encode_refusal(error)
         except fl.FlightUnavailableError:
             raise
         except Exception as error:  # noqa: BLE001 - goes to whoever asked
-            return _refusal(
+            return encode_refusal(
                 MillraceError(
                     f"the owner of the journals failed: {error!r}\n"
                     "  to fix: look at the log of the owner, and ask again"
                 )
             )
 
-    def _call(self, name: str, body: pa.Buffer) -> tuple[Any, ArrowParts]:
+    def _call(self, name: str, body: pa.Buffer) -> bytes:
         call = CALLS.get(name)
         if call is None:
-            raise UserError(
-                f"unknown call {name[:80]!r}\n  known: {', '.join(sorted(CALLS))}\n"
-                "  to fix: use the same version of Millrace on both sides"
-            )
-        self._check_size(body.size)
-        given, parts = unseal(body)
-        if not isinstance(given, dict) or set(given) != set(call.takes):
-            raise UserError(
-                f"not a call of {name}\n  expected: {', '.join(call.takes) or 'none'}\n"
-                "  to fix: use the same version of Millrace on both sides"
-            )
-        args = {key: shape.take(given[key], parts) for key, shape in call.takes.items()}
+            raise unknown_call(name, CALLS)
+        self.limit.check(body.size, TOO_LARGE)
+        args = call.decode_request(body)
         self._check_files(name, args)
-        if name in _WAITING:
-            found = self._wait(name, args)
-        elif call.writes:
+        if call.rule.waits:
+            answer = self._wait(name, args)
+        elif call.rule.writes:
             with self._writing():
                 fault("owner.call.before")
-                found = getattr(self.broker, name)(**args)
+                answer = getattr(self.broker, name)(**args)
                 fault("owner.call.after")
         else:
-            found = self._read(name, args)
-        out = ArrowParts()
-        return call.answers.put(found, out), out
+            answer = self._read(name, args)
+        return call.encode_answer(answer)
 
     def _read(self, name: str, args: Mapping[str, Any]) -> object:
         try:
@@ -211,9 +181,9 @@ class OwnerServer(GuardedServer):
                 return self._packed(args)
             return getattr(self.broker, name)(**args)
         except Exception as error:
-            if self._admission.ending:
+            if self._admission.is_ending:
                 # The broker was closed meanwhile; the next owner can tell.
-                raise fl.FlightUnavailableError(ENDING) from error
+                raise fl.FlightUnavailableError(wire.ENDING) from error
             raise
 
     def _packed(self, args: Mapping[str, Any]) -> Packed:
@@ -231,14 +201,6 @@ class OwnerServer(GuardedServer):
         finally:
             if is_mine:
                 self._waits.release()
-
-    def _check_size(self, size: int) -> None:
-        most = self.config.owner_request_bytes_max
-        if size > most:
-            raise UserError(
-                f"a call of {size} bytes is too large\n  limit: {most} (owner_request_bytes_max)\n"
-                "  to fix: send it in pieces, or store files and adopt them"
-            )
 
     def _check_files(self, name: str, args: Mapping[str, Any]) -> None:
         files: list[SegmentFile] = []
@@ -258,12 +220,10 @@ class OwnerServer(GuardedServer):
                     f"  to fix: write it below {folder}, or use store_file"
                 )
 
-    def _store(
-        self, command: pa.Buffer, reader: fl.MetadataRecordBatchReader
-    ) -> tuple[Any, ArrowParts]:
-        given, parts = unseal(command)
-        file, checksum = UPLOAD.take(given, parts)
-        if not reader.schema.equals(CHUNKS):
+    def _store(self, command: pa.Buffer, reader: fl.MetadataRecordBatchReader) -> bytes:
+        upload = decode(command, Upload, "a file to be adopted")
+        file = upload.file
+        if not reader.schema.equals(BYTES):
             raise UserError(
                 f"not the bytes of a file: {str(reader.schema)[:80]!r}\n"
                 "  to fix: use the same version of Millrace on both sides"
@@ -276,15 +236,14 @@ class OwnerServer(GuardedServer):
             )
         path = os.path.join(self.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
         with self._writing():
-            _receive(path, file.bytes, checksum, reader)
-        out = ArrowParts()
-        return FILE.put(replace(file, path=path), out), out
+            _receive(path, file.bytes, upload.checksum, reader)
+        return encode(replace(file, path=path))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with self._idle:
-            if self._admission.ending:
-                raise fl.FlightUnavailableError(ENDING)
+            if self._admission.is_ending:
+                raise fl.FlightUnavailableError(wire.ENDING)
             self._busy += 1
         try:
             yield
@@ -295,6 +254,11 @@ class OwnerServer(GuardedServer):
                 self._idle.notify_all()
 
 
+def request_limit(config: Config) -> MessageLimit:
+    """How large a call to an owner may be."""
+    return MessageLimit("owner_request_bytes_max", config.owner_request_bytes_max)
+
+
 def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatchReader) -> None:
     """Write the bytes that come to a new file and make it durable; wrong ones leave none."""
     digest, got = xxhash.xxh3_64(), 0
@@ -302,8 +266,7 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
         with storage_errors(f"writing {path}"):
             with open(path, "xb", opener=modes.opener) as out:
                 for chunk in reader:
-                    for value in chunk.data.column(0):
-                        data = value.as_buffer()
+                    for data in byte_values(chunk.data):
                         got += data.size
                         if got > size:
                             break
@@ -325,7 +288,3 @@ def _check_arrived(expected: str, found: str) -> None:
             f"a file to adopt did not arrive as it was sent\n  expected: {expected}\n"
             f"  found: {found}\n  to fix: store it again"
         )
-
-
-def _refusal(error: MillraceError) -> bytes:
-    return seal({"error": wire.encode_error(error).decode()}, ArrowParts())

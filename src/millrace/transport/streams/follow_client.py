@@ -18,8 +18,8 @@ from millrace.reads.live.follow_requests import (
     FollowRequest,
     FollowStarted,
 )
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.owner_calls import OwnerCaller
-from millrace.transport.owner.owner_links import OwnerCut
 
 
 def follow(
@@ -52,7 +52,7 @@ def follow(
                         break
                 if timeout_s is not None and now() - row_at >= timeout_s:
                     return
-        except (OwnerCut, BrokerStopped) as cut:
+        except (CallCut, BrokerStopped) as cut:
             if away_s >= stall_s:
                 raise _stalled(wanted, at, away_s, stall_s) from cut
             caller.drop(link)

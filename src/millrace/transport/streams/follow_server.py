@@ -15,16 +15,15 @@ from millrace.errors import BrokerStopped, MillraceError, Retriable
 from millrace.faults import fault
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
+from millrace.transport.flight import wire
 from millrace.transport.streams.follow_messages import decode_wanted, encode_error, encode_message
 
 
 class LiveStreams:
     """Serves followers in other processes."""
 
-    def __init__(self, live: LiveReads, ending: str) -> None:
-        """`ending` is what followers are told when the owner ends."""
+    def __init__(self, live: LiveReads) -> None:
         self.live = live
-        self._ending = ending
         self._free = threading.BoundedSemaphore(live.config.live_streams_max)
 
     def stream(self, context: fl.ServerCallContext, ticket: pa.Buffer) -> Iterator[pa.RecordBatch]:
@@ -39,7 +38,7 @@ class LiveStreams:
                 yield encode_message(message)
                 fault("live.stream.after_message")
         except LiveClosed as error:
-            raise fl.FlightUnavailableError(self._ending) from error
+            raise fl.FlightUnavailableError(wire.ENDING) from error
         except BrokerStopped as error:
             # The next owner can go on with it.
             raise fl.FlightUnavailableError(str(error)[:300]) from error

@@ -53,7 +53,7 @@ def some(count: int, first_offset: int = 100) -> HopRows:
 
 def called(step: Map, rows: HopRows, told: Told | None = None) -> BatchOutcome:
     caller = FunctionCaller.of(
-        hop(step), step, QUICK.with_options(job_retry_ms=100), workspace="/nowhere", job_id="one"
+        hop(step), step, QUICK.with_options(job_retry_wait=0.1), workspace="/nowhere", job_id="one"
     )
     try:
         return call_for(caller, rows, 1, told or Told())

@@ -20,7 +20,7 @@ PUTTING = ("large.put.after_fill", "large.put.before_rename", "large.put.after_r
 REMOVING = "large.remove.after_move"
 SCHEMA = pa.schema([("image", pa.binary())])
 ROWS = [{"image": b"one"}, {"image": b"two"}]
-AT_ONCE = Config(unfinished_grace_ms=1)
+AT_ONCE = Config(unfinished_grace=0.001)
 
 
 def put(folder: str) -> pa.RecordBatch:

@@ -229,7 +229,7 @@ def test_values_go_when_their_rows_are_gone(tmp_path: Path, broker: Broker) -> N
     steps = [hop(large_step()), hop(second, inputs=drawn(), schema=STORED, depth=2)]
     bench = Bench(tmp_path, steps, broker=broker)
     bench.run()
-    config = bench.config.with_options(unfinished_grace_ms=1)
+    config = bench.config.with_options(unfinished_grace=0.001)
 
     assert remove_unneeded(broker, str(tmp_path), JOB, "draw", config) == LargeRemoved(0, 0)
     for info in broker.list(drawn()[0]):

@@ -71,7 +71,7 @@ def take(broker: Broker, hop: Hop, journal: str, mill: str) -> tuple[Lease, Sink
     name = unit_lease(JOB, SINK, broker.get(journal).id)
     epoch = broker.fence(name)
     lease = broker.acquire(name, f"worker {epoch}")
-    return lease, open_sink(hop, broker, Place(mill, Config(unfinished_grace_ms=1)))
+    return lease, open_sink(hop, broker, Place(mill, Config(unfinished_grace=0.001)))
 
 
 def publish(

@@ -27,7 +27,7 @@ from millrace.pipeline.sinks import Prepared, SinkWriter, check_sink, open_sink
 
 UNITS = 3
 ROWS = 1_000
-GRACE = Config(unfinished_grace_ms=3_600_000)
+GRACE = Config(unfinished_grace=3600)
 
 
 @dataclass(slots=True)

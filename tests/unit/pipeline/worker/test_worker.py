@@ -87,7 +87,7 @@ def test_filters_cheap_and_expensive_steps_flow_into_each_other(tmp_path: Path) 
 def test_a_journal_that_comes_while_a_worker_runs_is_worked_on(
     tmp_path: Path, *, is_expensive: bool
 ) -> None:
-    config = QUICK.with_options(job_turn_ms=5, job_worker_ms=LONG_MS)
+    config = QUICK.with_options(job_turn_ms=5, job_worker_time=LONG_MS / 1000)
     step = map_step("plus", plus_one, expensive=is_expensive)
     bench = Bench(tmp_path, [hop(step)], config)
     fill(bench.broker, [1, 2])

@@ -106,7 +106,7 @@ def test_a_second_copy_of_a_worker_fences_the_first(tmp_path: Path) -> None:
 
 def test_a_worker_ends_when_another_run_of_the_job_begins(tmp_path: Path) -> None:
     door = Door(6)
-    config = QUICK.with_options(job_run_lease_ms=50)
+    config = QUICK.with_options(job_run_lease=0.05)
     bench = Bench(tmp_path, paying(door), config)
     fill(bench.broker, range(20))
     worker = bench.start().worker()
@@ -220,7 +220,7 @@ def test_lost_answers_neither_lose_nor_double_anything(
 
 
 def test_an_owner_that_cannot_be_reached_any_more_ends_the_worker(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, paying(Door(-1)), QUICK.with_options(job_lease_ms=100))
+    bench = Bench(tmp_path, paying(Door(-1)), QUICK.with_options(job_lease=0.1))
     fill(bench.broker, range(4))
     bench.start()
     bench.broker = Unreliable(bench.broker, 1, after=False)

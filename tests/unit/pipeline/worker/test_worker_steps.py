@@ -480,7 +480,7 @@ def test_three_steps_flow_through_two_workers_under_back_pressure(tmp_path: Path
         return row
 
     config = QUICK.with_options(
-        job_backlog_rows_max=50, job_batch_rows=10, job_publish_bytes=1, job_publish_ms=1
+        job_backlog_rows_max=50, job_batch_rows=10, job_publish_bytes=1, job_publish_every=0.001
     )
     line = [
         hop(map_step("a", watch), feeds=["b"]),

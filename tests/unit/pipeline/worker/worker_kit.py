@@ -39,10 +39,10 @@ Step = Map | FilterStep | Select | KeyBy | UnionStep
 
 QUICK = Config().with_options(
     job_idle_ms=2,
-    job_retry_ms=1,
-    job_lease_ms=60_000,
-    job_run_lease_ms=LONG_MS,
-    job_worker_ms=60_000,
+    job_retry_wait=0.001,
+    job_lease=60,
+    job_run_lease=LONG_MS / 1000,
+    job_worker_time=60,
 )
 
 

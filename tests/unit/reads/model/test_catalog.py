@@ -1,4 +1,4 @@
-"""Which journals a task reads, and whom a hint waits for."""
+"""Which journals a read reads, and whom a hint waits for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_catalog_holds_what_bindings_select_in_order_of_ids() -> None:
         )
         for number, name in reversed(list(enumerate(names, 1)))
     ]
-    task = CoordinatedRead(
+    read = CoordinatedRead(
         "t",
         [
             Binding(name="all", prefix=""),
@@ -45,7 +45,7 @@ def test_a_catalog_holds_what_bindings_select_in_order_of_ids() -> None:
         ],
     )
 
-    found = catalog_of(task, journals, highest=7)
+    found = catalog_of(read, journals, highest=7)
 
     assert [ids.tolist() for ids in found.journals] == [[1, 2, 3, 4, 5], [1, 3], [1, 3, 5]]
     assert (found.cohorts, found.highest) == ((0, 1, 0), 7)

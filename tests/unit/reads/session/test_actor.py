@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.reads.kit import SCHEMA, P, Q, a_task
+from tests.unit.reads.kit import SCHEMA, P, Q, a_read
 
 from millrace.errors import DataLost
 from millrace.journal.memory import MemoryBroker
@@ -48,11 +48,11 @@ def broker() -> Iterator[MemoryBroker]:
     broker.close()
 
 
-def begun(broker: MemoryBroker, task: CoordinatedRead) -> tuple[SessionActor, ToldMembers]:
+def begun(broker: MemoryBroker, read: CoordinatedRead) -> tuple[SessionActor, ToldMembers]:
     broker.fence("lease")
-    store = CheckpointStore(broker, task.name, broker.acquire("lease", "test"))
+    store = CheckpointStore(broker, read.name, broker.acquire("lease", "test"))
     members = ToldMembers()
-    actor = SessionActor(SessionState(task, 1, store.load()), members, store, broker)
+    actor = SessionActor(SessionState(read, 1, store.load()), members, store, broker)
     actor.look(0)
     actor.begin()
     return actor, members
@@ -77,8 +77,8 @@ def test_a_journal_is_needed_from_where_its_slowest_binding_reads_it(broker: Mem
     journal = broker.create("t/a", SCHEMA).id
     broker.append("t/a", rows(5))
     early, late = Binding(name="early", prefix="t"), Binding(name="late", prefix="t", priority=-1)
-    task = CoordinatedRead("twice", [early, late])
-    actor, _ = begun(broker, task)
+    read = CoordinatedRead("twice", [early, late])
+    actor, _ = begun(broker, read)
     told(actor, tag_of(0, journal), 10, upto=5)
     actor.commit(taken(actor).number)
     assert broker.committed(group_name("twice"), "t/a") == 0, "the other binding has read nothing"
@@ -90,7 +90,7 @@ def test_a_journal_is_needed_from_where_its_slowest_binding_reads_it(broker: Mem
 def test_no_disk_limit_holds_back_what_a_waiting_reader_needs(broker: MemoryBroker) -> None:
     journal = broker.create("t/a", SCHEMA).id
     broker.append("t/a", rows(5))
-    actor, members = begun(broker, a_task())
+    actor, members = begun(broker, a_read())
     actor.relieve()
     actor.relieve()
     assert members.limits_off == [True]
@@ -106,11 +106,11 @@ def test_no_disk_limit_holds_back_what_a_waiting_reader_needs(broker: MemoryBrok
 
 def test_the_limit_stays_off_until_everything_is_replayed(broker: MemoryBroker) -> None:
     journal = broker.create("t/a", SCHEMA).id
-    actor, _ = begun(broker, a_task())
+    actor, _ = begun(broker, a_read())
     for clock in (10, 20):
         told(actor, tag_of(0, journal), clock, upto=clock)
         taken(actor)
-    again, members = begun(broker, a_task())
+    again, members = begun(broker, a_read())
     told(again, tag_of(0, journal), 10, upto=10)
     told(again, tag_of(0, journal), 20, upto=20)
     assert taken(again).number == 1
@@ -122,12 +122,14 @@ def test_the_limit_stays_off_until_everything_is_replayed(broker: MemoryBroker) 
 
 def test_a_journal_that_goes_while_a_checkpoint_is_replayed_is_told(broker: MemoryBroker) -> None:
     journal = broker.create("t/a", SCHEMA).id
-    actor, _ = begun(broker, a_task())
+    actor, _ = begun(broker, a_read())
     told(actor, tag_of(0, journal), 10, upto=5, producer=Q)
     assert taken(actor).number == CheckpointNumber(1)
-    again, _ = begun(broker, a_task())
+    again, _ = begun(broker, a_read())
     broker.delete("t/a")
-    with pytest.raises(DataLost, match=r"checkpoint 1 of task tested cannot be replayed"):
+    with pytest.raises(
+        DataLost, match=r"checkpoint 1 of coordinated read tested cannot be replayed"
+    ):
         again.look(0)
 
 
@@ -137,7 +139,7 @@ def test_a_checkpoint_is_committed_beside_a_journal_that_was_deleted_just_now(
     gone, there = broker.create("t/a", SCHEMA).id, broker.create("t/b", SCHEMA).id
     broker.append("t/a", rows(5))
     broker.append("t/b", rows(5))
-    actor, _ = begun(broker, a_task())
+    actor, _ = begun(broker, a_read())
     told(actor, tag_of(0, gone), 10, upto=5)
     told(actor, tag_of(0, there), 10, upto=4)
     number = taken(actor).number

@@ -87,7 +87,9 @@ def test_a_session_whose_lease_is_over_stores_nothing() -> None:
 
 def test_a_checkpoint_that_was_not_handed_out_cannot_be_committed() -> None:
     store = a_store(MemoryBroker())
-    with pytest.raises(UserError, match="checkpoint 3 of task tested was not handed out"):
+    with pytest.raises(
+        UserError, match="checkpoint 3 of coordinated read tested was not handed out"
+    ):
         store.commit(CheckpointNumber(3), {})
 
 
@@ -96,14 +98,14 @@ def test_bindings_may_be_added_and_not_moved() -> None:
     one, two = Binding(name="one", prefix="a"), Binding(name="two", prefix="b")
     first = a_store(broker)
     first.load()
-    first.keep_task(CoordinatedRead("tested", [one]))
+    first.keep_definition(CoordinatedRead("tested", [one]))
     second = a_store(broker)
     second.load()
-    second.keep_task(CoordinatedRead("tested", [one, two]))
+    second.keep_definition(CoordinatedRead("tested", [one, two]))
     third = a_store(broker)
     third.load()
     with pytest.raises(UserError, match=r"before: one, two\n  now: two, one"):
-        third.keep_task(CoordinatedRead("tested", [two, one]))
+        third.keep_definition(CoordinatedRead("tested", [two, one]))
 
 
 def test_a_producer_that_was_silent_for_long_is_left_out() -> None:

@@ -42,6 +42,6 @@ def test_a_journal_that_was_truncated_too_far_is_an_error(
     broker.append("t/a", rows)
     broker.truncate_before("t/a", 5)
     wanted = Fetch(offsets={tag: ("t/a", Offset(2))}, bytes_each=1_000)
-    with pytest.raises(OffsetOutOfRange, match="truncated above where the task reads it"):
+    with pytest.raises(OffsetOutOfRange, match="truncated above the offset that is read next"):
         journal_fetching.fetch(broker, wanted)
     broker.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tests.unit.reads.kit import SCHEMA, P, Q, a_task, ack, alone, row
+from tests.unit.reads.kit import SCHEMA, P, Q, a_read, ack, alone, row
 
 from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.journal_names import JournalId, Offset
@@ -42,7 +42,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     broker = MemoryBroker()
     info = broker.create("t/a", SCHEMA)
     broker.append("t/a", pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 3, schema=SCHEMA))
-    task = a_task(read_delay_ms=1)
+    read = a_read(read_delay_ms=1)
     limits = SliceLimits(
         buffer_bytes_max=1_000,
         fetch_bytes_max=1,
@@ -51,8 +51,8 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
         window_bytes_max=1,
         message_bytes_target=1,
     )
-    state = SliceState(task, 1, Routing(task, 1), limits)
-    state.on_message(CatalogUpdate(catalog_of(task, [info], info.id)))
+    state = SliceState(read, 1, Routing(read, 1), limits)
+    state.on_message(CatalogUpdate(catalog_of(read, [info], info.id)))
     state.on_message(StartReads(starts=Starts.of([(int(info.id), 0, NONE)]), names=("t/a",)))
     for _ in range(3):
         wanted = state.next_fetch(FAR)

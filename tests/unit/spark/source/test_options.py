@@ -39,7 +39,7 @@ def test_what_spark_adds_is_left_alone() -> None:
         ("read", {"journal": "a"}, "no path"),
         ("read", {"path": "s3://b/m", "journal": "a"}, "not a folder"),
         ("read", {"path": "/m"}, "found: none"),
-        ("read", {"path": "/m", "task": "t"}, "found: task"),
+        ("read", {"path": "/m", "read": "t"}, "found: read"),
         ("read", {"path": "/m", "journal": "a", "job": "j", "step": "s"}, "journal, job"),
         ("read", {"path": "/m", "job": "j"}, "without step"),
         ("read", {"path": "/m", "shuffle": " "}, "cannot name a shuffle"),

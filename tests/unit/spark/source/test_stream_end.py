@@ -21,13 +21,13 @@ from pyspark.sql.streaming.datasource import ReadLimit
 import millrace as mr
 from millrace.errors import ReadsFailed, UserError
 from millrace.spark.source.source_options import parse
-from millrace.spark.source.stream_reader import TaskStreamReader, task_schema
+from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import open_place
 
 SCHEMA = pa.schema([("key", pa.int64())])
-TASK = mr.CoordinatedRead("ends", [mr.Binding(name="all", prefix="t", key="key")])
+READ = mr.CoordinatedRead("ends", [mr.Binding(name="all", prefix="t", key="key")])
 LONG_S = 300
 
 
@@ -39,8 +39,8 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 
 
 def main(path: str) -> None:
-    options = parse({"path": path, "task": json.dumps(TASK.to_dict())}, "stream")
-    reader = TaskStreamReader(options, task_schema(options))
+    options = parse({"path": path, "read": json.dumps(READ.to_dict())}, "stream")
+    reader = CoordinatedStreamReader(options, stream_schema(options))
     try:
         reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
         sys.stdout.write("asked\n")
@@ -96,8 +96,8 @@ def test_a_reader_whose_spark_is_gone_does_so_too(ws: mr.Workspace) -> None:
 
 def test_a_signal_that_somebody_else_waits_for_is_left_to_them(ws: mr.Workspace) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    options = parse({"path": ws.path, "task": json.dumps(TASK.to_dict())}, "stream")
-    reader = TaskStreamReader(options, task_schema(options))
+    options = parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream")
+    reader = CoordinatedStreamReader(options, stream_schema(options))
     mine = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         wanted = signal.getsignal(signal.SIGTERM)
@@ -111,10 +111,10 @@ def test_a_signal_that_somebody_else_waits_for_is_left_to_them(ws: mr.Workspace)
 
 
 def test_with_a_limit_what_is_ready_is_told_at_once(ws: mr.Workspace) -> None:
-    place = open_place(parse({"path": ws.path, "task": json.dumps(TASK.to_dict())}, "stream"))
+    place = open_place(parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream"))
     patient = replace(place, config=place.config.with_options(stream_wait_ms=1000 * LONG_S))
-    columns = columns_of(TASK, place.broker)
-    session = StreamSession(patient, TASK, columns, members=1, start=StreamStart(done=0, begun=0))
+    columns = columns_of(READ, place.broker)
+    session = StreamSession(patient, READ, columns, members=1, start=StreamStart(done=0, begun=0))
     try:
         session.take_ahead()
         ws.journals.append("t/a", pa.table({"key": [1]}, schema=SCHEMA))
@@ -126,8 +126,8 @@ def test_with_a_limit_what_is_ready_is_told_at_once(ws: mr.Workspace) -> None:
 
 
 def test_two_readers_of_a_task_end_with_an_error_that_says_so(ws: mr.Workspace) -> None:
-    options = parse({"path": ws.path, "task": json.dumps(TASK.to_dict())}, "stream")
-    first, second = (TaskStreamReader(options, task_schema(options)) for _ in range(2))
+    options = parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream")
+    first, second = (CoordinatedStreamReader(options, stream_schema(options)) for _ in range(2))
     try:
         limit = first.getDefaultReadLimit()
         ws.journals.append("t/a", pa.table({"key": [1]}, schema=SCHEMA))
@@ -135,23 +135,25 @@ def test_two_readers_of_a_task_end_with_an_error_that_says_so(ws: mr.Workspace) 
         shown = advance(first, start, limit)
         again = advance(second, start, limit)
         assert again != shown
-        with pytest.raises(UserError, match="each use reads by itself and needs a task of its own"):
+        with pytest.raises(UserError, match="each use reads by itself and needs a read of its own"):
             rows(first, start, shown)
         assert rows(second, start, again) == [1]
-        with pytest.raises(ReadsFailed, match="another session took this task over"):
+        with pytest.raises(ReadsFailed, match="another session took this coordinated read over"):
             advance(first, start, limit)  # It asks until there is an answer.
     finally:
         first.stop()
         second.stop()
 
 
-def advance(reader: TaskStreamReader, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+def advance(
+    reader: CoordinatedStreamReader, start: dict[str, Any], limit: ReadLimit
+) -> dict[str, Any]:
     while (found := reader.latestOffset(start, limit)) == start:
         pass
     return found
 
 
-def rows(reader: TaskStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+def rows(reader: CoordinatedStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
     pieces = reader.partitions(start, end)
     return [key for each in pieces for batch in reader.read(each) for key in batch[0].to_pylist()]
 

@@ -24,7 +24,7 @@ from millrace.errors import (
 from millrace.ids import AttemptId
 from millrace.shuffle import reader
 from millrace.storage import layout
-from millrace.transport.agent import host_folder
+from millrace.transport.agent import agent_messages, host_folder
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.flight import wire
 from millrace.transport.flight.tls import certificate
@@ -46,7 +46,7 @@ def call(
     serving: Serving, host: Host, *, token: str | None = TOKEN, **headers: str
 ) -> tuple[fl.FlightClient, fl.FlightCallOptions]:
     """Call options as a client would send them."""
-    sent = {wire.FOLDER_HEADER: host.folder, **headers}
+    sent = {agent_messages.FOLDER_HEADER: host.folder, **headers}
     if token is not None:
         sent[wire.TOKEN_HEADER] = f"Bearer {token}"
     pairs = [(name.encode(), value.encode()) for name, value in sent.items()]
@@ -99,8 +99,10 @@ def test_bytes_are_equal_whatever_the_chunk_size_and_the_start(
     meta = index.partitions[0]
     start = min(start, meta.bytes)
     serving = serve(host)
-    which = wire.WhichAttempt(FIRST.task, FIRST.attempt)
-    ticket = wire.Ticket((wire.ByteRange(which, meta.reduce_partition, start),), chunk_bytes)
+    which = agent_messages.WhichAttempt(FIRST.task, FIRST.attempt)
+    ticket = agent_messages.Ticket(
+        (agent_messages.ByteRange(which, meta.reduce_partition, start),), chunk_bytes
+    )
 
     chunks = serving.agents.calls.chunks(
         serving.address, host.folder, ticket, bytes_left=meta.bytes - start
@@ -277,7 +279,11 @@ def test_a_call_without_token_or_folder_is_refused_whatever_it_asks(
     host: Host, serve: Serve
 ) -> None:
     serving = serve(host)
-    for bad in ({"token": None}, {wire.FOLDER_HEADER: "../" + host.folder}, {"token": "x"}):
+    for bad in (
+        {"token": None},
+        {agent_messages.FOLDER_HEADER: "../" + host.folder},
+        {"token": "x"},
+    ):
         client, options = call(serving, host, **bad)
         with pytest.raises(fl.FlightUnauthenticatedError):
             list(client.do_action(fl.Action("ping", b""), options))

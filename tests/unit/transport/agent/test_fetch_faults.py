@@ -17,11 +17,11 @@ from millrace.errors import AgentUnreachable, Corrupt
 from millrace.ids import AttemptId, FolderId
 from millrace.shuffle import reader
 from millrace.shuffle.index import PartitionMeta
+from millrace.transport.agent.agent_messages import ByteRange, Ticket, WhichAttempt
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.landing import InFile, InMemory, Landing
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.flight.connection_pool import Pool
-from millrace.transport.flight.wire import ByteRange, Ticket, WhichAttempt
 
 ATTEMPT = AttemptId.of(100, 2, 7, 1)
 VALUES = list(range(100_000))
@@ -157,9 +157,9 @@ def test_a_connection_in_use_is_not_closed_under_its_user(host: Host, serve: Ser
     chunks = chunks_of(serving, host, meta)
     target.take(next(chunks))
 
-    with calls.pool.connection("grpc://127.0.0.1:1"):
+    with calls.flight.pool.connection("grpc://127.0.0.1:1"):
         pass
-    calls.pool.close()
+    calls.flight.pool.close()
     for chunk in chunks:
         target.take(chunk)
 

@@ -14,14 +14,10 @@ from pathlib import Path
 
 from millrace.config import Config
 from millrace.journal.broker import Broker
-from millrace.reads.api import (
-    MakeMembers,
-    MembersRequest,
-    ReadSession,
-    SessionOptions,
-    SessionWorkspace,
-)
+from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session.members_port import MakeMembers, MembersRequest
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.spark.read_member_task import MemberWork
 from millrace.spark.read_members import RegisteredMembers
 from millrace.transport.members.flight_members import InProcess
@@ -53,13 +49,13 @@ class Opened:
         self,
         broker: Broker,
         folder: Path,
-        task: CoordinatedRead,
+        read: CoordinatedRead,
         config: Config,
         *,
         members: int = 2,
     ) -> Iterator[ReadSession]:
         place = SessionWorkspace(broker, str(folder), config, self.maker(broker, config))
-        with place.open(task, SessionOptions(members=members, holder="test")) as session:
+        with ReadSession(place, read, SessionOptions(members=members, holder="test")) as session:
             yield session
 
 

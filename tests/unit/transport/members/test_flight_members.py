@@ -18,12 +18,13 @@ from tests.unit.reads.kit import (
     SCHEMA,
     P,
     Q,
-    a_task,
+    a_read,
     ack,
     alone,
     check_nothing_else_is_shown,
     next_shown,
     row,
+    run_of,
     shown,
     write,
 )
@@ -33,20 +34,21 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, place_at
 from millrace.config import KIB, Config
 from millrace.errors import MemberLost, ReadsFailed, UserError
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.api import MembersRequest, ReadSession, SessionOptions, SessionWorkspace
+from millrace.reads.api import ReadSession
 from millrace.reads.member import Member
 from millrace.reads.queue.queue_messages import Flush, QueueRows
+from millrace.reads.session.members_port import MembersRequest
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.transport.flight.byte_batches import BYTES, byte_batch
 from millrace.transport.members import member_server
 from millrace.transport.members.flight_members import FlightMembers, InProcess, Streams
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_messages import (
-    BODIES,
     FROM_QUEUE,
     TO_QUEUE,
     decode,
     encode,
     unwrapped,
-    wrapped,
 )
 from millrace.transport.members.member_server import SessionId
 from millrace.transport.members.served_member import ServedMember
@@ -54,7 +56,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
-CONFIG = Config().with_options(reads_lease_ms=60_000)
+CONFIG = Config().with_options(reads_lease=60)
 
 
 @pytest.fixture
@@ -84,11 +86,11 @@ def put(broker: MemoryBroker, rows: list[str], clock: int) -> None:
 def test_ten_members_have_110_streams_of_which_100_are_over_flight(
     broker: MemoryBroker, opened: Opened, tmp_path: Path
 ) -> None:
-    with opened.session(broker, tmp_path, a_task(), CONFIG, members=10) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG, members=10) as session:
         members = opened.made[0]
         assert members.members.streams() == Streams(total=110, over_flight=100)
         told = [members.members.client(number).stats() for number in range(10)]
-        assert [each["streams"] for each in told] == [10] * 10  # Its slice's, and nine slices'.
+        assert [each.streams for each in told] == [10] * 10  # Its slice's, and nine slices'.
         put(broker, texts(0, 200), 10)
         assert next_shown(session) == sorted(texts(0, 200))
         assert len(session.status().disk_bytes) == 10
@@ -98,7 +100,7 @@ def test_what_is_being_read_stays_when_its_checkpoint_is_committed(
     broker: MemoryBroker, opened: Opened, tmp_path: Path
 ) -> None:
     put(broker, texts(0, 500), 10)
-    with opened.session(broker, tmp_path, a_task(), CONFIG, members=2) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG, members=2) as session:
         checkpoint = session.next_checkpoint(LONG_S)
         assert checkpoint is not None
         reading = [session.batches(member, checkpoint) for member in range(2)]
@@ -113,7 +115,7 @@ def test_large_rows_come_in_bounded_pieces(
     config = CONFIG.with_options(reads_message_bytes_target=64 * KIB)
     large = [f"{number:03d}" + "x" * 20_000 for number in range(100)]
     put(broker, large, 10)
-    with opened.session(broker, tmp_path, a_task(), config, members=2) as session:
+    with opened.session(broker, tmp_path, a_read(), config, members=2) as session:
         checkpoint = session.next_checkpoint(LONG_S)
         assert checkpoint is not None
         batches = [batch for member in range(2) for batch in session.batches(member, checkpoint)]
@@ -144,8 +146,8 @@ def test_many_rows_arrive_where_they_can_be_used_without_a_copy(size: int) -> No
         fl.connect(f"grpc://127.0.0.1:{there.port}") as near,
     ):
         writer, reader = near.do_exchange(fl.FlightDescriptor.for_command(b""))
-        writer.begin(BODIES)
-        writer.write_with_metadata(wrapped(sealed.body), pa.py_buffer(sealed.envelope))
+        writer.begin(BYTES)
+        writer.write_with_metadata(byte_batch(sealed.body), pa.py_buffer(sealed.envelope))
         with pytest.raises(StopIteration):
             reader.read_chunk()
         writer.close()
@@ -162,12 +164,12 @@ def client_of(opened: Opened, number: int, session: SessionId | None = None) -> 
 def test_calls_without_the_token_or_of_another_session_are_refused(
     broker: MemoryBroker, opened: Opened, tmp_path: Path
 ) -> None:
-    with opened.session(broker, tmp_path, a_task(), CONFIG):
+    with opened.session(broker, tmp_path, a_read(), CONFIG):
         right = opened.made[0].served[0]._seat.session
         for wrong in (
-            SessionId(task=right.task, epoch=right.epoch, token="guessed"),  # noqa: S106
-            SessionId(task=right.task, epoch=right.epoch - 1, token=right.token),
-            SessionId(task="another", epoch=right.epoch, token=right.token),
+            SessionId(read=right.read, epoch=right.epoch, token="guessed"),  # noqa: S106
+            SessionId(read=right.read, epoch=right.epoch - 1, token=right.token),
+            SessionId(read="another", epoch=right.epoch, token=right.token),
         ):
             client = client_of(opened, 0, wrong)
             with pytest.raises(MemberLost, match="refuses this session's token or epoch"):
@@ -178,7 +180,7 @@ def test_calls_without_the_token_or_of_another_session_are_refused(
 def test_a_second_stream_of_a_slice_or_of_a_session_is_refused(
     broker: MemoryBroker, opened: Opened, tmp_path: Path
 ) -> None:
-    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         client = client_of(opened, 0)
         for slice_, why in ((1, "has a stream of slice 1 already"), (7, "has no stream 7")):
             opening = StreamOpening(
@@ -201,9 +203,9 @@ def test_a_second_stream_of_a_slice_or_of_a_session_is_refused(
 def test_unknown_actions_and_streams_and_tickets_are_refused_and_harm_nobody(
     broker: MemoryBroker, opened: Opened, tmp_path: Path
 ) -> None:
-    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         client = client_of(opened, 0)
-        with pytest.raises(UserError, match="unknown action 'dance'"):
+        with pytest.raises(UserError, match="unknown call 'dance'"):
             client._ask("dance")
         with pytest.raises(UserError, match="not what a checkpoint shows"):
             client._ask(member_server.RELEASE, b"nonsense")
@@ -235,11 +237,11 @@ def test_a_member_that_cannot_be_reached_fails_the_opening_by_name(
     )
     place = SessionWorkspace(broker, str(tmp_path), CONFIG, opened.maker(broker, CONFIG))
     with pytest.raises(ReadsFailed, match=r"member 1 lost member 2\n.*127.0.0.1:1") as failed:
-        place.open(a_task(), SessionOptions(members=3, holder="test"))
+        ReadSession(place, a_read(), SessionOptions(members=3, holder="test"))
     assert "could not be opened: member 1 at grpc://" in str(failed.value)
     assert all(served.ended.is_set() for served in opened.made[0].served)
     assert not any(tmp_path.rglob("*.seg*"))
-    with opened.session(broker, tmp_path / "next", a_task("another"), CONFIG) as session:
+    with opened.session(broker, tmp_path / "next", a_read("another"), CONFIG) as session:
         put(broker, texts(0, 5), 10)
         assert next_shown(session) == texts(0, 5)
 
@@ -251,7 +253,7 @@ def test_a_member_that_never_answers_fails_the_opening_after_a_named_limit(
     monkeypatch.setattr(ServedMember, "_open", lambda _self, _them: None)
     place = SessionWorkspace(broker, str(tmp_path), config, opened.maker(broker, config))
     with pytest.raises(ReadsFailed, match=r"(?s)member 0 at grpc.*reads_open_ms_max"):
-        place.open(a_task(), SessionOptions(members=2, holder="test"))
+        ReadSession(place, a_read(), SessionOptions(members=2, holder="test"))
 
 
 # Losing a member, or the way to it.
@@ -274,7 +276,7 @@ def test_a_way_between_two_members_that_is_cut_fails_the_session_at_once(
     monkeypatch.setattr(
         ServedMember, "_open", lambda self, them: given(self, told(self.number, them))
     )
-    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         put(broker, texts(0, 50), 10)
         assert next_shown(session) == sorted(texts(0, 50))
         getattr(ways[0], how)()
@@ -285,7 +287,7 @@ def test_a_way_between_two_members_that_is_cut_fails_the_session_at_once(
         with pytest.raises(ReadsFailed, match=r"member [01] lost member [01]"):
             until_it_fails(session)
         ways[0].cut()
-    with opened.session(broker, tmp_path, a_task(), CONFIG, members=3) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG, members=3) as session:
         assert next_shown(session) == sorted(texts(50, 100))
 
 
@@ -306,7 +308,7 @@ def test_a_member_whose_session_goes_silent_ends_by_itself(
         return made[0]
 
     place = SessionWorkspace(broker, str(tmp_path), config, make)
-    with place.open(a_task(), SessionOptions(members=1, holder="test")) as session:
+    with ReadSession(place, a_read(), SessionOptions(members=1, holder="test")) as session:
         (served,) = made[0].served
         near, far = made[0].members._links[0], served._session
         assert far is not None
@@ -326,7 +328,7 @@ def test_a_commit_that_was_stored_is_told_so_though_a_member_is_lost_meanwhile(
     def gone(_self: MemberClient, *_given: object) -> None:
         raise MemberLost("gone just then")
 
-    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         put(broker, texts(0, 5), 10)
         checkpoint = session.next_checkpoint(LONG_S)
         assert shown(session, checkpoint) == texts(0, 5)
@@ -336,7 +338,7 @@ def test_a_commit_that_was_stored_is_told_so_though_a_member_is_lost_meanwhile(
         with pytest.raises(ReadsFailed, match="gone just then"):
             session.next_checkpoint(LONG_S)
     put(broker, texts(5, 9), 100)
-    with opened.session(broker, tmp_path, a_task(), CONFIG, members=1) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG, members=1) as session:
         assert next_shown(session) == texts(5, 9)
 
 
@@ -345,7 +347,7 @@ def test_rows_of_a_member_that_is_gone_fail_the_session_also_before_the_first_ca
 ) -> None:
     config = CONFIG.with_options(reads_stop_ms_max=500)
     put(broker, texts(0, 5), 10)
-    with opened.session(broker, tmp_path, a_task(), config) as session:
+    with opened.session(broker, tmp_path, a_read(), config) as session:
         checkpoint = session.next_checkpoint(LONG_S)
         assert checkpoint is not None
         opened.made[0].members._clients[1].address = "grpc://127.0.0.1:1"
@@ -366,7 +368,7 @@ def test_members_speak_tls_where_certificates_are_given(
     monkeypatch.setenv("MILLRACE_TLS_CERT", str(certificate))
     monkeypatch.setenv("MILLRACE_TLS_KEY", str(key))
     monkeypatch.setenv("MILLRACE_TLS_CA", str(certificate))
-    with opened.session(broker, tmp_path, a_task(), CONFIG) as session:
+    with opened.session(broker, tmp_path, a_read(), CONFIG) as session:
         assert {each.address.split(":")[0] for each in opened.made[0].served} == {"grpc+tls"}
         put(broker, texts(0, 50), 10)
         assert next_shown(session) == sorted(texts(0, 50))
@@ -398,11 +400,11 @@ def test_a_slice_is_not_held_up_by_a_peer_that_takes_nothing(
 
     monkeypatch.setattr(Member, "on_rows", on_rows)
     try:
-        with opened.session(broker, tmp_path, a_task(), config) as session:
+        with opened.session(broker, tmp_path, a_read(), config) as session:
             put(broker, [f"{number} " + "x" * 1000 for number in range(2000)], 10)
             queue, slice_ = stuck.get(timeout=LONG_S)
             write(broker, "t/b", alone(Q, 5, "another"))
-            while not session._actor.state._pushed_back:
+            while not run_of(session)._actor.state._pushed_back:
                 assert session.next_checkpoint(0.01) is None
             assert session.next_checkpoint(0) is None  # Its flush waits behind the rows.
             link = opened.made[0].served[slice_]._to_queues[queue]
@@ -424,8 +426,8 @@ def test_closing_with_full_queues_that_push_back_does_not_hang(
     ended = threading.Event()
 
     def open_and_close() -> None:
-        with opened.session(broker, tmp_path, a_task(), config, members=3) as session:
-            while not session._actor.state._pushed_back:
+        with opened.session(broker, tmp_path, a_read(), config, members=3) as session:
+            while not run_of(session)._actor.state._pushed_back:
                 session.next_checkpoint(0.01)
         ended.set()
 
@@ -448,7 +450,7 @@ def test_a_member_process_that_is_killed_fails_the_session_and_the_next_is_exact
         broker, str(tmp_path), CONFIG, as_processes(where, CONFIG, hosts, made)
     )
     try:
-        with place.open(a_task(), SessionOptions(members=2, holder="test")) as session:
+        with ReadSession(place, a_read(), SessionOptions(members=2, holder="test")) as session:
             write(broker, "t/a", *[alone(Q, 10 + n, text) for n, text in enumerate(texts(0, 200))])
             assert next_shown(session) == sorted(texts(0, 200))
             write(broker, "t/a", *[row(P, 10 + n, text) for n, text in enumerate(texts(200, 300))])
@@ -458,7 +460,7 @@ def test_a_member_process_that_is_killed_fails_the_session_and_the_next_is_exact
                 session.next_checkpoint(LONG_S)
         assert [each.returncode for each in made[0].running] == [0, -signal.SIGKILL]
         write(broker, "t/b", row(P, 11, "the other half"), ack(P, 1000, [ids["a"]]))
-        with place.open(a_task(), SessionOptions(members=3, holder="test")) as session:
+        with ReadSession(place, a_read(), SessionOptions(members=3, holder="test")) as session:
             assert next_shown(session) == sorted([*texts(200, 300), "the other half"])
             check_nothing_else_is_shown(session, broker, "t/a", "t/b")
         assert [each.returncode for each in made[1].running] == [0, 0, 0]

@@ -28,6 +28,7 @@ from millrace.reads.model.session_messages import (
 )
 from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
+from millrace.transport.flight.byte_batches import byte_batch
 from millrace.transport.members.member_messages import (
     FROM_QUEUE,
     FROM_SESSION,
@@ -46,7 +47,6 @@ from millrace.transport.members.member_messages import (
     encode_rows,
     encode_visible,
     unwrapped,
-    wrapped,
 )
 from millrace.transport.owner.wire_shapes import ArrowParts, WireShape, seal
 
@@ -124,7 +124,7 @@ def staged(values: list[str | None]) -> pa.RecordBatch:
 
 def there_and_back(shape: WireShape, message: object) -> object:
     sealed = encode(shape, message, BYTES_MAX)
-    body = None if sealed.body is None else unwrapped(wrapped(sealed.body))
+    body = None if sealed.body is None else unwrapped(byte_batch(sealed.body))
     return decode(shape, pa.py_buffer(sealed.envelope), body, BYTES_MAX)
 
 
@@ -180,7 +180,7 @@ def test_a_slice_takes_along_only_the_bytes_of_its_own_rows() -> None:
 def test_rows_are_not_copied_into_what_is_sent_nor_out_of_it_where_they_lie_right() -> None:
     sealed = encode(TO_QUEUE, QueueRows(1, staged(["a", "b"])), BYTES_MAX)
     assert sealed.body is not None
-    body = unwrapped(wrapped(sealed.body))
+    body = unwrapped(byte_batch(sealed.body))
     assert body is not None
     assert body.address == sealed.body.address
     found = decode(TO_QUEUE, pa.py_buffer(sealed.envelope), body, BYTES_MAX)
@@ -232,7 +232,7 @@ def test_what_is_no_message_is_refused(envelope: bytes | None) -> None:
 
 def test_a_message_of_another_stream_is_refused() -> None:
     sealed = encode(FROM_QUEUE, RowsAccepted(3), BYTES_MAX)
-    with pytest.raises(UserError, match="Flush or Beat"):
+    with pytest.raises(UserError, match="Flush or MemberBeat"):
         decode(TO_QUEUE, pa.py_buffer(sealed.envelope), None, BYTES_MAX)
 
 

@@ -16,15 +16,16 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import ANYTHING, Append, Lease, Publish, SegmentFile, Watched
 from millrace.reads.live.follow_requests import FollowRequest, Message
-from millrace.transport.owner.broker_calls import CALLS
+from millrace.transport.flight.flight_calls import CallCut
+from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_calls import OwnerCaller
-from millrace.transport.owner.owner_links import OwnerCut, OwnerLink
+from millrace.transport.owner.owner_links import OwnerLink
 from millrace.wakeup import WakeUp, WorkerThread, join
 
 LEASE = Lease(name="l", epoch=1, holder="h", expires_at_ms=0)
-LOST = OwnerCut("the connection was reset", may_be_done=True)
-UNSENT = OwnerCut("failed to connect", may_be_done=False)
+LOST = CallCut("the connection was reset", may_be_done=True)
+UNSENT = CallCut("failed to connect", may_be_done=False)
 STOPPED = BrokerStopped("was taken over by another process")
 P = ProducerId(7)
 
@@ -53,9 +54,9 @@ class Script:
         self.slept.append(seconds)
         self.time += seconds
 
-    def broker(self, **options: int) -> JoinedBroker:
+    def broker(self, **options: float) -> JoinedBroker:
         config = QUICK.with_options(**{"owner_backoff_ms": 100, **options})
-        return JoinedBroker(
+        return JoinedBroker.of(
             OwnerCaller(self.connect, config, sleep=self.sleep, now=lambda: self.time)
         )
 
@@ -66,9 +67,10 @@ class _Scripted:
     epoch: int
     address: str = "grpc://nowhere:1"
 
-    def call(self, name: str, _args: Mapping[str, Any], *, timeout_ms: int) -> object:
+    def call(self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int) -> object:
         assert timeout_ms > 0
-        self.script.asked.append(name)
+        assert arguments is not None
+        self.script.asked.append(call.name)
         outcome = self.script.outcomes[min(len(self.script.asked), len(self.script.outcomes)) - 1]
         if isinstance(outcome, BaseException):
             raise outcome
@@ -164,10 +166,10 @@ def test_a_call_that_was_never_sent_is_asked_again_whatever_it_is(
 
 def test_every_call_says_whether_it_may_be_repeated() -> None:
     args = {"producer": None, "sequence": None, "expected": 1, "request": Publish()}
-    never = {name for name, call in CALLS.items() if not call.again(args)}
+    never = {name for name, call in CALLS.items() if not call.rule.is_repeatable(args)}
 
     assert never == {"append", "publish", "delete", "adopt"}
-    assert not CALLS["commit"].again({"expected": ANYTHING})
+    assert not CALLS["commit"].rule.is_repeatable({"expected": ANYTHING})
 
 
 def test_tries_are_counted_and_then_it_is_an_error_that_can_be_retried() -> None:
@@ -184,14 +186,14 @@ def test_a_deadline_covers_all_tries() -> None:
     script = Script([LOST])
 
     with pytest.raises(OwnerUnreachable, match="after 4 tries"):
-        script.broker(owner_call_ms_max=1000, owner_retries_max=50).read("a", 0)
+        script.broker(owner_timeout=1, owner_retries_max=50).read("a", 0)
     assert script.time < 1
 
 
 def test_who_is_told_to_stop_does_not_wait_for_an_owner_that_is_away() -> None:
     script, stop = Script([LOST]), WakeUp()
     hour_ms = 3_600_000
-    broker = script.broker(owner_backoff_ms=hour_ms, owner_call_ms_max=20 * hour_ms)
+    broker = script.broker(owner_backoff_ms=hour_ms, owner_timeout=0.02 * hour_ms)
     errors: list[BaseException] = []
 
     def wait() -> None:
@@ -260,8 +262,8 @@ def test_threads_that_look_for_the_owner_do_not_wait_for_each_other_for_ever() -
         end.wait(60)
         raise OwnerUnreachable("nobody")
 
-    config = QUICK.with_options(owner_retries_max=1, owner_call_ms_max=50)
-    broker = JoinedBroker(OwnerCaller(connect, config))
+    config = QUICK.with_options(owner_retries_max=1, owner_timeout=0.05)
+    broker = JoinedBroker.of(OwnerCaller(connect, config))
 
     def look() -> None:
         with suppress(OwnerUnreachable):
@@ -280,14 +282,16 @@ def test_while_nothing_changes_no_journals_are_sent() -> None:
     asked: list[Mapping[str, Any]] = []
 
     class Seen(_Scripted):
-        def call(self, name: str, args: Mapping[str, Any], *, timeout_ms: int) -> object:
-            asked.append(args)
-            return super().call(name, args, timeout_ms=timeout_ms)
+        def call(
+            self, call: BrokerCall, arguments: Mapping[str, Any], *, timeout_ms: int
+        ) -> object:
+            asked.append(arguments)
+            return super().call(call, arguments, timeout_ms=timeout_ms)
 
     same, other = (Watched(version=version, journals=()) for version in (5, 6))
     script = Script([same, same, other, other])
     config = QUICK.with_options(owner_wait_ms_max=1)
-    broker = JoinedBroker(OwnerCaller(lambda _deadline, _epoch: Seen(script, 1), config))
+    broker = JoinedBroker.of(OwnerCaller(lambda _deadline, _epoch: Seen(script, 1), config))
 
     assert broker.watch(5, prefix="a", timeout_s=600).version == 6
     assert [args["prefix"] for args in asked] == ["//", "//", "//", "a"]
@@ -305,7 +309,7 @@ def test_closed_journals_say_so() -> None:
 
 def test_an_owner_that_is_away_is_waited_for_once_and_not_by_every_call() -> None:
     script = Script([LOST])
-    broker = script.broker(owner_call_ms_max=1000, gone_ms_max=1000, owner_retries_max=50)
+    broker = script.broker(owner_timeout=1, gone_after=1, owner_retries_max=50)
     with pytest.raises(OwnerUnreachable):
         broker.read("a", 0)
     began = script.time
@@ -318,7 +322,7 @@ def test_an_owner_that_is_away_is_waited_for_once_and_not_by_every_call() -> Non
 
 def test_an_owner_that_answers_again_is_waited_for_anew() -> None:
     script = Script([LOST, "answer", LOST])
-    broker = script.broker(owner_call_ms_max=1000, gone_ms_max=1000, owner_retries_max=50)
+    broker = script.broker(owner_timeout=1, gone_after=1, owner_retries_max=50)
     broker.get("a")
     began = script.time
 
@@ -332,4 +336,4 @@ def test_no_call_waits_longer_than_for_anything_that_is_gone(gone_ms: int, tries
     script = Script([LOST])
 
     with pytest.raises(OwnerUnreachable, match=f"after {tries} tries"):
-        script.broker(owner_retries_max=50, gone_ms_max=gone_ms).read("a", 0)
+        script.broker(owner_retries_max=50, gone_after=gone_ms / 1000).read("a", 0)

@@ -35,13 +35,14 @@ from millrace.errors import (
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.journal.memory import MemoryBroker
 from millrace.journal.row_files import write_file
+from millrace.transport.flight.arrow_envelope import decode_answer, encode
+from millrace.transport.flight.flight_calls import CallRefused
 from millrace.transport.owner.broker_calls import CALLS
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
-from millrace.transport.owner.owner_links import OwnerConnections, OwnerRefused
-from millrace.transport.owner.wire_shapes import ArrowParts, seal, unseal
+from millrace.transport.owner.owner_links import OwnerConnections
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_without_the_workspaces_token_nothing_is_answered(
 def test_files_cannot_be_sent_without_the_token_either(owner: Owner, tmp_path: Path) -> None:
     where = JournalAddress(address=owner.said.address, token="wrong", workspace_id=WORKSPACE)  # noqa: S106
     flight = OwnerConnections(where, QUICK)
-    with pytest.raises(OwnerRefused, match="does not serve this workspace"):
+    with pytest.raises(CallRefused, match="does not accept this token"):
         flight.send(owner.said.address, b"", iter(()), timeout_ms=20_000)
     assert list((tmp_path / "mill/journals/adopted").iterdir()) == []
 
@@ -162,21 +163,20 @@ def test_calls_that_are_none_are_refused(owner: Owner) -> None:
     flight = OwnerConnections(where, QUICK)
 
     def ask(action: str, body: bytes) -> str:
-        answer = flight.ask(owner.said.address, action, body, timeout_ms=20_000)
-        document, _ = unseal(answer)
-        error = json.loads(document["error"])
-        assert error["code"] == "UserError"
-        return str(error["text"])
+        (answer,) = flight.ask(owner.said.address, action, body, timeout_ms=20_000)
+        with pytest.raises(UserError) as refused:
+            decode_answer(answer, str)
+        return str(refused.value)
 
     assert "unknown call 'shutdown'" in ask("shutdown", b"")
     assert "unknown call '__class__'" in ask("__class__", b"")
     assert "not a message" in ask("get", b"")
     assert "not a message" in ask("get", b"x" * 100)
-    assert "not a call of get" in ask("get", seal({}, ArrowParts()))
-    assert "not a call of get" in ask("get", seal({"name": "a", "more": 1}, ArrowParts()))
-    assert "not a text" in ask("get", seal({"name": ["a"]}, ArrowParts()))
-    assert "from 0 to" in ask(
-        "acquire", seal({"name": "l", "holder": "h", "lease_ms": 2**62}, ArrowParts())
+    assert "not a call of get" in ask("get", encode({}))
+    assert "not a call of get" in ask("get", encode({"name": "a", "more": 1}))
+    assert "Expected `str`, got `array` - at `$.name`" in ask("get", encode({"name": ["a"]}))
+    assert "Expected `int` <= 1099511627776 - at `$.lease_ms`" in ask(
+        "acquire", encode({"name": "l", "holder": "h", "lease_ms": 2**62})
     )
     flight.close()
     assert set(CALLS) & {"close", "transaction", "store_file"} == set()

@@ -39,12 +39,12 @@ from millrace.reads.live.follow_requests import (
     wanted,
 )
 from millrace.reads.live.follower import Following
+from millrace.transport.flight.arrow_envelope import encode
+from millrace.transport.flight.flight_calls import CallCut
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import Owner
 from millrace.transport.owner.owner_endpoint import JournalAddress
-from millrace.transport.owner.owner_links import OwnerCut
-from millrace.transport.owner.wire_shapes import ArrowParts, seal
 from millrace.transport.streams.follow_client import follow
 from millrace.transport.streams.follow_messages import (
     decode_message,
@@ -309,7 +309,7 @@ def test_an_owner_that_is_stopped_ends_a_follower_that_waits_for_rows(tmp_path: 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "owned\n"
-        ws = mr.open(tmp_path, config=LIVE.with_options(gone_ms_max=2000, owner_ping_ms_max=500))
+        ws = mr.open(tmp_path, config=LIVE.with_options(gone_after=2, owner_ping_ms_max=500))
         found = ws.journals.follow("a")
         assert values(next(found)) == [1]
         os.kill(process.pid, signal.SIGSTOP)
@@ -388,7 +388,7 @@ class Played:
         self.waited.append(cuts)
 
 
-CUT = OwnerCut("broken", may_be_done=False)
+CUT = CallCut("broken", may_be_done=False)
 
 
 def fetched(journal: str, next_offset: int) -> Fetched:
@@ -463,12 +463,14 @@ def test_nobody_follows_without_the_token(owner: Owner) -> None:
     [
         b"",
         b"x" * 50,
-        seal(["a"], ArrowParts()),
-        seal(["a", [], [5, 4], None, {}, "start", None, False, False, ""], ArrowParts()),
-        seal(["a", [], [0, 2**32], None, {}, "start", None, False, False, ""], ArrowParts()),
-        seal(["a", [], [0, 1], None, {}, "middle", None, False, False, ""], ArrowParts()),
-        seal(["a", [], [0, 1], None, {"a": "b"}, "start", None, False, False, ""], ArrowParts()),
-        seal(["a", [], [0, 1], 3, {}, "start", None, False, False, ""], ArrowParts()),
+        encode({}),
+        encode({"prefix": 5}),
+        encode({"prefix": "a", "range": {"begin": 5, "end": 4}}),
+        encode({"prefix": "a", "range": {"begin": 0, "end": 2**32}}),
+        encode({"prefix": "a", "others": "middle"}),
+        encode({"prefix": "a", "begins": {"a": "b"}}),
+        encode({"prefix": "a", "key": 3}),
+        encode({"prefix": "a", "keys": ["x"], "key": pa.record_batch({"y": [1]})}),
     ],
 )
 def test_what_is_no_ticket_is_refused(owner: Owner, ticket: bytes) -> None:

@@ -41,6 +41,9 @@ from millrace.journal.embedded.ledger.mark_files import CommitMark
 from millrace.storage import modes
 from millrace.storage.local import storage_errors, sync_folder
 
+LEDGER_BUSY_MS_MAX: Final = 5_000
+"""How long the ledger waits for another reader or writer before that is an error."""
+
 _PAGE_BYTES: Final = 4096
 _NO_ROOM: Final = (
     sqlite3.SQLITE_FULL,
@@ -234,7 +237,7 @@ class SqliteLedger:
         db = sqlite3.connect(
             f"file:{quote(self._path)}?mode={mode}",
             uri=True,
-            timeout=self._config.ledger_busy_ms_max / 1000,
+            timeout=LEDGER_BUSY_MS_MAX / 1000,
             isolation_level=None,
             check_same_thread=False,
         )

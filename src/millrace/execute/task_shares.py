@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from millrace.config import Config
+from millrace.execute.map_task import FilePart, ShufflePart
 from millrace.plan.nodes.join import is_broadcast
 from millrace.plan.nodes.node import Node, ReadStage, Scan, leaves
 from millrace.plan.nodes.placement import ByHash, ByRange, InPlace
@@ -27,7 +28,6 @@ from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
-from millrace.spark.map_task import FilePart, ShufflePart
 
 Part = FilePart | ShufflePart
 _Parts = dict[int, Part]
@@ -47,13 +47,13 @@ def share_out(
     done: Mapping[int, Shuffle],
     config: Config,
     *,
-    as_they_are: Collection[int] = (),
+    kept_partitions: Collection[int] = (),
 ) -> tuple[list[TaskShare], list[str]]:
     """The tasks of a stage, given what it reads, and what was chosen for them, in words.
 
-    Partitions of the stages in `as_they_are` are neither put together nor split.
+    Partitions of the stages in `kept_partitions` are neither put together nor split.
     """
-    sources = {number: place for place, number in enumerate(stage.reads)}
+    sources = {number: position for position, number in enumerate(stage.reads)}
     manifests = {number: done[number].manifest for number in stage.reads}
     if stage.alone:
         sharing = _Sharing(sources, manifests, config)
@@ -61,7 +61,7 @@ def share_out(
         return [TaskShare(stage.root, whole)], []
     shares, notes = [], []
     for root in stage.branches:
-        reading, chosen = _reading(root, sources, done, config, as_they_are)
+        reading, chosen = _reading(root, sources, done, config, kept_partitions)
         notes += chosen
         sharing = _Sharing(sources, manifests, config, reading)
         shares += [
@@ -76,7 +76,7 @@ def _reading(
     sources: Mapping[int, int],
     done: Mapping[int, Shuffle],
     config: Config,
-    as_they_are: Collection[int],
+    kept_partitions: Collection[int],
 ) -> tuple[dict[int, list[Part]], list[str]]:
     """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
     met = [
@@ -84,7 +84,7 @@ def _reading(
         for leaf in meeting(root)
         if isinstance(leaf, ReadStage)
         and isinstance(leaf.placement, ByHash)
-        and leaf.stage not in as_they_are
+        and leaf.stage not in kept_partitions
     ]
     if not met or len(met) < len(meeting(root)):
         return {}, []
@@ -104,12 +104,12 @@ def _reading(
     )
     pieces = read_pieces(sides, limits)
     parts: dict[int, list[Part]] = {}
-    for place, leaf in enumerate(met):
+    for side, leaf in enumerate(met):
         parts[id(leaf)] = [
             ShufflePart(
                 sources[leaf.stage],
                 piece.partitions,
-                piece.outputs if piece.split_side == place else None,
+                piece.outputs if piece.split_side == side else None,
             )
             for piece in pieces
         ]
@@ -151,7 +151,7 @@ class _Sharing:
     def _pieces(self, leaf: Scan | ReadStage) -> list[Part]:
         if isinstance(leaf, Scan):
             reader = leaf.source.reader(leaf.columns)
-            return [FilePart(reader, (one,)) for one in self._inputs(leaf)]
+            return [FilePart(reader, (split,)) for split in self._inputs(leaf)]
         if id(leaf) in self.reading:
             return self.reading[id(leaf)]
         source, manifest = self.sources[leaf.stage], self.manifests[leaf.stage]

@@ -1,26 +1,26 @@
-"""What a Spark task does for a shuffle: run its share of the map tasks and report each.
+"""What a task does for a stage: run its share of the map tasks and report each.
 
-Invariant: a map task that is already finished, by an earlier try of this Spark task or by another
-run over the same inputs, is reported and not run. One that cannot read an earlier stage's output is
-reported, with all it finds lost, and is no failure of the Spark task.
+Invariant: a map task that is already finished, by an earlier try of this task or by another run
+over the same inputs, is reported and not run. A map task that cannot read an earlier stage's output
+reports all outputs that it finds lost; the task itself does not fail.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from millrace.config import Config
 from millrace.engine.stage_work import PassOn, Work
 from millrace.engine.task_inputs import Input
 from millrace.execute.lost_outputs import LOSSES, Lost, decode_lost, encode_lost, find_lost
 from millrace.execute.task_folders import Folders
+from millrace.execute.task_runner import TaskTry, TaskWork
 from millrace.faults import fault
 from millrace.identity.versions import check_versions
 from millrace.ids import (
@@ -45,11 +45,7 @@ from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_ou
 from millrace.storage.local import Store
 
 Reuse = Literal["yes", "verified", "no"]
-RESULT_SCHEMA: Final = (
-    "map_task long, folder string, agent string, ran boolean, index_bytes long, index binary, "
-    "lost string"
-)
-_RESULT: Final = pa.schema(
+RESULT_SCHEMA: Final = pa.schema(
     [
         ("map_task", pa.int64()),
         ("folder", pa.string()),
@@ -133,39 +129,27 @@ class MapTaskFailed:
     lost: tuple[Lost, ...]
 
 
-def run_stage_tasks(
-    stage: MapStage, shares: list[list[StageTask]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over task numbers: task n runs the map tasks of share n."""
+def run_stage_tasks(stage: MapStage, shares: Sequence[Sequence[StageTask]]) -> TaskWork:
+    """What tasks do for a stage: task n runs the map tasks of share n."""
 
-    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(this: TaskTry) -> Iterator[pa.RecordBatch]:
         check_versions(stage.versions)
         with _Inputs(stage) as inputs:
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    for task in shares[number]:
-                        yield encode_result(_run_task(stage, task, inputs))
+            for task in shares[this.number]:
+                yield encode_result(_run_task(stage, task, inputs, this))
 
     return run
 
 
-def run_frame_tasks(
-    stage: MapStage,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over a DataFrame: each of its partitions is a map task."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_versions(stage.versions)
-        folder, agent, store = stage.folders.here(stage.config)
-        context = TaskContext.get()
-        assert context is not None, "only Spark runs this"
-        map_task = MapTask(context.partitionId())
-        index = _write(stage, store, map_task, batches, None)
-        yield encode_result(
-            Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)
-        )
-
-    return run
+def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """Write rows that a task was given as its map output; returns the result for the driver."""
+    check_versions(stage.versions)
+    folder, agent, store = stage.folders.here(stage.config)
+    map_task = MapTask(this.number)
+    index = _write(stage, store, map_task, batches, None, this)
+    return encode_result(
+        Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)
+    )
 
 
 def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
@@ -179,8 +163,8 @@ def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
             row.append(None)
         case MapTaskFailed(map_task, lost):
             row = [map_task, None, None, True, None, None, encode_lost(lost)]
-    columns = [pa.array([value], f.type) for value, f in zip(row, _RESULT, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+    columns = [pa.array([value], f.type) for value, f in zip(row, RESULT_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=RESULT_SCHEMA)
 
 
 def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
@@ -213,7 +197,9 @@ def finished_results(table: pa.Table) -> list[Result]:
     return [result for result in results if isinstance(result, Result)]
 
 
-def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | MapTaskFailed:
+def _run_task(
+    stage: MapStage, task: StageTask, inputs: _Inputs, this: TaskTry
+) -> Result | MapTaskFailed:
     folder, agent, store = stage.folders.here(stage.config)
     fault("shuffle.task.start", stage.stage_id)
     done = _finished(stage, store, task)
@@ -225,7 +211,7 @@ def _run_task(stage: MapStage, task: StageTask, inputs: _Inputs) -> Result | Map
     try:
         opened = [inputs.open(part) for part in task.parts]
         rows = task.work.rows(opened, stage.config, store.spill_folder())
-        index = _write(stage, store, task.map_task, rows, made)
+        index = _write(stage, store, task.map_task, rows, made, this)
     except LOSSES:
         lost = inputs.find_lost(task)
         if not lost:
@@ -269,7 +255,7 @@ class _Inputs:
 
     def _from_files(self, part: FilePart) -> pa.RecordBatchReader:
         size = self._batch_bytes
-        rows = (batch for one in part.inputs for batch in part.reader.batches(one, size))
+        rows = (batch for split in part.inputs for batch in part.reader.batches(split, size))
         return pa.RecordBatchReader.from_batches(part.reader.schema, rows)
 
     def _shuffled(self, part: ShufflePart) -> pa.RecordBatchReader:
@@ -291,7 +277,7 @@ class _Inputs:
 
 
 def _finished(stage: MapStage, store: Store, task: StageTask) -> MapTaskIndex | None:
-    """What another run, or an earlier try of this Spark task, finished meanwhile."""
+    """What another run, or an earlier try of this task, finished meanwhile."""
     if task.made_from is None:
         return None
     verify = stage.reuse == "verified" or task.suspect is not None
@@ -307,10 +293,10 @@ def _write(
     map_task: MapTask,
     batches: Iterator[pa.RecordBatch],
     made: Provenance | None,
+    this: TaskTry,
 ) -> MapTaskIndex:
     task = MapTaskId(stage.query_id, stage.stage_id, map_task)
-    context = TaskContext.get()
-    first = Attempt(FIRST_ATTEMPT + (context.attemptNumber() if context is not None else 0))
+    first = Attempt(FIRST_ATTEMPT + this.failed_before)
     return write_map_output(
         store,
         begin_next_attempt(store, task, first),

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.config import Config
 from millrace.engine.duckdb_engine import engine_version
 from millrace.engine.stage_work import Work, work_of
+from millrace.execute.lost_outputs import StageRound
+from millrace.execute.map_task import FilePart, MapStage, Result, Reuse, ShufflePart, StageTask
 from millrace.execute.range_bounds import bounds_in
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.task_shares import TaskShare, share_out
+from millrace.identity.fingerprint import fingerprint
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
@@ -25,9 +30,6 @@ from millrace.plan.planner.stages import Stage
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
-from millrace.spark.map_task import FilePart, MapStage, Reuse, ShufflePart, StageTask
-from millrace.spark.stage_job import ShuffleWorkspace, StageRun
-from millrace.spark.task_shares import TaskShare, share_out
 from millrace.transport.agent.agent_addresses import known_agents
 
 
@@ -38,8 +40,43 @@ class QueryOptions:
     query_id: QueryId
     zone: str
     reuse: Reuse
-    as_they_are: frozenset[int] = frozenset()
+    kept_partitions: frozenset[int] = frozenset()
     """Stages whose partitions are the user's own choice."""
+
+
+@dataclass(slots=True)
+class StageRun:
+    """A stage on its way: its tasks, the results so far, and why each other task has to run."""
+
+    stage: MapStage
+    tasks: Sequence[StageTask]
+    unrecognised: str | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    title: str = "stage"
+    """What the runner's page says of its tasks."""
+    results: dict[MapTask, Result] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def missing(self) -> list[StageTask]:
+        """Map tasks without an output."""
+        return [task for task in self.tasks if task.map_task not in self.results]
+
+    def so_far(self) -> StageRound:
+        """Which tasks were run, and which were finished before."""
+        ran = {n: self.reasons.get(n, "") for n, result in self.results.items() if result.ran}
+        return StageRound(
+            ran=ran,
+            reused=frozenset(self.results.keys() - ran.keys()),
+            seconds=self.seconds,
+            notes=tuple(self.choices.get("reading", ())),
+        )
+
+    def fingerprints(self) -> frozenset[str]:
+        """Of all tasks that can be recognised: two stages that share one do the same work."""
+        return frozenset(
+            fingerprint(task.made_from) for task in self.tasks if task.made_from is not None
+        )
 
 
 def course_of(stages: Sequence[Stage], config: Config) -> Course:
@@ -51,8 +88,8 @@ def course_of(stages: Sequence[Stage], config: Config) -> Course:
     )
 
 
-def lies_right_already(stage: Stage, done: Mapping[int, Shuffle], config: Config) -> Shuffle | None:
-    """What the stage before wrote, if it is so small that its order needs no parts."""
+def input_in_order(stage: Stage, done: Mapping[int, Shuffle], config: Config) -> Shuffle | None:
+    """The input of a stage that orders rows, if one partition is enough: it is left as it is."""
     if not isinstance(stage.placement, ByRange):
         return None
     (source,) = (done[number] for number in stage.reads)
@@ -60,26 +97,28 @@ def lies_right_already(stage: Stage, done: Mapping[int, Shuffle], config: Config
 
 
 def plan_stage(
-    place: ShuffleWorkspace, asked: QueryOptions, stage: Stage, done: Mapping[int, Shuffle]
+    workspace: ShuffleWorkspace, options: QueryOptions, stage: Stage, done: Mapping[int, Shuffle]
 ) -> StageRun:
     """The tasks of a stage, given the stages before it."""
     sources = [done[number] for number in stage.reads]
-    by = _partitioner(stage, sources, place.config)
+    by = _partitioner(stage, sources, workspace.config)
     described = MapStage(
-        query_id=asked.query_id,
+        query_id=options.query_id,
         stage_id=StageId(stage.number),
         schema=stage.root.schema,
         partitioner=by,
-        config=place.config,
-        folders=place.folders,
+        config=workspace.config,
+        folders=workspace.folders,
         versions=versions(),
         sources=tuple(source.manifest for source in sources),
-        addresses=known_agents(place.store),
-        reuse=asked.reuse,
+        addresses=known_agents(workspace.store),
+        reuse=options.reuse,
     )
-    shares, notes = share_out(stage, done, place.config, as_they_are=asked.as_they_are)
+    shares, notes = share_out(
+        stage, done, workspace.config, kept_partitions=options.kept_partitions
+    )
     works = {
-        key: work_of(root, time_zone=asked.zone, config=place.config)
+        key: work_of(root, time_zone=options.zone, config=workspace.config)
         for key, root in {id(share.root): share.root for share in shares}.items()
     }
     tasks = [
@@ -118,10 +157,10 @@ def _task(
     for part in share.parts:
         match part:
             case FilePart(inputs=files):
-                for one in files:
-                    inputs += one.identity()
-                    size += one.bytes
-                    recent |= one.recent()
+                for split in files:
+                    inputs += split.identity()
+                    size += split.bytes
+                    recent |= split.recent()
             case ShufflePart(source=source):
                 consumed = _consumed(sources[source], part)
                 inputs.append({"path": _label(work, part), "consumed": consumed})
@@ -147,18 +186,17 @@ def _task(
 
 def _consumed(shuffle: Shuffle, part: ShufflePart) -> list[list[Any]]:
     """Checksums of all that a task reads of an earlier stage, in order."""
-    found = []
-    for index in shuffle.of_outputs(part.outputs).indexes():
-        for partition in part.partitions:
-            meta = reader.partition_meta(index, partition)
-            if meta.rows:
-                found.append([meta.rows, meta.checksum])
-    return found
+    metas = (
+        reader.partition_meta(index, partition)
+        for index in shuffle.of_outputs(part.outputs).indexes()
+        for partition in part.partitions
+    )
+    return [[meta.rows, meta.checksum] for meta in metas if meta.rows]
 
 
 def _bytes(manifest: Manifest, part: ShufflePart) -> int:
     if part.outputs is not None:
-        return sum(manifest.chosen[place].bytes for place in part.outputs)
+        return sum(manifest.chosen[position].bytes for position in part.outputs)
     return sum(manifest.partition_bytes[number] for number in part.partitions)
 
 

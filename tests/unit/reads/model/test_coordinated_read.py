@@ -1,4 +1,4 @@
-"""What a task may be, and what is said of one that may not."""
+"""What a coordinated read may be, and what is said of one that may not."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def binding(**given: Any) -> Binding:  # noqa: ANN401
 
 
 def test_a_task_comes_back_from_plain_values_as_it_was() -> None:
-    task = CoordinatedRead.from_dict(FULL)
+    read = CoordinatedRead.from_dict(FULL)
 
-    again = CoordinatedRead.from_dict(json.loads(json.dumps(task.to_dict())))
+    again = CoordinatedRead.from_dict(json.loads(json.dumps(read.to_dict())))
 
-    assert again == task
-    assert again.to_dict() == task.to_dict()
-    orders, users = task.bindings
+    assert again == read
+    assert again.to_dict() == read.to_dict()
+    orders, users = read.bindings
     assert (orders.priority, orders.read_delay_ms, orders.key) == (3, 5_000, ("cust_id",))
     assert (users.priority, users.read_delay_ms, users.labels) == (0, 0, {})
-    assert FULL["bindings"][0].items() <= task.to_dict()["bindings"][0].items()  # type: ignore[attr-defined]
+    assert FULL["bindings"][0].items() <= read.to_dict()["bindings"][0].items()  # type: ignore[attr-defined]
 
 
 def test_one_key_column_may_be_given_by_itself() -> None:
@@ -123,12 +123,12 @@ def test_a_binding_that_cannot_be_meant_is_refused_with_the_reason(
 
 
 TASKS: list[tuple[dict[str, Any], str]] = [
-    ({"name": "t"}, "a task needs a name and a list of bindings"),
-    ({"bindings": []}, "a task needs a name and a list of bindings"),
-    ({"name": 5, "bindings": []}, "a task needs a name and a list of bindings"),
-    ({"name": "t", "bindings": []}, "task t has no bindings"),
-    ({"name": "a/b", "bindings": []}, "'a/b' cannot name a task"),
-    ({"name": "t", "bindings": {}, "x": 1}, "task has an unknown field 'x'"),
+    ({"name": "t"}, "a coordinated read needs a name and a list of bindings"),
+    ({"bindings": []}, "a coordinated read needs a name and a list of bindings"),
+    ({"name": 5, "bindings": []}, "a coordinated read needs a name and a list of bindings"),
+    ({"name": "t", "bindings": []}, "coordinated read t has no bindings"),
+    ({"name": "a/b", "bindings": []}, "'a/b' cannot name a coordinated read"),
+    ({"name": "t", "bindings": {}, "x": 1}, "coordinated read has an unknown field 'x'"),
     ({"name": "t", "binding": []}, "did you mean bindings?"),
     ({"name": "t", "bindings": [5]}, "a binding needs a name"),
     ({"name": "t", "bindings": [{"prefix": "p"}]}, "a binding needs a name"),
@@ -139,7 +139,7 @@ TASKS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"name": "t", "bindings": [{"name": "b", "prefix": "p"}, {"name": "b", "prefix": "q"}]},
-        "task t has two bindings b",
+        "coordinated read t has two bindings b",
     ),
 ]
 

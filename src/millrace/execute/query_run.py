@@ -1,0 +1,291 @@
+"""Runs a query, from its plan to its answer. This file tells the whole story in order.
+
+1. `plan/planner` cuts the plan into stages.
+2. `stage_scheduler` says which stage is ready; `plan/planner/adapting` fits it to measured sizes.
+3. `stage_tasks` decides the stage's tasks, and `task_shares` what each of them reads.
+4. `stage_run` finds finished work, runs the rest and chooses the attempts that count.
+5. The last stage's shuffle is the answer. Outputs that are lost on the way are made again.
+
+Invariant: a task runs again if and only if something that it reads or does is not the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import DataLost
+from millrace.execute.lost_outputs import (
+    LOSSES,
+    Lost,
+    OutputsLost,
+    Repairs,
+    find_lost,
+    stage_report,
+)
+from millrace.execute.map_task import Reuse
+from millrace.execute.shuffle_run import begin_run
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_run import run_stage
+from millrace.execute.stage_scheduler import StageScheduler, Stop
+from millrace.execute.stage_tasks import (
+    QueryOptions,
+    StageRun,
+    course_of,
+    input_in_order,
+    plan_stage,
+)
+from millrace.execute.task_runner import TaskRunner
+from millrace.faults import fault
+from millrace.ids import QueryId, StageId
+from millrace.plan.nodes.node import Node, Scan, leaves
+from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.planner.stages import Stage, explain, plan_stages
+from millrace.scan.group_estimate import rows_per_group
+from millrace.scan.source import FileSource, check_current
+from millrace.shuffle import arrow_inputs, runs
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.reports import QueryReport, StageReport
+
+ROWS_PER_GROUP_MIN: Final = 3
+"""With fewer rows of a task to a group, about, groups are not begun before the exchange."""
+
+Used = TypeVar("Used")
+
+_log = logging.getLogger(__name__)
+
+
+class FrameRows(Protocol):
+    """The DataFrames of a query, saved as shuffles."""
+
+    @property
+    def plan(self) -> Node:
+        """The query's plan, which reads those shuffles."""
+
+    @property
+    def shuffles(self) -> dict[int, Shuffle]:
+        """Each DataFrame's rows, by the number that the plan reads it under (below 0)."""
+
+    @property
+    def reports(self) -> tuple[StageReport, ...]:
+        """For each DataFrame what was read of it and what was reused."""
+
+    def rely(self, query_id: QueryId, stage_id: StageId) -> None:
+        """Keep the shuffles from being removed as long as this run is there."""
+
+    def save_again(self, lost: Sequence[Lost]) -> None:
+        """Read every DataFrame again of which an output was lost."""
+
+
+def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
+    """Raise if input files changed since they were listed; note rows of `from_arrow` as used."""
+    for leaf in leaves(plan):
+        if isinstance(leaf, Scan):
+            paths = (shape.file.path for shape in leaf.source.shapes)
+            arrow_inputs.note_use(workspace.store, paths)
+            check_current(leaf.source)
+
+
+def stages_of(plan: Node, config: Config) -> list[Stage]:
+    """The stages that a plan is run in."""
+    sizes = Sizes(
+        one_task_bytes_max=config.one_task_bytes_max,
+        broadcast_bytes_max=config.broadcast_bytes_max,
+        partition_bytes_target=config.partition_bytes_target,
+        partitions_max=config.partitions_max,
+        many_to_a_group=partial(_many_to_a_group, config),
+    )
+    return plan_stages(plan, sizes)
+
+
+def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
+    rows = rows_per_group(source, keys, config.split_bytes_target)
+    return rows is None or rows >= ROWS_PER_GROUP_MIN
+
+
+def partitioned_by_user(stages: Sequence[Stage]) -> frozenset[int]:
+    """Stages whose partitions are the user's own choice."""
+    return frozenset(stage.number for stage in stages if stage.why == ASKED_FOR)
+
+
+class QueryRun:
+    """A query on its way to an answer.
+
+    Outputs that are lost, while it runs or while the answer is read, are made again. Each round is
+    a run of the workspace of its own, and reuses what earlier rounds finished.
+    """
+
+    def __init__(
+        self,
+        runner: TaskRunner,
+        workspace: ShuffleWorkspace,
+        frames: FrameRows,
+        *,
+        zone: str,
+        reuse: Reuse = "yes",
+    ) -> None:
+        self._runner, self._workspace, self._frames = runner, workspace, frames
+        self._zone, self._reuse = zone, reuse
+        config = workspace.config
+        self._stages = stages_of(frames.plan, config)
+        self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
+        self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
+        self._shuffles: dict[int, Shuffle] = {}
+
+    def finish(self) -> Shuffle:
+        """Run all stages, again and again as long as lost outputs can be made again."""
+        while True:
+            try:
+                return self._round()
+            except OutputsLost as error:
+                self._recover(error.lost)
+                fault("dataset.driver.before_repair")
+
+    def _round(self) -> Shuffle:
+        """Run every stage once its inputs are there; finished tasks are reused."""
+        workspace, stages = self._workspace, self._stages
+        about = {"stages": len(stages)}
+        run = begin_run(workspace.store, self._runner.about(), explain(stages), about)
+        _log.info("query %d started: %d stages", run.query_id, len(stages))
+        self._shuffles = self._frames.shuffles
+        self._frames.rely(run.query_id, StageId(len(stages)))
+        course = course_of(stages, workspace.config)
+        at_once_max = workspace.config.stages_at_once_max
+        with (
+            runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart,
+            StageScheduler(course.waits(), at_once_max=at_once_max) as scheduler,
+        ):
+            for number in scheduler.ready():
+                stage = course.stage(number, self._measured_bytes())
+                if stage is None:
+                    _log.debug("stage %d left out: %s", number, course.left_out[number])
+                    scheduler.skip(number)
+                    continue
+                fault("dataset.driver.before_stage", number)
+                ordered = input_in_order(stage, self._shuffles, workspace.config)
+                if ordered is not None:
+                    self._shuffles[number] = ordered
+                    scheduler.skip(number)
+                    continue
+                try:
+                    work = self._plan_tasks(run.query_id, stage)
+                except OutputsLost as error:
+                    scheduler.on_lost(error.lost)
+                    continue
+                scheduler.start(
+                    number, work.fingerprints(), partial(self._run_stage, number, work, heart)
+                )
+        return self.answer
+
+    def _measured_bytes(self) -> dict[int, int]:
+        shuffles = list(self._shuffles.items())  # Threads add to them meanwhile.
+        return {number: sum(done.manifest.partition_bytes) for number, done in shuffles}
+
+    def _plan_tasks(self, query_id: QueryId, stage: Stage) -> StageRun:
+        """The tasks of a stage; outputs that were lost before are trusted only if checked."""
+        options = QueryOptions(
+            query_id=query_id,
+            zone=self._zone,
+            reuse=self._reuse,
+            kept_partitions=partitioned_by_user(self._stages),
+        )
+        try:
+            work = plan_stage(self._workspace, options, stage, self._shuffles)
+        except LOSSES as error:  # Rows that were sampled, to choose bounds for example.
+            inputs = [self._shuffles[number] for number in stage.reads]
+            lost = [loss for done in inputs for loss in find_lost(done, range(done.partitions))]
+            if not lost:
+                raise
+            raise OutputsLost(lost) from error
+        suspects = self._repairs.of_stage(stage.number)
+        work.tasks = [replace(t, suspect=suspects.get(t.map_task)) for t in work.tasks]
+        work.title = f"query {query_id}, stage {stage.number + 1} of {len(self._stages)}"
+        self._rounds[stage.number].append(work)
+        return work
+
+    def _run_stage(self, number: int, work: StageRun, heart: runs.Heart, stop: Stop) -> None:
+        """In a thread of the scheduler's."""
+
+        def check() -> None:
+            stop.check()
+            heart.check()
+
+        self._shuffles[number] = run_stage(self._runner, self._workspace, work, check=check)
+        fault("dataset.driver.after_stage", number)
+
+    @property
+    def answer(self) -> Shuffle:
+        """What the last stage wrote."""
+        return self._shuffles[self._stages[-1].number]
+
+    @property
+    def report(self) -> QueryReport:
+        """What ran and what was reused of each DataFrame and stage, over all rounds."""
+        stages = [
+            stage_report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
+            for rounds in self._rounds.values()
+        ]
+        return QueryReport(
+            stages=(*_named("DataFrame", self._frames.reports), *_named("stage", stages)),
+            rows=self.answer.rows,
+            bytes=self.answer.bytes,
+        )
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the answer.
+
+        If outputs are lost while they are read, they are made again. Reading then goes on behind
+        the rows that were handed out, or fails if those would be others now.
+        """
+        handed_out: list[str] = []
+        lost: Sequence[Lost] = ()
+        while True:
+            answer = self.answer
+            contents = [choice.content for choice in answer.manifest.chosen]
+            if contents[: len(handed_out)] != handed_out:
+                raise DataLost(
+                    f"rows of the answer were lost while it was read: {lost[0].first_line}\n"
+                    "  found: made again, rows that were handed out already come out different\n"
+                    "  to fix: ask again, or use functions that give the same rows each time"
+                )
+            try:
+                for number, rows in answer.outputs(0, len(handed_out)):
+                    yield from rows
+                    handed_out = contents[: number + 1]
+            except LOSSES:
+                lost = find_lost(answer, [0])
+                if not lost:
+                    raise
+                self._recover(lost)
+                self.finish()
+            else:
+                return
+
+    def with_answer(self, use: Callable[[Shuffle], Used]) -> Used:
+        """What `use` makes of the answer; if it finds outputs lost, they are made again first."""
+        while True:
+            answer = self.answer
+            try:
+                return use(answer)
+            except LOSSES:
+                lost = find_lost(answer, range(answer.partitions))
+                if not lost:
+                    raise
+                self._recover(lost)
+                self.finish()
+
+    def _recover(self, lost: Sequence[Lost]) -> None:
+        """Note which tasks have to run again; read DataFrames again where their rows are lost."""
+        _log.info("%d map outputs are lost, making them again: %s", len(lost), lost[0].first_line)
+        self._repairs.on_lost(lost, {n: done.manifest for n, done in self._shuffles.items()})
+        self._frames.save_again(lost)
+
+
+def _named(what: str, reports: Sequence[StageReport]) -> Iterator[StageReport]:
+    return (replace(report, name=f"{what} {number}") for number, report in enumerate(reports))

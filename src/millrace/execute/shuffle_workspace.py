@@ -1,0 +1,22 @@
+"""The workspace as running work sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.config import Config
+from millrace.execute.task_folders import Folders
+from millrace.storage.local import Store
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.agent.remote_outputs import Agents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleWorkspace:
+    """Where a run writes, and how it reaches map outputs on other hosts."""
+
+    store: Store
+    folders: Folders
+    config: Config
+    agents: Agents
+    keep_alive: KeepAlive

@@ -1,0 +1,195 @@
+"""Runs one stage: finds finished work, runs the rest, chooses the attempts that count.
+
+Invariant: choices are recorded before they are used, and a manifest names exactly one attempt of
+each map task, however often a task was tried, and whatever else ran at the same time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from millrace.errors import DataLost
+from millrace.execute import map_task
+from millrace.execute.finished_work import keep_whole, reuse_finished
+from millrace.execute.lost_outputs import Lost, OutputsLost
+from millrace.execute.map_task import MapStage, MapTaskFailed, Result
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.stage_progress import StageProgress
+from millrace.execute.stage_tasks import StageRun
+from millrace.execute.task_runner import TASK_BYTES_MAX, TaskRunner, Watch, never_stop
+from millrace.faults import fault
+from millrace.scan.splits import share_out
+from millrace.shuffle import cleanup, runs
+from millrace.shuffle.handle import Shuffle
+from millrace.shuffle.known_outputs import KnownOutputs
+from millrace.shuffle.manifest import Choice, Manifest
+from millrace.shuffle.reports import StageReport
+from millrace.text import counted
+from millrace.transport.agent.agent_addresses import record_agent
+
+_ROUNDS_MAX: Final = 3
+
+_log = logging.getLogger(__name__)
+
+
+def run_stage(
+    runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, *, check: Watch = never_stop
+) -> Shuffle:
+    """Run the map tasks that are not finished yet, and write the stage's manifest.
+
+    `check` raises when the stage is no longer wanted.
+    """
+    started = time.monotonic()
+    try:
+        reuse_finished(workspace, work)
+        _log_reuse(work)
+        _run_until_whole(runner, workspace, work, check)
+    finally:
+        work.seconds = time.monotonic() - started
+    results = [work.results[task.map_task] for task in work.tasks]
+    report = StageReport(
+        map_tasks=len(results),
+        reused=sum(not result.ran for result in results),
+        seconds=work.seconds,
+        reasons=work.reasons,
+    )
+    return publish(workspace, work.stage, results, report, choices=work.choices)
+
+
+def _log_reuse(work: StageRun) -> None:
+    missing = len(work.missing())
+    total = counted(len(work.tasks), "task")
+    if missing:
+        _log.info("%s: running %d of %s, the rest is reused", work.title, missing, total)
+    else:
+        _log.info("%s: all of %s reused", work.title, total)
+    for number, reason in work.reasons.items():
+        _log.debug("%s: map task %d runs: %s", work.title, number, reason)
+
+
+def _run_until_whole(
+    runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, check: Watch
+) -> None:
+    """Run what is missing; again if outputs of other runs vanished meanwhile."""
+    for _ in range(_ROUNDS_MAX):
+        check()
+        if work.missing():
+            _run_missing(runner, workspace, work, check)
+        keep_whole(workspace, work)
+        if not work.missing():
+            return
+        _log.info("%s: %d outputs vanished, running again", work.title, len(work.missing()))
+    raise DataLost(
+        f"map outputs vanished {_ROUNDS_MAX} times while run {work.stage.query_id} was made\n"
+        "  to fix: see who removes files from the workspace, then run again"
+    )
+
+
+def _run_missing(
+    runner: TaskRunner, workspace: ShuffleWorkspace, work: StageRun, check: Watch
+) -> None:
+    missing, stage, config = work.missing(), work.stage, workspace.config
+    shares = share_out(
+        [task.bytes for task in missing],
+        slots=runner.slots(),
+        bytes_max=TASK_BYTES_MAX,
+        runners_max=config.spark_tasks_max,
+    )
+    tasks = map_task.run_stage_tasks(stage, [[missing[n] for n in share] for share in shares])
+    progress = StageProgress(workspace.store, stage.query_id, stage.stage_id, total=len(missing))
+    with progress:
+
+        def watch() -> None:
+            check()
+            progress.look()
+
+        title = f"{work.title}, {counted(len(missing), 'task')}"
+        table = runner.run(tasks, len(shares), map_task.RESULT_SCHEMA, title=title, watch=watch)
+    fault("shuffle.driver.after_tasks", stage.stage_id)
+    lost: list[Lost] = []
+    for result in map_task.decode_results(table):
+        match result:
+            case Result():
+                work.results[result.map_task] = result
+                if not result.ran:
+                    work.reasons.pop(result.map_task, None)
+            case MapTaskFailed():
+                lost += result.lost
+    if lost:
+        raise OutputsLost(lost)
+
+
+def publish(
+    workspace: ShuffleWorkspace,
+    stage: MapStage,
+    results: Sequence[Result],
+    report: StageReport,
+    *,
+    choices: Mapping[str, Any],
+) -> Shuffle:
+    """Write the manifest, remove attempts that do not count, and return the shuffle."""
+    for result in results:
+        if result.folder is not None and result.agent is not None:
+            record_agent(workspace.store, result.folder, result.agent)
+            workspace.keep_alive.add(result.folder)
+    shuffle = shuffle_of(workspace, stage, results, report, choices=choices)
+    fault("shuffle.driver.before_manifest", stage.stage_id)
+    runs.write_manifest(workspace.store, shuffle.manifest, sync=workspace.config.sync)
+    fault("shuffle.driver.after_manifest", stage.stage_id)
+    cleanup.sweep_stage(workspace.store, stage.query_id, stage.stage_id)
+    return shuffle
+
+
+def shuffle_of(
+    workspace: ShuffleWorkspace,
+    stage: MapStage,
+    results: Sequence[Result],
+    report: StageReport,
+    *,
+    choices: Mapping[str, Any],
+) -> Shuffle:
+    """The shuffle that these results make, its manifest not written yet."""
+    count = stage.partitioner.partitions
+    rows = np.zeros(count, np.int64)
+    size = np.zeros(count, np.int64)
+    registry = KnownOutputs()
+    for result in results:
+        rows += np.array([meta.rows for meta in result.index.partitions])
+        size += np.array([meta.bytes for meta in result.index.partitions])
+        registry.register(result.index, result.folder)
+    manifest = Manifest(
+        query_id=stage.query_id,
+        stage_id=stage.stage_id,
+        created_at_ms=time.time_ns() // 1_000_000,
+        partitions=count,
+        partitioner=dict(stage.partitioner.describe()),
+        schema=stage.schema,
+        chosen=tuple(_choice(result) for result in results),
+        partition_rows=tuple(rows.tolist()),
+        partition_bytes=tuple(size.tolist()),
+        choices=choices,
+    )
+    return Shuffle(
+        manifest=manifest,
+        stores={None: workspace.store},
+        remote=workspace.agents,
+        report=report,
+        registry=registry,
+    )
+
+
+def _choice(result: Result) -> Choice:
+    index = result.index
+    return Choice(
+        map_task=result.map_task,
+        attempt=index.id,
+        folder=result.folder,
+        content=index.content_checksum(),
+        rows=index.rows,
+        bytes=index.bytes,
+    )
