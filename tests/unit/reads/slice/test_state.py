@@ -235,13 +235,18 @@ def test_a_transaction_that_stays_open_is_reported_with_its_begin_when_another_c
 def test_a_rollback_is_reported_with_its_range_and_commits_nothing() -> None:
     some = Slice()
     some.start(A)
-    some.fetched(A, alone(P, 10, "x"), row(P, 15, "gone"), row(P, 18, "gone"), ack(P, 10))
+    some.fetched(A, alone(P, 10, "x"), end=9)
+    some.step()
+    some.replies(0, Flushed(1))
+    some.fetched(A, row(P, 15, "gone"), row(P, 18, "gone"), ack(P, 10), first=1)
 
-    assert some.step() == [("rows", 0, 1, ["x", "gone", "gone"]), ("flush", 0, 1)]
-    ((_, report),) = some.replies(0, Flushed(1))
-    assert report["rolled_back"] == [(A, P, 1, 3, 18)]
-    assert report["points"] == [(A, P, 10, 0)]
-    assert report["reads"] == [(A, 4)]
+    assert some.step() == [("rows", 0, 2, ["gone", "gone"]), ("flush", 0, 2)]
+    assert some.replies(0, Flushed(2)) == [
+        (
+            "reported",
+            {"opens": [(A, P, NONE)], "rolled_back": [(A, P, 1, 3, 18)], "reads": [(A, 4)]},
+        )
+    ]
 
 
 def test_an_abandoned_transaction_is_rolled_back_up_to_where_its_journal_was_read() -> None:
@@ -313,6 +318,19 @@ def test_of_a_tag_that_is_stopped_nothing_is_sent_any_more() -> None:
     assert some.wants() == {B: 0}
     some.fetched(B, alone(P, 5, "other"))
     assert some.step() == [("rows", 0, 1, ["other"]), ("flush", 0, 1)]
+
+
+def test_a_tag_that_is_started_again_knows_nothing_of_what_was_open_in_it() -> None:
+    some = Slice()
+    some.start(A)
+    some.fetched(A, row(P, 10, "x"))
+    assert some.step() == [("rows", 0, 1, ["x"])]
+
+    some.state.on_message(StopReads(np.array([A], np.int64)))
+    some.start(A)
+    some.fetched(A, row(P, 10, "x"), ack(P, 11))
+
+    assert some.step() == [("rows", 0, 2, ["x"]), ("flush", 0, 1)]
 
 
 def test_rows_wait_for_a_journal_that_may_bring_earlier_ones() -> None:
