@@ -15,23 +15,26 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.keys import check_partitions
-from millrace.plan.builders.joins import Names, plan_join
-from millrace.plan.builders.sort_orders import with_order
-from millrace.plan.builders.unions import named_as
-from millrace.plan.builders.windows import plan_window
+from millrace.plan.builders.build_join import Names, plan_join
+from millrace.plan.builders.build_map_batches import plan_map
+from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
+from millrace.plan.builders.build_union import with_names_of
+from millrace.plan.builders.build_window import plan_window
+from millrace.plan.builders.sort_orders import first_rows, with_order
 from millrace.plan.nodes.aggregate import Aggregate
-from millrace.plan.nodes.asof_join import plan_asof
-from millrace.plan.nodes.distinct import DistinctOn
-from millrace.plan.nodes.interval_join import plan_interval
-from millrace.plan.nodes.map_batches import Function, plan_map
-from millrace.plan.nodes.node import Filter, Node, Project, Repartition, Union, only
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
+from millrace.plan.nodes.exchange import Repartition
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.map_batches import Function
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, Evenly, InPlace
-from millrace.plan.nodes.sort import Sort, limited
+from millrace.plan.nodes.project import Project, select_only
+from millrace.plan.nodes.sort import Sort
+from millrace.plan.nodes.union import Union
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
 from millrace.sql.expressions import Expression, parse, parse_conditions, parse_named, passed
-from millrace.sql.line_offsets import Given
 from millrace.sql.name_checks import (
     check_columns,
     check_keys,
@@ -41,6 +44,7 @@ from millrace.sql.name_checks import (
     check_told_apart,
     named_texts,
 )
+from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.text_limits import limits_of
 from millrace.text import PlainText
 
@@ -215,7 +219,7 @@ class Dataset:
         if not columns:
             return self.distinct()
         check_keys(self.schema, columns, f"drop_duplicates({', '.join(map(repr, columns))})")
-        return self._with(DistinctOn(self._plan, columns))
+        return self._with(DropDuplicates(self._plan, columns))
 
     def window(
         self,
@@ -295,7 +299,7 @@ class Dataset:
         left_by: Names = None,
         right_by: Names = None,
         direction: str = "backward",
-        tolerance: Given | None = None,
+        tolerance: OffsetValue | None = None,
         how: str = "left",
     ) -> Dataset:
         """Each row with the row of the other side that is nearest in `on`, and equal in `by`.
@@ -329,8 +333,8 @@ class Dataset:
         *,
         left_on: str,
         right_on: str,
-        lower: Given,
-        upper: Given,
+        lower: OffsetValue,
+        upper: OffsetValue,
         by: Names = None,
         left_by: Names = None,
         right_by: Names = None,
@@ -373,7 +377,7 @@ class Dataset:
         call = f"sort({', '.join(map(repr, columns))})"
         with limits_of(self._runner.config):
             rows, keys = with_order(self._plan, columns, call)
-        return self._with(only(Sort(rows, keys), self.columns))
+        return self._with(select_only(Sort(rows, keys), self.columns))
 
     def limit(self, rows: int) -> Dataset:
         """At most this many rows: after a sort the first ones, else any.
@@ -383,7 +387,7 @@ class Dataset:
             [{'cust_id': 1, 'amount': 30}]
         """
         check_rows(rows, f"limit({rows!r})")
-        return self._with(limited(self._plan, rows))
+        return self._with(first_rows(self._plan, rows))
 
     def union(self, *others: Dataset) -> Dataset:
         """All rows of this dataset and the others. Columns match by position, as in Spark.
@@ -392,7 +396,7 @@ class Dataset:
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        sides = tuple(named_as(self._plan, _plan_of_other(other, "union")) for other in others)
+        sides = tuple(with_names_of(self._plan, _plan_of_other(other, "union")) for other in others)
         return self._with(Union((self._plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:

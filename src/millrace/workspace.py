@@ -29,7 +29,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.pipeline.define.job import Job
-from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.scan import Scan
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -41,8 +41,9 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
 from millrace.storage.modes import parse_mode
+from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token, mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address

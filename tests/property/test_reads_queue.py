@@ -197,7 +197,7 @@ class World:
 
     def finish(self) -> None:
         """Everything is flushed, shown and released: each row came once, and no disk is used."""
-        self.on_replies(self.queue.set_limit_off(True))
+        self.on_replies(self.queue.set_disk_limit(is_on=False))
         for stream in range(self.streams):
             self.cycles[stream].append(len(self.sent[stream]))
             self.on_replies(self.queue.handle(stream, Flush(len(self.cycles[stream]))))

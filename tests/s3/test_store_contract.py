@@ -28,8 +28,9 @@ from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex
 from millrace.shuffle.writer import Provenance, begin_attempt, begin_next_attempt, write_map_output
 from millrace.storage import layout
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
 from millrace.storage.object_store import ObjectStore
+from millrace.storage.store import Store
 
 TOGETHER = 16
 FIRST, SECOND = AttemptId.of(1, 0, 0, 1), AttemptId.of(1, 0, 0, 2)

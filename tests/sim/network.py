@@ -35,6 +35,7 @@ from millrace.testing.fake_queue_disk import FakeQueueDisk
 
 Step = Callable[[], None]
 _LIMITS = QueueLimits.of(Config())
+FOR_EVER_MS = 2**62
 DISK_SLACK_BYTES = 12_000
 """What a queue may take above its limit: a message, and what surrounds blocks that it flushes."""
 
@@ -111,7 +112,7 @@ class SimSession:
                 back = partial(self._to_slice, number, queue)
                 self._stream(f"queue {queue} to slice {number}", back)
         self.actor = SessionActor(self.state, self, self.store, broker)
-        self._version = self.actor.look(self._now_ms())
+        self._version = self.actor.list_journals(self._now_ms())
         self.actor.begin()
 
     # What the session asks of its members.
@@ -125,9 +126,9 @@ class SimSession:
         for number in range(self.members):
             self.streams[f"session to queue {number}"].append((shown, rolled_back))
 
-    def set_limit_off(self, *, off: bool) -> None:
+    def set_disk_limit(self, *, is_on: bool) -> None:
         for number in range(self.members):
-            self.streams[f"session to queue {number}"].append(off)
+            self.streams[f"session to queue {number}"].append(is_on)
 
     # What can happen.
     def steps(self) -> list[tuple[str, Step]]:
@@ -154,7 +155,7 @@ class SimSession:
         return any(queue.is_full() for queue in self.queues)
 
     def _look(self) -> list[tuple[str, Step]]:
-        is_due = self._broker.version() != self._version or self.actor.wants_journals
+        is_due = self._broker.version() != self._version or self.actor.needs_journals
         out: list[tuple[str, Step]] = [("look", self.look)] if is_due else []
         return [*out, ("relieve", self._relieve)] if self._is_wanted else out
 
@@ -164,10 +165,10 @@ class SimSession:
 
     def _relieve(self) -> None:
         self._is_wanted = False
-        self.actor.relieve()
+        self.actor.tick(self._now_ms(), hint_wait_ms=FOR_EVER_MS, is_wanted=True)
 
     def look(self) -> None:
-        self._version = self.actor.look(self._now_ms())
+        self._version = self.actor.list_journals(self._now_ms())
 
     def renew(self) -> None:
         self.lease = self._broker.renew(self.lease)
@@ -215,10 +216,10 @@ class SimSession:
 
     def _control(self, queue: int, message: bool | tuple[ShownClock, RolledBack]) -> None:  # noqa: FBT001
         if isinstance(message, bool):
-            assert message != self._is_off[queue], "a limit is switched to what it is"
-            self._is_off[queue] = message
-            self._may_exceed[queue] |= message
-            self._reply(queue, self.queues[queue].set_limit_off(off=message))
+            assert message == self._is_off[queue], "a limit is switched to what it is"
+            self._is_off[queue] = not message
+            self._may_exceed[queue] |= not message
+            self._reply(queue, self.queues[queue].set_disk_limit(is_on=message))
         else:
             self._reply(queue, self.queues[queue].release(*message))
 

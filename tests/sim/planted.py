@@ -23,6 +23,7 @@ from millrace.reads.model.unmet_hints import UnmetHints
 from millrace.reads.queue import row_order
 from millrace.reads.session import checkpoint_store
 from millrace.reads.session.session_actor import SessionActor
+from millrace.reads.session.session_state import StoreCommit
 from millrace.reads.slice.flush_report import Gathering
 from millrace.reads.slice.slice_state import SliceState
 
@@ -161,14 +162,16 @@ def _not_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def _floor_too_high(patch: pytest.MonkeyPatch) -> None:
-    floors = SessionActor._floors
+    commit = SessionActor._commit
 
-    def ends(self: SessionActor, number: Any) -> Any:  # noqa: ANN401
-        found = floors(self, number)
+    def at_end(self: SessionActor, wanted: StoreCommit) -> None:
         end = self._broker.end_offset
-        return [replace(each, offset=end(each.name, isolation="raw")) for each in found]
+        floors = [
+            replace(floor, offset=end(floor.name, isolation="raw")) for floor in wanted.floors
+        ]
+        commit(self, replace(wanted, floors=tuple(floors)))
 
-    patch.setattr(SessionActor, "_floors", ends)
+    patch.setattr(SessionActor, "_commit", at_end)
 
 
 def _wrong_member(patch: pytest.MonkeyPatch) -> None:

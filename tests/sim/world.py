@@ -329,7 +329,7 @@ class World:
         shown = self.checkpoints[last].shown
         predicted = shown
         if not is_replay:
-            known = state.catalog.tags().tolist()
+            known = state.journals.catalog.tags().tolist()
             predicted = self.oracle.predict(shown, state.read_to, state.points, known)
         rows = self.oracle.rows_between(shown, predicted)
         found = session.actor.next_checkpoint()
@@ -451,8 +451,8 @@ class World:
         lines = [f"  rows: {sorted(missing)[:10]}"]
         lines += [f"  {name}: {list(each)}" for name, each in session.streams.items() if each]
         lines += [f"  {each}" for each in session.state.unmet()]
-        actor = session.actor
-        lines += [f"  handed out: {list(actor._handed)}, limit off: {actor._is_limit_off}"]
+        handed, is_on = list(session.state.handed_out), session.state.is_limit_on
+        lines += [f"  handed out: {handed}, limit on: {is_on}"]
         lines += [f"  read to {session.state.read_to}, replaying: {session.state.is_recovering}"]
         for number, queue in enumerate(session.queues):
             lines.append(f"  queue {number}: {queue.stats()}")

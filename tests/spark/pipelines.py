@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from millrace.dataset import Dataset
-from millrace.plan.builders.joins import right_names
+from millrace.plan.builders.build_join import right_names
 
 Both = tuple[Dataset, DataFrame]
 

@@ -82,7 +82,7 @@ def test_a_frame_is_taken_in_each_run_unless_a_version_names_its_rows(
         return mr.open(path, spark).from_spark(frame, version=version)
 
     fresh = named("a").agg(total="sum(twice)")
-    assert "depends on a DataFrame that is taken in when it runs" in fresh.explain()
+    assert "depends on a DataFrame that is saved when it runs" in fresh.explain()
     assert ran(fresh) == [(2, 0), (1, 0)]
     assert "all of 1 task reused" in fresh.explain()
     assert ran(named("a").agg(total="sum(twice)")) == [(0, 2), (0, 1)]

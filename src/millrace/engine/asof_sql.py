@@ -7,7 +7,7 @@ its other columns are fetched by its number afterwards.
 
 from __future__ import annotations
 
-from millrace.engine.line_sql import (
+from millrace.engine.ordered_join_sql import (
     distance,
     equal_keys,
     free_names,
@@ -15,9 +15,9 @@ from millrace.engine.line_sql import (
     result_columns,
     value,
 )
-from millrace.plan.nodes.asof_join import AsOfJoin
+from millrace.plan.nodes.ordered_joins import AsOfJoin
 from millrace.sql.functions.dates import Span
-from millrace.sql.line_offsets import Offset
+from millrace.sql.ordered_offsets import Offset
 from millrace.sql.terms import quoted
 
 
@@ -34,12 +34,12 @@ class _AsofWriter:
         names = ("row", "at", "before", "before_at", "after", "after_at")
         self._row, self._at, *ends = free_names(node, *names)
         self._before, self._before_at, self._after, self._after_at = ends
-        self._mine = value(f"l.{quoted(node.left_on)}", node.line)
+        self._mine = value(f"l.{quoted(node.left_on)}", node.on_type)
 
     def query(self, left: str, right: str) -> str:
         """All right rows with their numbers, the last ones of each value, the nearest of those."""
         node = self._node
-        other = value(quoted(node.right_on), node.line)
+        other = value(quoted(node.right_on), node.on_type)
         keys = ", ".join(map(quoted, node.right_keys))
         keys = f"{keys}, " if keys else ""
         numbered = f"SELECT *, row_number() OVER () AS {self._row} FROM {right}"
@@ -78,7 +78,7 @@ class _AsofWriter:
         )
 
     def _near_enough(self, compared: str) -> str:
-        line, tolerance = self._node.line, self._node.tolerance
+        line, tolerance = self._node.on_type, self._node.tolerance
         if tolerance is None:
             return f"r.{self._row}"
         back = compared == ">="
@@ -89,8 +89,8 @@ class _AsofWriter:
     def _nearer(self) -> str:
         """The row before where it is equal, alone, or as near; else the row after."""
         before, after, mine = self._before_at, self._after_at, self._mine
-        back = distance(mine, before, self._node.line)
-        ahead = distance(after, mine, self._node.line)
+        back = distance(mine, before, self._node.on_type)
+        ahead = distance(after, mine, self._node.on_type)
         return (
             f"CASE WHEN {self._before} IS NULL THEN {self._after} "
             f"WHEN {self._after} IS NULL OR {before} = {mine} OR {back} <= {ahead} "

@@ -7,7 +7,7 @@ of a left row that of its low end; the right rows are put into their own and int
 
 from __future__ import annotations
 
-from millrace.engine.line_sql import (
+from millrace.engine.ordered_join_sql import (
     Buckets,
     equal_keys,
     free_names,
@@ -15,14 +15,14 @@ from millrace.engine.line_sql import (
     result_columns,
     value,
 )
-from millrace.plan.nodes.interval_join import IntervalJoin
+from millrace.plan.nodes.ordered_joins import IntervalJoin
 from millrace.sql.terms import quoted
 
 
 def interval_query(node: IntervalJoin, left: str, right: str) -> str:
     """The query of an interval join over the names of its children's rows."""
     at, low, high, bucket, copy = free_names(node, "at", "low", "high", "bucket", "copy")
-    line = node.line
+    line = node.on_type
     mine, other = value(quoted(node.left_on), line), value(quoted(node.right_on), line)
     lower = moved(mine, line, node.lower, low=True)
     upper = moved(mine, line, node.upper, low=False)

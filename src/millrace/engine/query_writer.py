@@ -23,12 +23,15 @@ from millrace.plan.nodes.aggregate import (
     PartialAggregate,
     numbered_calls,
 )
-from millrace.plan.nodes.asof_join import AsOfJoin
-from millrace.plan.nodes.distinct import DistinctOn
-from millrace.plan.nodes.interval_join import IntervalJoin
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
+from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join, JoinColumn
-from millrace.plan.nodes.node import Filter, Limit, Node, Project, Union
+from millrace.plan.nodes.limit import Limit
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.ordered_joins import AsOfJoin, IntervalJoin
+from millrace.plan.nodes.project import Project
 from millrace.plan.nodes.sort import Sort
+from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.window import Window
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
 from millrace.sql.terms import quoted
@@ -59,7 +62,7 @@ def body_of(node: Node, *rows: str) -> str:
 
 
 body_of.register(Window, window_query)
-body_of.register(DistinctOn, distinct_query)
+body_of.register(DropDuplicates, distinct_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
 

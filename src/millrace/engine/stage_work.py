@@ -19,7 +19,7 @@ from millrace.engine.batch_functions import BatchFunction
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import Input
-from millrace.plan.nodes.map_batches import Made, MapBatches, identity_of
+from millrace.plan.nodes.map_batches import FunctionRows, MapBatches, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
 
 
@@ -186,7 +186,7 @@ def _cut_at_functions(
     """The tree with its functions as leaves; what lies below each leaf is added to `below`."""
     if isinstance(node, MapBatches):
         below.append(_mapped(node, time_zone, config))
-        return Made(node.schema)
+        return FunctionRows(node.schema)
     if isinstance(node, Leaf):
         below.append(PassOn())
         return node

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millrace.plan.nodes.distinct import DistinctOn
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.window import FIRST, HERE, LAST, Frame, Window, WindowFunction
 from millrace.sql.name_checks import free_name
 from millrace.sql.terms import quoted
@@ -30,7 +30,7 @@ def window_query(node: Window, rows: str) -> str:
     return f"SELECT {outer} FROM (SELECT *, {inner} FROM ({numbered}))"
 
 
-def distinct_query(node: DistinctOn, rows: str) -> str:
+def distinct_query(node: DropDuplicates, rows: str) -> str:
     """The query of the first rows over the name of the child's rows."""
     names = node.child.schema.names
     row, place = free_name("__row", names, "_"), free_name("__place", names, "_")

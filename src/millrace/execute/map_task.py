@@ -42,7 +42,7 @@ from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.index import MapTaskIndex, decode_json, encode_json
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 
 Reuse = Literal["yes", "verified", "no"]
 RESULT_SCHEMA: Final = pa.schema(
@@ -150,6 +150,13 @@ def write_rows(stage: MapStage, this: TaskTry, batches: Iterator[pa.RecordBatch]
     return encode_result(
         Result(map_task=map_task, folder=folder, agent=agent, ran=True, index=index)
     )
+
+
+def write_nothing(stage: MapStage, store: Store) -> Result:
+    """In the driver: an empty map output, for a stage that would have none."""
+    map_task = MapTask(0)
+    index = _write(stage, store, map_task, iter(()), None, TaskTry(map_task, 0))
+    return Result(map_task=map_task, folder=None, agent=None, ran=True, index=index)
 
 
 def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from millrace.scan.splits import share_out
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import ParquetWritten
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
 

@@ -26,7 +26,8 @@ from typing import Final, Self
 
 from millrace.errors import StorageError, UserError
 from millrace.faults import fault
-from millrace.storage.local import storage_errors, sync_file, sync_folder
+from millrace.storage.local import sync_file, sync_folder
+from millrace.storage.store import storage_errors
 
 MODES: Final = ("error", "errorifexists", "overwrite")
 SUCCESS_FILE: Final = "_SUCCESS"

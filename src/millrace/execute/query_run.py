@@ -12,6 +12,7 @@ Invariant: a task runs again if and only if something that it reads or does is n
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,17 +45,25 @@ from millrace.execute.stage_tasks import (
 from millrace.execute.task_runner import TaskRunner
 from millrace.faults import fault
 from millrace.ids import QueryId, StageId
-from millrace.plan.nodes.node import Node, Scan, leaves
-from millrace.plan.planner.exchanges import ASKED_FOR, Sizes
+from millrace.plan.nodes.join import Join
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.ordered_joins import OrderedJoin
+from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
 from millrace.plan.planner.stages import Stage, explain, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
 from millrace.shuffle import arrow_inputs, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import QueryReport, StageReport
+from millrace.storage import layout
+from millrace.storage.store import Store
 
 ROWS_PER_GROUP_MIN: Final = 3
 """With fewer rows of a task to a group, about, groups are not begun before the exchange."""
+
+_TITLE_INPUTS_MAX: Final = 3
 
 Used = TypeVar("Used")
 
@@ -94,7 +103,7 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
 
 def stages_of(plan: Node, config: Config) -> list[Stage]:
     """The stages that a plan is run in."""
-    sizes = Sizes(
+    sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
         broadcast_bytes_max=config.broadcast_bytes_max,
         partition_bytes_target=config.partition_bytes_target,
@@ -107,6 +116,30 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
 def _many_to_a_group(config: Config, source: FileSource, keys: tuple[str, ...]) -> bool:
     rows = rows_per_group(source, keys, config.split_bytes_target)
     return rows is None or rows >= ROWS_PER_GROUP_MIN
+
+
+def query_title(plan: Node, store: Store) -> str:
+    """A query in a few words, for the runner's page: "orders join customers"."""
+    names = list(dict.fromkeys(_input_name(leaf, store) for leaf in leaves(plan)))
+    shown = (" join " if _has_join(plan) else " and ").join(names[:_TITLE_INPUTS_MAX])
+    more = len(names) - _TITLE_INPUTS_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _input_name(leaf: Scan | ReadStage, store: Store) -> str:
+    """A file's name, or its folder's if there are several or Spark wrote it."""
+    if isinstance(leaf, ReadStage):
+        return "DataFrame"
+    path = leaf.source.shapes[0].file.path
+    folder, file = os.path.split(path)
+    if folder == store.path(layout.INPUTS):
+        return "rows"
+    is_part = len(leaf.source.shapes) > 1 or file.startswith("part-")
+    return os.path.basename(folder) if is_part else file.split(".", 1)[0]
+
+
+def _has_join(node: Node) -> bool:
+    return isinstance(node, Join | OrderedJoin) or any(map(_has_join, node.children))
 
 
 def partitioned_by_user(stages: Sequence[Stage]) -> frozenset[int]:
@@ -134,6 +167,7 @@ class QueryRun:
         self._zone, self._reuse = zone, reuse
         config = workspace.config
         self._stages = stages_of(frames.plan, config)
+        self._title = query_title(frames.plan, workspace.store)
         self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
         self._shuffles: dict[int, Shuffle] = {}
@@ -152,7 +186,7 @@ class QueryRun:
         workspace, stages = self._workspace, self._stages
         about = {"stages": len(stages)}
         run = begin_run(workspace.store, self._runner.about(), explain(stages), about)
-        _log.info("query %d started: %d stages", run.query_id, len(stages))
+        _log.info("query %d started: %s, %d stages", run.query_id, self._title, len(stages))
         self._shuffles = self._frames.shuffles
         self._frames.rely(run.query_id, StageId(len(stages)))
         course = course_of(stages, workspace.config)
@@ -205,7 +239,7 @@ class QueryRun:
             raise OutputsLost(lost) from error
         suspects = self._repairs.of_stage(stage.number)
         work.tasks = [replace(t, suspect=suspects.get(t.map_task)) for t in work.tasks]
-        work.title = f"query {query_id}, stage {stage.number + 1} of {len(self._stages)}"
+        work.title = f"{self._title}, stage {stage.number + 1} of {len(self._stages)}"
         self._rounds[stage.number].append(work)
         return work
 

@@ -27,7 +27,8 @@ from millrace.scan.source import FileSource
 from millrace.scan.splits import MapInput, cut
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
-from millrace.storage.local import Store
+from millrace.storage.store import Store
+from millrace.text import counted
 
 STAGE: Final = StageId(0)
 
@@ -55,7 +56,7 @@ def shuffle_files(
     run = begin_run(workspace.store, runner.about(), request.plan, about)
     with runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart:
         stage = map_stage(workspace, run.query_id, source.schema, request)
-        title = f"shuffle {run.query_id}"
+        title = f"shuffle {run.query_id} of {counted(len(source.shapes), 'file')}"
         work = StageRun(stage, tasks, unrecognised, choices=request.choices, title=title)
         shuffle = run_stage(runner, workspace, work, check=heart.check)
     print_summary(shuffle)

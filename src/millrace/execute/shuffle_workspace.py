@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millrace.config import Config
 from millrace.execute.task_folders import Folders
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
 

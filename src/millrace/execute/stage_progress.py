@@ -16,7 +16,7 @@ from millrace.shuffle import runs
 from millrace.shuffle.attempts import Finished
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reader import index_or_none, list_attempts
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.text import human_bytes
 
 _LOOK_S: Final = 0.5

@@ -23,9 +23,10 @@ from millrace.identity.fingerprint import fingerprint
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
-from millrace.plan.nodes.node import Scan, leaves
 from millrace.plan.nodes.placement import ByHash, ByRange, Evenly, InPlace, ToOne
-from millrace.plan.planner.adapting import Course
+from millrace.plan.nodes.read_stage import leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.adaptive_stages import AdaptiveStages
 from millrace.plan.planner.stages import Stage
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
@@ -79,9 +80,9 @@ class StageRun:
         )
 
 
-def course_of(stages: Sequence[Stage], config: Config) -> Course:
+def course_of(stages: Sequence[Stage], config: Config) -> AdaptiveStages:
     """How the stages of a plan change as others come out."""
-    return Course(
+    return AdaptiveStages(
         stages,
         broadcast_bytes_max=config.broadcast_bytes_max,
         together_bytes_max=min(config.read_together_bytes_max, config.one_task_bytes_max),

@@ -12,16 +12,17 @@ from functools import partial
 
 from millrace.config import Config
 from millrace.execute.map_task import FilePart, ShufflePart
-from millrace.plan.nodes.join import is_broadcast
-from millrace.plan.nodes.node import Node, ReadStage, Scan, leaves
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, ByRange, InPlace
+from millrace.plan.nodes.read_stage import ReadStage, is_broadcast, leaves
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.partition_reads import (
-    ReadSizes,
-    Side,
+    ReadLimits,
+    ReadSide,
     can_be_split,
-    meeting,
-    read_pieces,
-    told,
+    plan_reads,
+    reads_text,
+    shared_leaves,
 )
 from millrace.plan.planner.stages import Stage
 from millrace.scan.splits import MapInput, cut
@@ -81,28 +82,28 @@ def _reading(
     """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
     met = [
         leaf
-        for leaf in meeting(root)
+        for leaf in shared_leaves(root)
         if isinstance(leaf, ReadStage)
         and isinstance(leaf.placement, ByHash)
         and leaf.stage not in kept_partitions
     ]
-    if not met or len(met) < len(meeting(root)):
+    if not met or len(met) < len(shared_leaves(root)):
         return {}, []
     splittable = can_be_split(root)
     sides = [
-        Side(
+        ReadSide(
             done[leaf.stage].manifest.partition_bytes,
             partial(_bytes_by_output, done[leaf.stage]) if id(leaf) in splittable else None,
         )
         for leaf in met
     ]
-    limits = ReadSizes(
+    limits = ReadLimits(
         together_bytes_max=config.read_together_bytes_max,
         skew_bytes_min=config.skew_bytes_min,
         skew_factor=config.skew_factor,
         split_bytes_target=config.partition_bytes_target,
     )
-    pieces = read_pieces(sides, limits)
+    pieces = plan_reads(sides, limits)
     parts: dict[int, list[Part]] = {}
     for side, leaf in enumerate(met):
         parts[id(leaf)] = [
@@ -113,7 +114,7 @@ def _reading(
             )
             for piece in pieces
         ]
-    return parts, told(pieces, len(sides[0].partition_bytes))
+    return parts, reads_text(pieces, len(sides[0].partition_bytes))
 
 
 def _bytes_by_output(shuffle: Shuffle, partition: int) -> list[int]:

@@ -20,7 +20,7 @@ from millrace.journal.core.book import Book, FileContent, Journal, RowBlock
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored, with_stamps
 from millrace.journal.core.values import SegmentFile
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from millrace.config import Config
 from millrace.journal.core import row_format
 from millrace.journal.core.values import FileRange, SegmentFile
 from millrace.storage import modes
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 
 def write_file(

@@ -91,9 +91,9 @@ class Member:
         """Free what is shown."""
         self._answer(self._queue.release(shown, rolled_back))
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """Take whatever comes, or keep to the disk limit again."""
-        self._answer(self._queue.set_limit_off(off=off))
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """Have the queue keep to its disk limit, or accept rows beyond it."""
+        self._answer(self._queue.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> int:
         """What the queue takes on disk."""

@@ -169,9 +169,7 @@ class SessionRun:
 
     def release(self, producer: int | None) -> None:
         """Show transactions that wait for another journal as far as they are committed."""
-        with self._actor.changed:
-            self._actor.state.release(producer)
-            self._actor.changed.notify_all()
+        self._actor.release(producer)
 
     def abandon(self, producer: int) -> None:
         """Count the open transaction of a producer as rolled back."""
@@ -228,7 +226,7 @@ class SessionRun:
         """Open every stream, then start to read journals; the first error ends it all."""
         try:
             self._members.start()
-            self._version = self._actor.look(_now_ms())
+            self._version = self._actor.list_journals(_now_ms())
             self._actor.begin()
         except BaseException:
             self._members.close()
@@ -267,14 +265,12 @@ class SessionRun:
             seen = self._broker.watch(
                 self._version, prefix="\0", timeout_s=_WATCH_S, stop=self._watching
             ).version
-            if seen != self._version or self._actor.wants_journals:
-                self._version = self._actor.look(_now_ms())
+            if seen != self._version or self._actor.needs_journals:
+                self._version = self._actor.list_journals(_now_ms())
             with self._actor.changed:
-                limit = ms(self._config.reads_hint_wait)
+                hint_wait_ms = ms(self._config.reads_hint_wait)
                 is_wanted = self._waiting_callers > 0
-                self._actor.state.check_stall(_now_ms(), limit, is_wanted=is_wanted)
-                if is_wanted:
-                    self._actor.relieve()
+                self._actor.tick(_now_ms(), hint_wait_ms=hint_wait_ms, is_wanted=is_wanted)
             self._save_status()
 
     def _save_status(self) -> None:

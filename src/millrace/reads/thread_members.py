@@ -98,10 +98,10 @@ class ThreadMembers:
         for member in self._members:
             member.release(shown, rolled_back)
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """Every queue takes whatever comes, or keeps to its disk limit again."""
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """Have every queue keep to its disk limit, or accept rows beyond it."""
         for member in self._members:
-            member.set_limit_off(off=off)
+            member.set_disk_limit(is_on=is_on)
 
     def used_bytes(self) -> list[int]:
         """What each queue takes on disk."""

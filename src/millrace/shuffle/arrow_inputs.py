@@ -27,7 +27,8 @@ from millrace.identity.schemas import check_names, conform_in_pieces, plain_sche
 from millrace.ids import QueryId
 from millrace.shuffle import runs
 from millrace.storage import layout, modes
-from millrace.storage.local import LocalStore, Store, storage_errors, sync_file, sync_folder
+from millrace.storage.local import LocalStore, sync_file, sync_folder
+from millrace.storage.store import Store, storage_errors
 
 _ROWS, _USED, _LOCK, _DRAFT = ".arrow", ".used", ".lock", ".draft"
 _BATCH_ROWS: Final = 65_536

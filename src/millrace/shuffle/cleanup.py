@@ -21,7 +21,8 @@ from millrace.faults import fault
 from millrace.ids import Attempt, AttemptId, QueryId, StageId
 from millrace.shuffle import arrow_inputs, attempts, reader, reuse, runs
 from millrace.storage import layout
-from millrace.storage.local import Store, vanished
+from millrace.storage.local import vanished
+from millrace.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

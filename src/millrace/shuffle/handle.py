@@ -22,7 +22,7 @@ from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.reports import StageReport
 from millrace.storage import layout
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.text import human_bytes
 
 

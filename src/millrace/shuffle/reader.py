@@ -19,7 +19,7 @@ from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.storage import layout
-from millrace.storage.local import Store, storage_errors
+from millrace.storage.store import Store, storage_errors
 from millrace.text import did_you_mean
 
 

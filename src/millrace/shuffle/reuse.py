@@ -18,7 +18,8 @@ from millrace.ids import AttemptId
 from millrace.shuffle import reader
 from millrace.shuffle.index import MapTaskIndex
 from millrace.storage import layout
-from millrace.storage.local import Store, vanished
+from millrace.storage.local import vanished
+from millrace.storage.store import Store
 
 _NOTE_TRIES_MAX: Final = 100
 

@@ -29,7 +29,7 @@ from millrace.shuffle import manifest
 from millrace.shuffle.manifest import Manifest
 from millrace.storage import documents, layout
 from millrace.storage.documents import Document
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.wakeup import WakeUp, WorkerThread, still_running
 
 NAME: Final = "name"

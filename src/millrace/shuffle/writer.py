@@ -25,7 +25,7 @@ from millrace.shuffle import reuse
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, encode_bin, encode_json
 from millrace.shuffle.payload import OneFile, PartFiles
 from millrace.storage import layout
-from millrace.storage.local import Store, storage_errors
+from millrace.storage.store import Store, storage_errors
 
 _CLAIM_TRIES_MAX: Final = 1000
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.config import Config
 from millrace.errors import MillraceError, UnsupportedType, UserError
-from millrace.execute import map_task
 from millrace.execute.lost_outputs import Lost
 from millrace.execute.map_task import MapStage, Result, Reuse
 from millrace.execute.shuffle_run import STAGE, begin_run
@@ -28,19 +27,19 @@ from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_run import publish
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
-from millrace.ids import FIRST_ATTEMPT, MapTask, MapTaskId, QueryId, StageId
+from millrace.ids import QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
-from millrace.plan.nodes.frame_rows import FrameScan, frames_of, taken_in, with_frames
+from millrace.plan.nodes.frame_scan import FrameScan, frames_of, read_saved_frame, with_frames
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import StageReport
-from millrace.shuffle.writer import begin_next_attempt, write_map_output
+from millrace.spark.frame_rows import write_map_outputs
 from millrace.spark.session_settings import settings_of
 from millrace.spark.spark_presence import call_spark
-from millrace.spark.spark_tasks import SparkTaskRunner, collect, this_task
+from millrace.spark.spark_tasks import SparkTaskRunner
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -91,7 +90,7 @@ def sketch_frames(
         number, whole = numbers[id(scan.frame)]
         unknown = max(config.one_task_bytes_max, config.broadcast_bytes_max) + 1
         size = found[number].bytes if number in found else unknown
-        return taken_in(scan, number, whole.schema, size)
+        return read_saved_frame(scan, number, whole.schema, size)
 
     return with_frames(prune(plan), at_rest), found
 
@@ -120,7 +119,7 @@ class Frames:
         def at_rest(scan: FrameScan) -> Node:
             number = numbers[id(scan.frame)]
             known = self._taken[number]
-            return taken_in(scan, number, known.scan.schema, known.done.bytes)
+            return read_saved_frame(scan, number, known.scan.schema, known.done.bytes)
 
         self.plan = with_frames(pruned, at_rest) if scans else plan
 
@@ -162,7 +161,9 @@ class Frames:
             results = self._finished(stage, before) if before is not None else None
             reasons: dict[int, str] = {}
             if results is None:
-                results = _run(workspace, stage, _narrowed(frame, scan), heart)
+                rows = _narrowed(frame, scan)
+                title = f"DataFrame of query {run.query_id}"
+                results = write_map_outputs(workspace, stage, rows, title=title, watch=heart.check)
                 reason = _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = StageReport(
@@ -268,44 +269,3 @@ def _narrowed(frame: DataFrame, scan: FrameScan) -> DataFrame:
     if scan.columns == tuple(scan.whole.names):
         return frame
     return frame.select(*("`" + name.replace("`", "``") + "`" for name in scan.columns))
-
-
-def _run(
-    workspace: ShuffleWorkspace, stage: MapStage, frame: DataFrame, heart: runs.Heart
-) -> list[Result]:
-    """Let Spark calculate the rows and its tasks write them; at least one output, if an empty.
-
-    Spark hands over columns by names without dots and backticks, so they get such ones.
-    """
-
-    def rows() -> DataFrame:
-        plain = frame.toDF(*(f"c{number}" for number in range(len(stage.schema))))
-        types = from_arrow_schema(map_task.RESULT_SCHEMA)
-        return plain.mapInArrow(_cast_and_write(stage), types)
-
-    table = collect(rows, frame.sparkSession, workspace.config, watch=heart.check)
-    results = map_task.finished_results(table)
-    if results:
-        return sorted(results, key=lambda result: result.map_task)
-    task = MapTaskId(stage.query_id, stage.stage_id, MapTask(0))
-    index = write_map_output(
-        workspace.store,
-        begin_next_attempt(workspace.store, task, FIRST_ATTEMPT),
-        [],
-        schema=stage.schema,
-        partitioner=stage.partitioner,
-        config=workspace.config,
-        now_ms=lambda: time.time_ns() // 1_000_000,
-    )
-    return [Result(map_task=task.map_task, folder=None, agent=None, ran=True, index=index)]
-
-
-def _cast_and_write(stage: MapStage) -> Callable[[Batches], Batches]:
-    """As the tasks of a shuffle; times come in the session's zone and are kept in UTC."""
-    names = stage.schema.names
-
-    def run(batches: Batches) -> Batches:
-        rows = (batch.rename_columns(names).cast(stage.schema) for batch in batches)
-        yield map_task.write_rows(stage, this_task(), rows)
-
-    return run

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace.errors import UserError
-from millrace.execute import map_task
 from millrace.execute.shuffle_requests import (
     FileOptions,
     ShuffleArguments,
@@ -31,8 +28,9 @@ from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
+from millrace.spark.frame_rows import write_map_outputs
 from millrace.spark.spark_presence import call_spark
-from millrace.spark.spark_tasks import SparkTaskRunner, collect, this_task
+from millrace.spark.spark_tasks import SparkTaskRunner
 
 
 def shuffle(
@@ -97,17 +95,8 @@ def _run(
     run = begin_run(workspace.store, runner.about(), request.plan, about)
     with runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart:
         stage = map_stage(workspace, run.query_id, schema, request)
-
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield map_task.write_rows(stage, this_task(), batches)
-
-        table = collect(
-            lambda: frame.mapInArrow(write, from_arrow_schema(map_task.RESULT_SCHEMA)),
-            spark,
-            workspace.config,
-            watch=heart.check,
-        )
-        results = sorted(map_task.finished_results(table), key=lambda result: result.map_task)
+        title = f"shuffle {run.query_id} of a DataFrame"
+        results = write_map_outputs(workspace, stage, frame, title=title, watch=heart.check)
         report = StageReport(
             map_tasks=len(results),
             seconds=time.monotonic() - started,

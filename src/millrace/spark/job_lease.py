@@ -12,11 +12,11 @@ from typing import Final
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import LeaseHeld, LeaseLost, MillraceError, WorkspaceUnknown
-from millrace.execute.interrupts import say
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.run import lease_holders
+from millrace.pipeline.run.interrupts import say
 from millrace.pipeline.run.job_status import running
 from millrace.pipeline.run.lease_holders import HolderLife
 

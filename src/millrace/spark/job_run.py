@@ -17,7 +17,6 @@ from typing import Final
 
 from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
-from millrace.execute.interrupts import Interrupts
 from millrace.faults import fault
 from millrace.identity.versions import versions
 from millrace.journal.broker import Broker
@@ -29,22 +28,20 @@ from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
 from millrace.pipeline.report.run_history import RunHistory, state_of
+from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_status import step_reports
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import begin
 from millrace.spark.job_task import Work, shippable
 from millrace.spark.job_watch import RunWatch
-from millrace.spark.job_workers import WorkerPool, has_profiles, posts_of
+from millrace.spark.job_workers import JOB_STOP_MS_MAX, WorkerPool, has_profiles, posts_of
 from millrace.spark.job_workspace import HasJournals
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.source_intake import IntakeContext
 from millrace.spark.step_failures import step_failed
 from millrace.transport.owner.owner_endpoint import JournalAddress
-
-JOB_STOP_MS_MAX: Final = 30_000
-"""How long an ending run waits for its workers before it has Spark end them."""
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)

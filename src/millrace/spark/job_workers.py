@@ -22,11 +22,13 @@ from millrace.config import Config
 from millrace.errors import JournalUnknown, MillraceError, SparkGone, TaskFailed, UserError
 from millrace.pipeline.core.hops import Hop
 from millrace.spark import job_task
-from millrace.spark.job_run import JOB_STOP_MS_MAX
 from millrace.spark.job_task import JOB_YIELD_MS, Work
 from millrace.spark.spark_presence import session_of_own, setting
 from millrace.spark.spark_tasks import collect
+from millrace.text import counted
 
+JOB_STOP_MS_MAX: Final = 30_000
+"""How long an ending run waits for its workers before it has Spark end them."""
 JOB_WAVES_MAX: Final = 8
 """Workers of one kind are started by at most this many Spark jobs at a time."""
 
@@ -145,7 +147,8 @@ class WorkerPool:
                     numbers = own.range(0, size, 1, size)
                     return numbers.mapInArrow(function, job_task.RESULT_SCHEMA, profile=profile)
 
-                table = collect(frame, own, self._config, watch=self._watch)
+                title = f"job {work.hops[0].job}, {counted(size, 'worker')}"
+                table = collect(frame, own, self._config, title=title, watch=self._watch)
             except _WorkersCancelled:
                 return
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is counted

@@ -135,9 +135,9 @@ class RegisteredMembers:
         """See `Members.release`."""
         self._open().release(shown, rolled_back)
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """See `Members.set_limit_off`."""
-        self._open().set_limit_off(off=off)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """See `Members.set_disk_limit`."""
+        self._open().set_disk_limit(is_on=is_on)
 
     def used_bytes(self) -> list[int]:
         """See `RunningMembers.used_bytes`."""
@@ -245,7 +245,15 @@ class SparkJob:
     def _run(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
         count, function = work.members, member_task(work)
         try:
-            run_tasks(self._spark, self._config, count, function, RESULT_SCHEMA, watch=self._watch)
+            run_tasks(
+                self._spark,
+                self._config,
+                count,
+                function,
+                RESULT_SCHEMA,
+                title=f"read {work.read.name}, {count} members",
+                watch=self._watch,
+            )
         except _MembersCancelled:
             return
         except BaseException as error:  # noqa: BLE001 - whoever waits for members is told

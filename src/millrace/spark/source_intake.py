@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,18 +24,21 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 from millrace.config import Config
 from millrace.dataset import Dataset, plan_of
 from millrace.errors import UserError
+from millrace.execute.durable_rows import write_journal_files
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease, SegmentFile
+from millrace.keys import RoundRobinPartitioner
 from millrace.pipeline.core import hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import SavedSource
 from millrace.pipeline.define import source_identity
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.report.run_history import RunHistory
-from millrace.plan.nodes.frame_rows import frames_of
+from millrace.plan.nodes.frame_scan import frames_of
 from millrace.spark import source_intake_task
-from millrace.spark.source_intake_task import HASHES, Dealer, Print
+from millrace.spark.frame_rows import write_frame
+from millrace.spark.source_intake_task import HASHES, Print, SourceRows
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import collect
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -180,28 +183,28 @@ class SourceReader:
 
     def _write(self, hashed: DataFrame) -> source_intake_task.IntakeFiles:
         taking, source = self._taking, self._source
-        function = source_intake_task.write_rows(
-            taking.where, source.schema, source.partitions, taking.config
+        rows = SourceRows(
+            where=taking.where,
+            schema=source.schema,
+            partitions=source.partitions,
+            config=taking.config,
         )
-        table = collect(
-            lambda: hashed.mapInArrow(function, source_intake_task.RESULT_SCHEMA),
-            hashed.sparkSession,
-            taking.config,
-            watch=taking.check,
-        )
+        title = f"job {taking.history.job}, source {source.name}"
+        table = write_frame(hashed, rows, taking.config, title=title, watch=taking.check)
         fault("job.ingest.after_tasks")
-        return source_intake_task.read_results(table)
+        return source_intake_task.read_results(table, source.schema)
 
     def _store(self, rows: pa.Table) -> dict[int, list[SegmentFile]]:
         """Write rows that are here already."""
         taking, source = self._taking, self._source
-        limit = taking.config.task_memory_bytes_max
-        dealer = Dealer(taking.broker, source.schema, source.partitions, limit, 0)
-        for batch in rows.cast(source.schema).to_batches():
-            dealer.deal(batch)
-        dealer.store()
         files: dict[int, list[SegmentFile]] = {}
-        for partition, file in dealer.made:
+        for partition, file in write_journal_files(
+            taking.broker,
+            rows.cast(source.schema).to_batches(),
+            schema=source.schema,
+            partitioner=RoundRobinPartitioner(source.partitions),
+            bytes_target=taking.config.task_memory_bytes_max,
+        ):
             files.setdefault(partition, []).append(file)
         return files
 
@@ -227,8 +230,7 @@ class SourceReader:
         fault("job.ingest.before_adopt")
         with taking.broker.transaction(taking.lease) as t:
             for partition, some in sorted(files.items()):
-                whole = [replace(file, schema=source.schema) for file in some]
-                t.adopt(hops.output_journal(job, source.name, partition), whole)
+                t.adopt(hops.output_journal(job, source.name, partition), some)
             t.append(hops.runs_journal(job), job_events.to_rows([event]))
         fault("job.ingest.after_adopt")
         taking.history.look()
@@ -309,7 +311,8 @@ def _print_of_frame(hashed: DataFrame, taking: IntakeContext) -> Print:
     def asked() -> DataFrame:
         return hashed.agg(F.count("*").alias("rows"), *sums)
 
-    table = collect(asked, hashed.sparkSession, taking.config, watch=taking.check)
+    title = f"job {taking.history.job}, comparing a source"
+    table = collect(asked, hashed.sparkSession, taking.config, title=title, watch=taking.check)
     row = table.to_pylist()[0]
     totals = [((row[f"{name}_high"] or 0) << 32) + (row[f"{name}_low"] or 0) for name in HASHES]
     return Print(row["rows"]).plus(Print(0, *totals))

@@ -6,24 +6,25 @@ tried again or run twice leaves at most files that nobody reads.
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 
 from millrace.config import Config
+from millrace.execute.durable_rows import decode_file, encode_file, write_journal_files
+from millrace.execute.task_runner import TaskTry
 from millrace.faults import fault
 from millrace.journal.broker import Broker
-from millrace.journal.core.values import FileRange, SegmentFile
+from millrace.journal.core.values import SegmentFile
+from millrace.keys import RoundRobinPartitioner
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 Batches = Iterator[pa.RecordBatch]
-RESULT_SCHEMA: Final = "partition int, file string, rows long, first long, second long"
 _RESULT: Final = pa.schema(
     [
         ("partition", pa.int32()),
@@ -62,65 +63,40 @@ class IntakeFiles:
     told: Print
 
 
-@dataclass(slots=True)
-class Dealer:
-    """Deals rows to partitions one by one, and stores them in files of bounded size."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRows:
+    """Writes rows that end with two columns of hashes: journal files, and what tells the rows."""
 
-    broker: Broker
+    where: JournalAddress
     schema: pa.Schema
     partitions: int
-    bytes_max: int
-    dealt: int
-    """How many rows were dealt before; where it begins decides who gets the odd ones."""
-    made: list[tuple[int, SegmentFile]] = field(default_factory=list)
-    _held: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
-    _held_bytes: int = 0
+    config: Config
 
-    def deal(self, rows: pa.RecordBatch) -> None:
-        """Take rows in."""
-        for partition in range(self.partitions):
-            begin = (partition - self.dealt) % self.partitions
-            mine = rows.take(pa.array(np.arange(begin, rows.num_rows, self.partitions)))
-            if mine.num_rows:
-                self._held.setdefault(partition, []).append(mine)
-        self.dealt += rows.num_rows
-        self._held_bytes += rows.nbytes
-        if self._held_bytes >= self.bytes_max:
-            self.store()
+    @property
+    def report(self) -> pa.Schema:
+        """A row for each file, and one for what tells the rows."""
+        return _RESULT
 
-    def store(self) -> None:
-        """Write what is held."""
-        for partition, batches in sorted(self._held.items()):
-            self.made.append((partition, self.broker.store_file(self.schema, batches)))
+    def write(self, this: TaskTry, batches: Batches) -> pa.RecordBatch:
+        """In a task: rows go to partitions in turn; the task's number says which one is first."""
+        told = [Print()]
+        with contextlib.closing(join_journals(self.where, self.config)) as broker:
+            files = write_journal_files(
+                broker,
+                self._without_hashes(batches, told),
+                schema=self.schema,
+                partitioner=RoundRobinPartitioner(self.partitions),
+                bytes_target=self.config.task_memory_bytes_max // 2,
+                first_row=this.number,
+            )
             fault("job.ingest.after_store")
-        self._held.clear()
-        self._held_bytes = 0
+        return _encoded(files, told[0])
 
-
-def write_rows(
-    where: JournalAddress, schema: pa.Schema, partitions: int, config: Config
-) -> Callable[[Batches], Batches]:
-    """The function for `mapInArrow` over rows that end with two columns of hashes."""
-
-    def run(batches: Batches) -> Batches:
-        context = TaskContext.get()
-        assert context is not None, "only Spark runs this"
-        broker = join_journals(where, config)
-        try:
-            half = config.task_memory_bytes_max // 2
-            dealer = Dealer(broker, schema, partitions, half, context.partitionId())
-            told = Print()
-            width = len(schema.names)
-            for batch in batches:
-                told = told.plus(print_of(batch.column(width), batch.column(width + 1)))
-                rows = batch.select(range(width)).rename_columns(schema.names)
-                dealer.deal(rows.cast(schema))
-            dealer.store()
-        finally:
-            broker.close()
-        yield _encoded(dealer.made, told)
-
-    return run
+    def _without_hashes(self, batches: Batches, told: list[Print]) -> Batches:
+        width = len(self.schema)
+        for batch in batches:
+            told[0] = told[0].plus(print_of(batch.column(width), batch.column(width + 1)))
+            yield batch.select(range(width)).rename_columns(self.schema.names)
 
 
 def print_of(first: pa.Array, second: pa.Array) -> Print:
@@ -131,7 +107,7 @@ def print_of(first: pa.Array, second: pa.Array) -> Print:
     return Print(len(first), *(_wrapped(int(value)) for value in sums))
 
 
-def read_results(table: pa.Table) -> IntakeFiles:
+def read_results(table: pa.Table, schema: pa.Schema) -> IntakeFiles:
     """What all tasks wrote, in the driver."""
     files: dict[int, list[SegmentFile]] = {}
     told = Print()
@@ -139,29 +115,8 @@ def read_results(table: pa.Table) -> IntakeFiles:
         if row["file"] is None:
             told = told.plus(Print(row["rows"], row["first"], row["second"]))
         else:
-            files.setdefault(row["partition"], []).append(decode_file(row["file"]))
+            files.setdefault(row["partition"], []).append(decode_file(row["file"], schema))
     return IntakeFiles(files, told)
-
-
-def encode_file(file: SegmentFile) -> str:
-    """A file as text, without its columns, which the driver knows."""
-    ranges = [[each.position, each.bytes, each.rows, each.checksum] for each in file.ranges]
-    return json.dumps({"path": file.path, "bytes": file.bytes, "ranges": ranges})
-
-
-def decode_file(text: str, schema: pa.Schema | None = None) -> SegmentFile:
-    """The other way round."""
-    document = json.loads(text)
-    ranges = tuple(
-        FileRange(position=position, bytes=size, rows=rows, checksum=checksum)
-        for position, size, rows, checksum in document["ranges"]
-    )
-    return SegmentFile(
-        path=document["path"],
-        schema=pa.schema([]) if schema is None else schema,
-        bytes=document["bytes"],
-        ranges=ranges,
-    )
 
 
 def read_journals(

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from millrace import errors
 from millrace.config import Config
 from millrace.errors import MillraceError, TaskFailed
-from millrace.execute.task_runner import TaskTry, TaskWork, Watch
+from millrace.execute.task_runner import TaskTry, TaskWork, Watch, never_stop
 from millrace.spark.session import slots
 from millrace.spark.spark_presence import call_spark, is_connect, session_of_own, setting
 
@@ -48,10 +48,11 @@ class SparkTaskRunner:
         self, work: TaskWork, tasks: int, schema: pa.Schema, *, title: str, watch: Watch
     ) -> pa.Table:
         """Run so many tasks to their end; returns all rows that they reported."""
-        del title
         types = from_arrow_schema(schema)
         function = _over_numbers(work)
-        return run_tasks(self._spark, self._config, tasks, function, types, watch=watch)
+        return run_tasks(
+            self._spark, self._config, tasks, function, types, title=title, watch=watch
+        )
 
     def about(self) -> dict[str, Any]:
         """The master and Spark's version."""
@@ -89,7 +90,8 @@ def run_tasks(
     function: Callable[[Batches], Batches],
     schema: str | StructType,
     *,
-    watch: Callable[[], None] = lambda: None,
+    title: str,
+    watch: Watch = never_stop,
 ) -> pa.Table:
     """Run `function` in as many tasks; each gets its number as the one row it is given."""
     own = session_of_own(spark, config)
@@ -97,7 +99,7 @@ def run_tasks(
     def frame() -> DataFrame:
         return own.range(0, tasks, 1, tasks).mapInArrow(function, schema)
 
-    return collect(frame, own, config, watch=watch)
+    return collect(frame, own, config, title=title, watch=watch)
 
 
 def collect(
@@ -105,9 +107,12 @@ def collect(
     spark: SparkSession,
     config: Config,
     *,
-    watch: Callable[[], None] = lambda: None,
+    title: str,
+    watch: Watch = never_stop,
 ) -> pa.Table:
     """Make a DataFrame and run it to its end, calling `watch` meanwhile; interrupted, cancel it.
+
+    Spark's page names its jobs by `title`.
 
     Raises:
         SparkGone: Spark does not answer any more.
@@ -115,6 +120,7 @@ def collect(
     tag = f"millrace-{uuid.uuid4()}"
 
     def run() -> pa.Table:
+        describe_jobs(spark, title)
         if is_connect(spark):
             spark.addTag(tag)
         try:
@@ -129,6 +135,19 @@ def collect(
             spark.interruptAll()
 
     return call_spark(spark, config, run, watch=watch, cancel=cancel)
+
+
+def describe_jobs(spark: SparkSession, title: str) -> None:
+    """Name the jobs that this thread starts from now on, as Spark's page shows them.
+
+    On Connect the server words the descriptions itself. There the name is a tag of the jobs, and
+    has no commas, which tags cannot have.
+    """
+    text = f"millrace: {title}"
+    if is_connect(spark):
+        spark.addTag(text.replace(",", ";"))
+    else:
+        spark.sparkContext.setJobDescription(text)
 
 
 def from_task(error: BaseException) -> BaseException:

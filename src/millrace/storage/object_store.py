@@ -29,10 +29,10 @@ from millrace.errors import StorageError
 from millrace.faults import fault
 from millrace.limits import MIB
 from millrace.storage import layout
-from millrace.storage.local import Answer, Asked, storage_errors
 from millrace.storage.object_address import BucketAddress, parse
 from millrace.storage.object_calls import BucketCalls, ListedObject
 from millrace.storage.scratch import scratch_folder
+from millrace.storage.store import Answer, Item, storage_errors
 from millrace.storage.workspace_file import decode
 
 S3_AHEAD_BYTES_MAX: Final = 64 * MIB
@@ -257,20 +257,20 @@ class ObjectStore:
     def sync_folders(self, relative: str) -> None:
         """Nothing to do: a server that has answered keeps it."""
 
-    def each(self, function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+    def each(self, function: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Call a function for each item, several at a time."""
-        asked = list(items)
-        if len(asked) <= 1:
-            return [function(item) for item in asked]
-        with ThreadPoolExecutor(min(len(asked), self.config.s3_calls_at_once)) as pool:
-            return list(pool.map(function, asked))
+        listed = list(items)
+        if len(listed) <= 1:
+            return [function(item) for item in listed]
+        with ThreadPoolExecutor(min(len(listed), self.config.s3_calls_at_once)) as pool:
+            return list(pool.map(function, listed))
 
     def ahead(
         self,
-        function: Callable[[Asked], Answer],
-        items: Iterable[Asked],
+        function: Callable[[Item], Answer],
+        items: Iterable[Item],
         *,
-        size_of: Callable[[Asked], int],
+        size_of: Callable[[Item], int],
     ) -> Iterator[Answer]:
         """The same for answers of many bytes: in order, and only so many ahead of the reader."""
         at_once, most = self.config.s3_calls_at_once, S3_AHEAD_BYTES_MAX

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.storage import modes
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 _MAKING: Final = "millrace-new-"
 _LOCK: Final = "lock"

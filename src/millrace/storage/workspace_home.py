@@ -13,9 +13,10 @@ from typing import Final
 from millrace.config import Config
 from millrace.errors import UserError, WorkspaceUnknown
 from millrace.storage import layout, modes, workspace_file
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
 from millrace.storage.object_store import open_object_store
+from millrace.storage.store import Store
 from millrace.storage.workspace_token import check_mode, make
 
 _SHOWN_MAX: Final = 5

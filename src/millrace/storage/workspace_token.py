@@ -13,7 +13,8 @@ from typing import Final
 from millrace.errors import UserError
 from millrace.storage import modes, workspace_file
 from millrace.storage.layout import WORKSPACE_FILE
-from millrace.storage.local import LocalStore, Store
+from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
 from millrace.storage.tokens import checked_token
 
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name

@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 from millrace.config import Config
 from millrace.errors import MillraceError, Retriable, UserError
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 from millrace.testing.managed_process import ManagedProcess, free_ports, speaks_kafka
 
 POM: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pom.xml")

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.plan.planner.partition_reads import (
-    ReadSizes,
-    Side,
+    ReadLimits,
+    ReadSide,
     TaskRead,
-    read_pieces,
-    together,
-    told,
+    group_neighbours,
+    plan_reads,
+    reads_text,
 )
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=60)
 LIMITS = st.builds(
-    ReadSizes,
+    ReadLimits,
     together_bytes_max=st.integers(1, 300),
     skew_bytes_min=st.integers(1, 100),
     skew_factor=st.integers(1, 5),
@@ -28,7 +28,7 @@ LIMITS = st.builds(
 
 
 @st.composite
-def sides(draw: st.DrawFn) -> list[Side]:
+def sides(draw: st.DrawFn) -> list[ReadSide]:
     """Sides of equal length, made of map outputs; some may be split."""
     partitions = draw(st.integers(1, 12))
     found = []
@@ -37,15 +37,15 @@ def sides(draw: st.DrawFn) -> list[Side]:
         outputs = draw(st.lists(rows, min_size=1, max_size=6))
         totals = [sum(output[p] for output in outputs) for p in range(partitions)]
         split = (lambda p, o=tuple(outputs): [one[p] for one in o]) if draw(st.booleans()) else None
-        found.append(Side(totals, split))
+        found.append(ReadSide(totals, split))
     return found
 
 
 def test_sizes_10_20_30_40_with_a_limit_of_50() -> None:
-    assert together([10, 20, 30, 40], 50) == [(0, 1), (2,), (3,)]
-    assert together([40, 10, 20, 30], 50) == [(0, 1), (2, 3)]
-    assert together([0, 0, 0], 50) == [(0, 1, 2)]
-    assert together([60, 0, 60], 50) == [(0,), (1,), (2,)]
+    assert group_neighbours([10, 20, 30, 40], 50) == [(0, 1), (2,), (3,)]
+    assert group_neighbours([40, 10, 20, 30], 50) == [(0, 1), (2, 3)]
+    assert group_neighbours([0, 0, 0], 50) == [(0, 1, 2)]
+    assert group_neighbours([60, 0, 60], 50) == [(0,), (1,), (2,)]
 
 
 @given(SIZES, st.randoms(use_true_random=False))
@@ -56,14 +56,14 @@ def test_the_groups_are_the_same_in_any_order_of_arrival(sizes: list[int], rando
     for number, size in arrived:
         measured[number] += size
 
-    assert together(measured, 50) == together(sizes, 50)
+    assert group_neighbours(measured, 50) == group_neighbours(sizes, 50)
 
 
 @given(SIZES, st.integers(1, 300))
 def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_would_fit(
     sizes: list[int], limit: int
 ) -> None:
-    groups = together(sizes, limit)
+    groups = group_neighbours(sizes, limit)
 
     assert [number for group in groups for number in group] == list(range(len(sizes)))
     held = [sum(sizes[number] for number in group) for group in groups]
@@ -74,11 +74,11 @@ def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_wo
 
 @given(sides(), LIMITS)
 def test_every_partition_of_every_side_is_read_whole(
-    given_sides: list[Side], limits: ReadSizes
+    given_sides: list[ReadSide], limits: ReadLimits
 ) -> None:
-    pieces = read_pieces(given_sides, limits)
+    pieces = plan_reads(given_sides, limits)
 
-    assert pieces == read_pieces(given_sides, limits)
+    assert pieces == plan_reads(given_sides, limits)
     numbers = list(range(len(given_sides[0].partition_bytes)))
     assert sorted({n for piece in pieces for n in piece.partitions}) == numbers
     for number in numbers:
@@ -96,19 +96,19 @@ def test_every_partition_of_every_side_is_read_whole(
         assert all(piece.partitions == (number,) for piece in reading)
 
 
-LIMITED = ReadSizes(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
+LIMITED = ReadLimits(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
 
 
-def by_output(*outputs: list[int]) -> Side:
+def by_output(*outputs: list[int]) -> ReadSide:
     totals = [sum(column) for column in zip(*outputs, strict=True)]
-    return Side(totals, lambda number: [output[number] for output in outputs])
+    return ReadSide(totals, lambda number: [output[number] for output in outputs])
 
 
 def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> None:
     large = by_output([10, 40, 10], [10, 40, 10], [10, 40, 10])
-    small = Side([1, 1, 1])
+    small = ReadSide([1, 1, 1])
 
-    pieces = read_pieces([small, large], LIMITED)
+    pieces = plan_reads([small, large], LIMITED)
 
     assert pieces == [
         TaskRead((0,)),
@@ -117,8 +117,8 @@ def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> Non
         TaskRead((1,), 1, (2,)),
         TaskRead((2,)),
     ]
-    assert told(pieces, 3) == ["partition 1 is skewed and read in 3 parts"]
-    assert read_pieces([small, Side(large.partition_bytes)], LIMITED) == [
+    assert reads_text(pieces, 3) == ["partition 1 is skewed and read in 3 parts"]
+    assert plan_reads([small, ReadSide(large.partition_bytes)], LIMITED) == [
         TaskRead((number,)) for number in range(3)
     ]
 
@@ -134,14 +134,14 @@ def test_a_skewed_partition_is_read_in_parts_and_the_others_as_they_are() -> Non
 def test_a_partition_that_is_not_skewed_or_cannot_be_split_stays_whole(
     sizes: list[list[int]], why: str
 ) -> None:
-    pieces = read_pieces([by_output(*sizes)], LIMITED)
+    pieces = plan_reads([by_output(*sizes)], LIMITED)
 
     assert all(piece.split_side is None for piece in pieces), why
 
 
 def test_small_partitions_are_told() -> None:
-    pieces = read_pieces([Side([3, 3, 3, 30, 2, 2])], LIMITED)
+    pieces = plan_reads([ReadSide([3, 3, 3, 30, 2, 2])], LIMITED)
 
     assert [piece.partitions for piece in pieces] == [(0, 1, 2), (3,), (4, 5)]
-    assert told(pieces, 6) == ["5 of 6 partitions are small and read by 2 tasks"]
-    assert told([TaskRead((0,)), TaskRead((1,))], 2) == []
+    assert reads_text(pieces, 6) == ["5 of 6 partitions are small and read by 2 tasks"]
+    assert reads_text([TaskRead((0,)), TaskRead((1,))], 2) == []

@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.engine.line_kit import OneTask, of, rows, stream
+from tests.unit.engine.memory_kit import OneTask, of, rows, stream
 
 from millrace.dataset import Dataset
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.engine.line_kit import of
+from tests.unit.engine.memory_kit import of
 
 from millrace.dataset import Dataset
 

@@ -14,8 +14,8 @@ from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import Input
 from millrace.errors import TaskFailed
-from millrace.plan.nodes.map_batches import Made
-from millrace.plan.nodes.node import Project
+from millrace.plan.nodes.map_batches import FunctionRows
+from millrace.plan.nodes.project import Project
 from millrace.scan.source import Listing, SplitReader, open_source
 from millrace.scan.splits import FileSplit, MapInput
 from millrace.scan.value_location import where_is
@@ -34,7 +34,7 @@ def run(tmp_path: Path, expression: str, *values: list[str]) -> str:
     ]
     reader = SplitReader(format=source.format, whole=source.schema, options={})
     batches = [batch for one in inputs for batch in reader.batches(one, 1 << 20)]
-    plan = Project(Made(SCHEMA), tuple(parse_named(expression, SCHEMA, call="select")))
+    plan = Project(FunctionRows(SCHEMA), tuple(parse_named(expression, SCHEMA, call="select")))
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path / "s"), time_zone="UTC")
     rows = Input(
         lambda: pa.RecordBatchReader.from_batches(SCHEMA, batches),

@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.engine.line_kit import OneTask, of, rows
+from tests.unit.engine.memory_kit import OneTask, of, rows
 
 from millrace.dataset import Dataset
-from millrace.sql.line_offsets import LONG_MAX, LONG_MIN, Given
+from millrace.sql.ordered_offsets import LONG_MAX, LONG_MIN, OffsetValue
 
 NAN = math.nan
 INF = math.inf
 
 
-def pairs(left: Dataset, right: Dataset, lower: Given, upper: Given, **more: Any) -> list[Any]:  # noqa: ANN401
+def pairs(
+    left: Dataset,
+    right: Dataset,
+    lower: OffsetValue,
+    upper: OffsetValue,
+    **more: Any,  # noqa: ANN401 - as the join has them
+) -> list[Any]:
     """Values of `l` and `r` in the rows of an interval join on `t`."""
     joined = left.join_interval(
         right, left_on="t", right_on="t", lower=lower, upper=upper, **more

@@ -21,7 +21,7 @@ from millrace.engine.stage_work import MappedWork, PassOn, QueryWork, Work, work
 from millrace.engine.task_inputs import Input
 from millrace.errors import FunctionFailed, SchemaMismatch, UserError
 from millrace.plan.nodes.map_batches import MapBatches, name_of
-from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.column_pruning import prune
 from millrace.scan.source import Listing, open_source
 

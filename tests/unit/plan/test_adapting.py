@@ -10,7 +10,12 @@ import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
 from millrace.dataset import Dataset
-from millrace.plan.planner.adapting import Adaptable, Course, adapt, adaptable
+from millrace.plan.planner.adaptive_stages import (
+    AdaptableJoin,
+    AdaptiveStages,
+    adapt_stage,
+    adaptable_joins,
+)
 from millrace.plan.planner.stages import Stage, explain, plan_stages
 
 
@@ -36,10 +41,10 @@ def test_the_larger_sides_work_moves_into_the_joins_stage(
 ) -> None:
     stages = planned(orders.filter("amount > 3").join(customers, on="cust").select("nation"))
 
-    (choice,) = adaptable(stages)
-    changed = adapt(stages, choice)
+    (choice,) = adaptable_joins(stages)
+    changed = adapt_stage(stages, choice)
 
-    assert choice == Adaptable(reader=2, small=1, large=0, small_side="right")
+    assert choice == AdaptableJoin(reader=2, small=1, large=0, small_side="right")
     assert changed.reads == (1,)
     assert explain([changed]).splitlines() == [
         "stage 2 -> the result",
@@ -67,7 +72,7 @@ def test_only_a_side_that_can_be_whole_everywhere_is(
     orders: Dataset, customers: Dataset, how: str, expected: str | None
 ) -> None:
     some = orders.filter("amount > 3")
-    found = adaptable(planned(customers.join(some, on="cust", how=how)))
+    found = adaptable_joins(planned(customers.join(some, on="cust", how=how)))
 
     assert [choice.small_side for choice in found] == ([expected] if expected else [])
 
@@ -77,15 +82,15 @@ def test_a_join_that_others_rely_on_for_where_its_rows_lie_is_left_alone(
 ) -> None:
     joined = orders.join(customers, on="cust")
 
-    assert adaptable(planned(joined.group_by("cust").agg(n="count(*)"))) == []
-    assert len(adaptable(planned(joined.group_by("nation").agg(n="count(*)")))) == 1
+    assert adaptable_joins(planned(joined.group_by("cust").agg(n="count(*)"))) == []
+    assert len(adaptable_joins(planned(joined.group_by("nation").agg(n="count(*)")))) == 1
 
 
 def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
     orders: Dataset, customers: Dataset
 ) -> None:
     stages = planned(orders.join(customers, on="cust"))
-    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
+    course = AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1)
 
     assert course.waits() == [{1}, set(), {0, 1}]
     assert course.stage(1, {}) is stages[1]
@@ -97,7 +102,7 @@ def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
 
 def test_sides_that_are_both_large_are_both_exchanged(orders: Dataset, customers: Dataset) -> None:
     stages = planned(orders.join(customers, on="cust"))
-    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
+    course = AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1)
 
     assert [course.stage(n, {0: 99, 1: 11}) for n in range(3)] == stages
 
@@ -106,8 +111,8 @@ def test_joins_of_joins_change_one_after_the_other(orders: Dataset, customers: D
     names = customers.rename(nation="name", cust="amount")
     query = orders.join(customers, on="cust").join(names, on="amount").select("name", "nation")
     stages = planned(query)
-    course = Course(stages, broadcast_bytes_max=10, together_bytes_max=1)
-    inner, outer = adaptable(stages)
+    course = AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1)
+    inner, outer = adaptable_joins(stages)
 
     assert (outer.large, inner.reader) == (inner.reader, outer.large)
     measured = {inner.small: 1, outer.small: 1}
@@ -128,8 +133,8 @@ def test_joins_of_joins_change_one_after_the_other(orders: Dataset, customers: D
 def test_a_side_that_is_only_read_is_not_waited_for(orders: Dataset) -> None:
     stages = planned(orders.join(orders.select("cust", "amount AS more"), on="cust"))
 
-    assert adaptable(stages) == []
-    assert Course(stages, broadcast_bytes_max=10, together_bytes_max=1).waits()[:2] == [
+    assert adaptable_joins(stages) == []
+    assert AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1).waits()[:2] == [
         set(),
         set(),
     ]
@@ -137,7 +142,7 @@ def test_a_side_that_is_only_read_is_not_waited_for(orders: Dataset) -> None:
 
 def test_what_follows_few_rows_is_done_in_one_task(orders: Dataset) -> None:
     stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
-    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+    course = AdaptiveStages(stages, broadcast_bytes_max=1, together_bytes_max=10)
 
     assert len(stages) == 4
     assert course.stage(0, {}) is stages[0]
@@ -156,14 +161,14 @@ def test_what_follows_few_rows_is_done_in_one_task(orders: Dataset) -> None:
 
 def test_many_rows_are_sorted_in_parts(orders: Dataset) -> None:
     stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
-    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+    course = AdaptiveStages(stages, broadcast_bytes_max=1, together_bytes_max=10)
 
     assert [course.stage(n, {0: 11, 1: 11, 2: 11}) for n in range(4)] == stages
 
 
 def test_few_rows_that_came_of_many_are_then_done_in_one_task(orders: Dataset) -> None:
     stages = planned(orders.group_by("note").agg(n="count(*)").sort("n"))
-    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+    course = AdaptiveStages(stages, broadcast_bytes_max=1, together_bytes_max=10)
 
     assert course.stage(1, {0: 11}) is stages[1]
     assert course.stage(2, {0: 11, 1: 10}) is None
@@ -176,7 +181,7 @@ def test_rows_that_are_kept_or_lie_as_asked_for_are_not_passed_over(orders: Data
     few = orders.group_by("note").agg(n="count(*)")
     for asked in (few.durable(), few.repartition(3)):
         stages = planned(asked.sort("n"))
-        course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+        course = AdaptiveStages(stages, broadcast_bytes_max=1, together_bytes_max=10)
         kept = next(stage.number for stage in stages if stage.why in ("to be kept", "asked for"))
 
         assert course.stage(kept, {kept - 1: 1}) is stages[kept]
@@ -185,7 +190,7 @@ def test_rows_that_are_kept_or_lie_as_asked_for_are_not_passed_over(orders: Data
 def test_a_stage_that_others_read_too_is_run(orders: Dataset, customers: Dataset) -> None:
     few = orders.group_by("cust").agg(n="count(*)")
     stages = planned(few.join(customers, on="cust", how="full").sort("n"))
-    course = Course(stages, broadcast_bytes_max=1, together_bytes_max=10)
+    course = AdaptiveStages(stages, broadcast_bytes_max=1, together_bytes_max=10)
 
     assert course.stage(0, {}) is stages[0]
     assert course.stage(1, {}) is stages[1]

@@ -16,18 +16,18 @@ from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.plan.nodes.node import Scan
-from millrace.plan.planner.exchanges import Sizes, scanned_bytes
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import PlanLimits, scanned_bytes
 from millrace.plan.planner.stages import explain, plan_stages
 from millrace.scan.source import Listing, open_source
 from millrace.sql.functions.dates import Span
-from millrace.sql.line_offsets import OffsetArgument, is_above, is_negative, read_offset, width
+from millrace.sql.ordered_offsets import OffsetArgument, is_above, is_negative, read_offset, width
 from millrace.sql.types import DATE, DOUBLE, INT, LONG, TIMESTAMP, TIMESTAMP_NTZ, SqlType, decimal
 
-CUT_UP = Sizes(
+CUT_UP = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
 )
-BROADCAST = Sizes(
+BROADCAST = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1 << 30, partition_bytes_target=100, partitions_max=4
 )
 DAY = 86_400_000_000
@@ -55,7 +55,7 @@ def quotes(tmp_path: Path) -> Dataset:
     )
 
 
-def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
+def stages(dataset: Dataset, sizes: PlanLimits = CUT_UP) -> list[str]:
     return explain(plan_stages(dataset._plan, sizes)).splitlines()
 
 
@@ -97,7 +97,7 @@ def test_a_small_right_side_is_read_whole_and_a_left_one_only_if_no_row_of_it_is
     trades: Dataset, quotes: Dataset
 ) -> None:
     bounds: dict[str, Any] = {"left_on": "n", "right_on": "n", "lower": 0, "upper": 1}
-    small = Sizes(
+    small = PlanLimits(
         one_task_bytes_max=1,
         broadcast_bytes_max=scanned_bytes(quotes._plan),
         partition_bytes_target=100,

@@ -9,17 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.engine.line_kit import OneTask, rows
+from tests.unit.engine.memory_kit import OneTask, rows
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.planner.exchanges import Sizes
+from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.stages import explain, plan_stages
 from millrace.sql.expressions import parse, passed
 
 TABLE = pa.table({"a": list(range(8)), "t": [str(n) for n in range(8)]})
 ORDERS: Any = rows(TABLE)
-SIZES = Sizes(
+SIZES = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=1, partitions_max=8
 )
 DEPTH = Config().expression_depth_max

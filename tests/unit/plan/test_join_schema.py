@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.plan.nodes.join import Join, JoinColumn
-from millrace.plan.nodes.node import Node, ReadStage, Union
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ToOne
+from millrace.plan.nodes.read_stage import ReadStage
+from millrace.plan.nodes.union import Union
 
 DEPTH = 12
 COLUMNS = ("k", "a", "b", "c", "d")

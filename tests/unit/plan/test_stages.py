@@ -15,19 +15,19 @@ from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.plan.nodes.node import Scan
 from millrace.plan.nodes.placement import ByHash
-from millrace.plan.planner.exchanges import Sizes, insert_exchanges, scanned_bytes
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import PlanLimits, insert_exchanges, scanned_bytes
 from millrace.plan.planner.stages import explain, plan_stages
 from millrace.scan.source import FileSource, Listing, open_source
 
-CUT_UP = Sizes(
+CUT_UP = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=100, partitions_max=4
 )
-BROADCAST = Sizes(
+BROADCAST = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1 << 30, partition_bytes_target=100, partitions_max=4
 )
-SMALL = Sizes(
+SMALL = PlanLimits(
     one_task_bytes_max=1 << 30,
     broadcast_bytes_max=1,
     partition_bytes_target=100,
@@ -53,7 +53,7 @@ def scan(path: Path) -> Dataset:
     return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
 
 
-def stages(dataset: Dataset, sizes: Sizes = CUT_UP) -> list[str]:
+def stages(dataset: Dataset, sizes: PlanLimits = CUT_UP) -> list[str]:
     return explain(plan_stages(dataset._plan, sizes)).splitlines()
 
 
@@ -300,7 +300,7 @@ def test_operators_say_what_they_need_and_how_their_rows_lie(
     assert not orders.filter("cust > 1")._plan.requires_shuffle()
     assert joined.num_partitions is None
     assert placed.num_partitions == 4
-    assert placed.lies == ByHash(("cust",), 4)
+    assert placed.output_placement == ByHash(("cust",), 4)
 
 
 @pytest.mark.parametrize(

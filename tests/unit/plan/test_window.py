@@ -15,12 +15,12 @@ from millrace.dataset import Dataset
 from millrace.durations import ms
 from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
-from millrace.plan.nodes.node import Scan
-from millrace.plan.planner.exchanges import Sizes
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.stages import explain, plan_stages
 from millrace.scan.source import Listing, open_source
 
-CUT_UP = Sizes(
+CUT_UP = PlanLimits(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=1, partitions_max=4
 )
 ROWS = pa.table(

@@ -19,7 +19,6 @@ from tests.unit.pipeline.played_kit import JOB, Played
 from millrace.config import Config
 from millrace.durations import seconds
 from millrace.errors import LeaseHeld, LeaseLost, OwnerUnreachable, TaskFailed, UserError
-from millrace.execute.interrupts import Interrupts
 from millrace.journal.core.values import Lease
 from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core import hops
@@ -27,13 +26,14 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import Calling, Map, SavedSource, StepOptions
 from millrace.pipeline.report.job_counts import Counting
+from millrace.pipeline.run.interrupts import Interrupts
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import Begun
 from millrace.spark.job_task import shippable
 from millrace.spark.job_watch import RunWatch
 from millrace.spark.job_workers import WorkerGroup, posts_of, waves
-from millrace.spark.source_intake_task import Dealer, Print, decode_file, encode_file, print_of
+from millrace.spark.source_intake_task import Print, print_of
 from millrace.spark.step_failures import step_failed
 
 ROWS = pa.schema([("n", pa.int64())])
@@ -101,26 +101,6 @@ def test_a_function_that_cannot_be_sent_is_refused_before_anything_runs() -> Non
     with pytest.raises(UserError, match="a in 'a' cannot be sent to tasks(.|\n)*give a class"):
         check_job_shippable([hop("a", function=lambda row: (lock, row))])
     check_job_shippable([hop("b")])
-
-
-def test_rows_are_dealt_one_by_one_and_written_in_files_of_bounded_size() -> None:
-    broker = MemoryBroker()
-    dealer = Dealer(broker, ROWS, 3, bytes_max=800, dealt=1)
-    for begin in range(0, 500, 50):
-        dealer.deal(pa.record_batch([pa.array(range(begin, begin + 50))], schema=ROWS))
-    dealer.store()
-    dealer.store()
-
-    for partition in range(3):
-        broker.create(f"out/{partition}", ROWS)
-    for partition, file in dealer.made:
-        assert decode_file(encode_file(file), ROWS) == file
-        broker.adopt({f"out/{partition}": [file]})
-    found = [broker.read(f"out/{n}", 0).rows()["n"].to_pylist() for n in range(3)]
-    assert sorted(value for rows in found for value in rows) == list(range(500))
-    assert sorted(map(len, found)) == [166, 167, 167]
-    assert found[1][:3] == [0, 3, 6], "where dealing begins decides who gets the first row"
-    assert len(dealer.made) > 3 * 3
 
 
 def test_what_tells_rows_does_not_depend_on_their_order_and_counts_copies() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from millrace.plan.builders.windows import WINDOW_USAGES
+from millrace.plan.builders.build_window import WINDOW_USAGES
 from millrace.sql.aggregates.aggregate_expressions import USAGES
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS
 

@@ -12,12 +12,12 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.dataset import Dataset
 from millrace.errors import UserError
-from millrace.plan.nodes.map_batches import Made
+from millrace.plan.nodes.map_batches import FunctionRows
 
 SCHEMA = pa.schema(
     {"order_id": pa.int64(), "amount": pa.float64(), "nation": pa.string(), "day": pa.date32()}
 )
-ORDERS: Any = Dataset(Made(SCHEMA), NoRunner())
+ORDERS: Any = Dataset(FunctionRows(SCHEMA), NoRunner())
 
 WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.sort("amount DESCC"), "did you mean DESC?"),

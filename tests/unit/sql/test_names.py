@@ -14,7 +14,7 @@ from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.durations import ms
 from millrace.errors import UserError
-from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.scan import Scan
 from millrace.scan.source import Listing, open_source
 from millrace.sql.name_checks import check_told_apart, free_name
 

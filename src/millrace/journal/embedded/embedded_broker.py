@@ -36,7 +36,7 @@ from millrace.journal.embedded.mounts import refuse_network
 from millrace.journal.embedded.row_storage import SEGMENTS, RowStorage
 from millrace.journal.embedded.segment_disk import LocalDisk, SegmentDisk
 from millrace.journal.embedded.segment_reader import LEDGER, SegmentReader
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"

@@ -41,7 +41,7 @@ from millrace.journal.embedded.stored_ranges import (
     range_of,
     waited,
 )
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 SEGMENTS: Final = "segments"
 

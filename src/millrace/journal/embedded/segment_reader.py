@@ -25,7 +25,8 @@ from millrace.journal.core.values import Fetched, Isolation, Missing
 from millrace.journal.embedded import many_journals
 from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger, Ledger
 from millrace.journal.embedded.segment_disk import SegmentDisk
-from millrace.storage.local import LocalStore, storage_errors
+from millrace.storage.local import LocalStore
+from millrace.storage.store import storage_errors
 
 LEDGER: Final = "ledger.sqlite"
 _ROW_BYTES_MIN: Final = 32

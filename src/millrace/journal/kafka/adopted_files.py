@@ -13,7 +13,7 @@ from millrace.errors import Corrupt, DataLost, UserError
 from millrace.journal.core.book import FileContent
 from millrace.journal.core.read_limits import with_stamps
 from millrace.journal.core.values import SegmentFile
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 
 def check(file: SegmentFile, folder: str) -> None:

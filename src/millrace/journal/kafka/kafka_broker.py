@@ -51,7 +51,7 @@ from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
 from millrace.journal.kafka.topic_writer import TopicBatch
 from millrace.journal.kafka.topics import plain_spot
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"

@@ -18,7 +18,7 @@ from millrace.durations import ms
 from millrace.errors import BrokerStopped, KafkaUnreachable, MillraceError, StorageError, UserError
 from millrace.limits import MIB
 from millrace.storage import modes
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 KAFKA_READ_AHEAD_BYTES: Final = 4 * MIB
 """How much a reader fetches before it is asked."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from millrace.errors import SchemaMismatch
 from millrace.pipeline.calling.call_batch import CallBatch
-from millrace.pipeline.calling.call_failures import Failure, Stopped, ended_process, failure_of
-from millrace.pipeline.calling.function_caller import BatchOutcome, Row
+from millrace.pipeline.calling.call_failures import Stopped, failure_of
+from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, Row, ended_process
 
 
 def run_async(batch: CallBatch) -> BatchOutcome:

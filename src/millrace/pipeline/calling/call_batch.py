@@ -16,18 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import SchemaMismatch
-from millrace.pipeline.calling.call_failures import Failure, Stopped, ended_process, failure_of
+from millrace.pipeline.calling.call_failures import Stopped, failure_of
 from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.calling.call_thread import CallTimedOut
-from millrace.pipeline.calling.function_caller import (
-    NO_CONTEXT,
+from millrace.pipeline.calling.function_caller import NO_CONTEXT, CallHooks, FunctionCaller
+from millrace.pipeline.core.call_outcomes import (
     BatchOutcome,
-    CallHooks,
-    FunctionCaller,
+    Failure,
     KnownCalls,
     Row,
+    ended_process,
 )
-from millrace.pipeline.core.commit_rule import halves
 from millrace.pipeline.core.hop_rows import HopRows, nothing
 from millrace.pipeline.core.row_keys import row_keys
 from millrace.pipeline.define.context import Context
@@ -217,7 +216,8 @@ class CallBatch:
                 self.settle(failure)
                 self.called.done = end
                 return
-            for low, high in halves(end - begin):
+            middle = (end - begin) // 2
+            for low, high in ((0, middle), (middle, end - begin)):
                 if self.caller.is_stuck():
                     raise Stopped
                 self.hooks.sleep(self.hooks.again(begin))

@@ -1,23 +1,13 @@
-"""What is told when a step fails, and how that travels inside a worker."""
+"""The errors by which a failure of a step travels inside a worker."""
 
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass
 from typing import Final
 
+from millrace.pipeline.core.call_outcomes import Failure
+
 _TRACE_LINES_MAX: Final = 40
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A row whose calls raised, or a batch of them."""
-
-    place: int
-    """Of the row among those that were called for."""
-    error: str
-    traceback: str
-    attempts: int = 1
 
 
 class Stopped(Exception):
@@ -38,18 +28,6 @@ class MakingFailed(Exception):
     def __init__(self, step: str, failure: Failure) -> None:
         super().__init__(failure.error)
         self.step, self.failure = step, failure
-
-
-def ended_process(place: int, attempts: int) -> Failure:
-    """What is told of calls that ended their process."""
-    times = "once" if attempts == 1 else f"{attempts} times"
-    return Failure(
-        place=place,
-        error=f"the process of the worker ended in the call for this row, {times}: it called "
-        "os._exit, crashed, had no memory left or was killed",
-        traceback="",
-        attempts=attempts,
-    )
 
 
 def failure_of(place: int, error: BaseException, attempts: int) -> Failure:

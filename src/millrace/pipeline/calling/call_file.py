@@ -18,13 +18,13 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from millrace.pipeline.calling.call_failures import Failure
+from millrace.pipeline.core.call_outcomes import CallMark, CallResult, Failure, LeftCalls
 from millrace.pipeline.core.hop_rows import Offsets
 from millrace.storage import modes
 
@@ -37,31 +37,6 @@ _RANGE: Final = struct.Struct("<qq")
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _OPEN: set[str] = set()
 """Files of this process: looking at one would give its lock up."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallMark:
-    """A call that was under way, for rows by their places."""
-
-    begin: int
-    end: int
-    attempt: int
-
-
-@dataclass(slots=True, kw_only=True)
-class LeftCalls:
-    """What a process left that ended."""
-
-    header: Mapping[str, Any]
-    step: str = ""
-    offsets: Offsets = field(default_factory=lambda: np.empty(0, np.int64))
-    marks: list[CallMark] = field(default_factory=list)
-    settled: dict[tuple[int, int], bytes | Failure] = field(default_factory=dict)
-    """Results by the places of their rows, as Arrow IPC messages, or why there are none."""
-    known: dict[int, bytes | Failure] = field(default_factory=dict)
-    """Results of rows behind the batch, by offset."""
-    raised: list[int] = field(default_factory=list)
-    """Places of calls that raised and were to be made again."""
 
 
 class CallFile:
@@ -152,7 +127,7 @@ class CallFile:
             with self._kept_whole():
                 self._write(b"R", _RANGE.pack(place, 0))
 
-    def known(self, offset: int, result: bytes | Failure) -> None:
+    def known(self, offset: int, result: CallResult) -> None:
         """The result of a row behind the batch, which a process before this one left."""
         if not self.keeps:
             return

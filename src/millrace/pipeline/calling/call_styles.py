@@ -5,13 +5,8 @@ from __future__ import annotations
 from millrace.pipeline.calling.async_batch import run_async
 from millrace.pipeline.calling.call_batch import CallBatch
 from millrace.pipeline.calling.call_file import CallFile
-from millrace.pipeline.calling.function_caller import (
-    NO_PAST,
-    BatchOutcome,
-    CallHooks,
-    FunctionCaller,
-    KnownCalls,
-)
+from millrace.pipeline.calling.function_caller import CallHooks, FunctionCaller
+from millrace.pipeline.core.call_outcomes import NO_PAST, BatchOutcome, KnownCalls
 from millrace.pipeline.core.hop_rows import HopRows
 
 

@@ -6,19 +6,18 @@ How rows become calls, and what is done about errors, is in `batch` and `batch_a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.errors import SchemaMismatch
-from millrace.pipeline.calling.call_failures import Failure, MakingFailed, failure_of
+from millrace.pipeline.calling.call_failures import MakingFailed, failure_of
 from millrace.pipeline.calling.call_thread import CallThread, stuck_calls
 from millrace.pipeline.calling.function_instances import Instance, instance_of
-from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.call_outcomes import Row
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.row_keys import asker_of
@@ -32,22 +31,8 @@ JOB_STUCK_CALLS_MAX: Final = 2
 JOB_RETRY_MS_MAX: Final = 30_000
 """The longest such wait."""
 
-Row = dict[str, Any]
 T = TypeVar("T")
 NO_CONTEXT: Final = Context(job="", step="", keys=())
-
-
-@dataclass(frozen=True, slots=True)
-class KnownCalls:
-    """What is known of a batch before it is called for, by the places of its rows."""
-
-    attempts: Mapping[int, int] = field(default_factory=dict)
-    """Calls that ended their process. Those for a whole batch are at place 0."""
-    settled: Mapping[int, list[Row] | Failure] = field(default_factory=dict)
-    """What a process made of rows before it ended: these are not called for again."""
-
-
-NO_PAST: Final = KnownCalls()
 
 
 class CallHooks(Protocol):
@@ -61,29 +46,6 @@ class CallHooks(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless this is to end."""
-
-
-@dataclass(slots=True, kw_only=True)
-class BatchOutcome:
-    """What became of a batch."""
-
-    done: int
-    """So many rows are settled, from the first on."""
-    out: HopRows
-    """What the function made of them."""
-    left_out: list[Failure] = field(default_factory=list)
-    """Rows among them that raised and are left out."""
-    failed: Failure | None = None
-    """Why the step gives up, at the first row that is not settled."""
-    calls: int = 0
-    """Made, again or for the first time."""
-    errors: int = 0
-    wasted: int = 0
-    """Calls whose results are dropped, since a row before theirs failed."""
-    stuck: bool = False
-    """Whether so many calls never returned that this process is to make no more."""
-    seconds: float = 0.0
-    """In the function."""
 
 
 class FunctionCaller:

@@ -13,7 +13,8 @@ from typing import Any
 from millrace.dataset import Dataset, plan_of
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.plan.nodes.map_batches import MapBatches, identity_of
-from millrace.plan.nodes.node import Node, Scan
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.scan import Scan
 from millrace.scan.input_files import InputFile
 from millrace.text import counted
 

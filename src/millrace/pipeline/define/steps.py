@@ -26,7 +26,7 @@ from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
-from millrace.plan.nodes.map_batches import Made
+from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.sql.name_checks import check_columns, check_keys
 from millrace.text import did_you_mean
 
@@ -348,7 +348,7 @@ class Step:
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(Made(self.schema), _NotRun(self.job.config))
+        return Dataset(FunctionRows(self.schema), _NotRun(self.job.config))
 
 
 class _NotRun:

@@ -25,7 +25,7 @@ from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.journal_names import JournalId
 from millrace.pipeline.large import large_values as large
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 
 @dataclass(frozen=True, slots=True)

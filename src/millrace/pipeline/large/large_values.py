@@ -24,7 +24,8 @@ import xxhash
 from millrace.errors import Corrupt, DataLost, UserError
 from millrace.faults import fault
 from millrace.storage import modes
-from millrace.storage.local import LocalStore, storage_errors, sync_folder
+from millrace.storage.local import LocalStore, sync_folder
+from millrace.storage.store import storage_errors
 
 ROOT: Final = "large"
 GONE: Final = ".gone"

@@ -14,7 +14,7 @@ from html import escape
 from millrace.pipeline.report.job_report import HEADS, HINTS, JobReport, RunEntry, cells, when
 from millrace.pipeline.report.report_pictures import chart, graph
 from millrace.storage import modes
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2733; --soft: #5d6b7a; --line: #d5dce3;

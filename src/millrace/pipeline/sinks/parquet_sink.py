@@ -31,7 +31,8 @@ from millrace.pipeline.sinks import sink_files
 from millrace.pipeline.sinks.sink_files import RecordedFile
 from millrace.pipeline.sinks.sink_folder import SinkFolder, local_path
 from millrace.pipeline.sinks.sink_port import Prepared, SinkSettings
-from millrace.storage.local import storage_errors, sync_file, sync_folder
+from millrace.storage.local import sync_file, sync_folder
+from millrace.storage.store import storage_errors
 
 
 def check_parquet_sink(hop: Hop, broker: Broker) -> None:

@@ -23,7 +23,8 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo
 from millrace.pipeline.core.hops import files_journal
 from millrace.pipeline.sinks.sink_files import file_name
-from millrace.storage.local import storage_errors, sync_folder
+from millrace.storage.local import sync_folder
+from millrace.storage.store import storage_errors
 
 HIDDEN: Final = ".millrace"
 NOTE: Final = f"{HIDDEN}/sink.json"

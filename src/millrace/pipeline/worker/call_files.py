@@ -10,8 +10,9 @@ from typing import Final
 from millrace.errors import MillraceError
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
-from millrace.pipeline.calling.call_file import CallFile, LeftCalls, claim
+from millrace.pipeline.calling.call_file import CallFile, claim
 from millrace.pipeline.core import hops
+from millrace.pipeline.core.call_outcomes import LeftCalls
 from millrace.pipeline.core.call_records import CallRecord
 from millrace.pipeline.worker.turn import LeasedUnit
 from millrace.storage import modes

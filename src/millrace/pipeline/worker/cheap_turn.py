@@ -16,18 +16,20 @@ import pyarrow as pa
 from millrace.durations import ms
 from millrace.pipeline.calling.call_failures import QueryFailed
 from millrace.pipeline.calling.call_file import CallFile
+from millrace.pipeline.core.call_recovery import death_of
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.large.large_values import loaded_bytes
 from millrace.pipeline.sinks.sink_port import SinkWriter
 from millrace.pipeline.worker.call_files import CallFiles
-from millrace.pipeline.worker.call_recovery import death_of
-from millrace.pipeline.worker.publisher import Publisher, UnitPublish, abandoned_on_error
+from millrace.pipeline.worker.publisher import Publisher, abandoned_on_error
 from millrace.pipeline.worker.read_ahead import ReadAhead, RowsAhead
 from millrace.pipeline.worker.step_chain import ChainOutput, StepChain
-from millrace.pipeline.worker.turn import LeasedUnit, TurnEnd
+from millrace.pipeline.worker.turn import LeasedUnit, now_us
 
 
 @dataclass(slots=True)
@@ -86,11 +88,13 @@ class CheapTurn:
         if caller is not None and flown.header["run"] == self.held.run:
             # Of several calls, one did it. All are made once more by themselves, which will tell.
             most = caller.options.retries if len(flown.marks) > 1 else sys.maxsize
-            found = [
-                death_of(caller, flown.offsets, mark, min(mark.attempt, most))
+            deaths = [
+                death_of(caller.step, flown.offsets, mark, min(mark.attempt, most))
                 for mark in flown.marks
             ]
-            events = [self.held.died(death) for death in found]
+            for death in deaths:
+                self.held.deaths.add(death)
+            events = tuple(self.held.notes.died(now_us(), death) for death in deaths)
             self.publisher.publish(UnitPublish(next=self.publisher.at, events=events), "settle")
         self.flights.forget()
 
@@ -100,7 +104,9 @@ class CheapTurn:
                 piece = self.ahead.next()
             except QueryFailed as failed:
                 failure = failed.failure
-                self._hand_over([self.held.failed(failed.step, failed.offset, failure)])
+                self._hand_over(
+                    self.held.notes.failed(now_us(), failed.step, failed.offset, failure)
+                )
                 return TurnEnd.FAILED
             if piece is None:
                 break
@@ -158,11 +164,11 @@ class CheapTurn:
             again = self.line.run(before, self.held, self.flight)
             if again.out is not None:
                 self._gather(again, offset)
-        self._hand_over([self.held.failed(step, offset, failure)])
+        self._hand_over(self.held.notes.failed(now_us(), step, offset, failure))
         return TurnEnd.FAILED
 
     def _stuck(self, step: str) -> TurnEnd:
-        self._hand_over([self.held.event(JobEventKind.STUCK, step)])
+        self._hand_over(self.held.notes.event(now_us(), JobEventKind.STUCK, step))
         return TurnEnd.STUCK
 
     def _hand_over_if_due(self) -> None:
@@ -176,14 +182,14 @@ class CheapTurn:
         if is_due:
             self._hand_over()
 
-    def _hand_over(self, events: list[JobEvent] | None = None) -> None:
+    def _hand_over(self, *events: JobEvent) -> None:
         """Publish what was gathered while the next rows are worked on."""
         gathered = self._gathered
         if gathered.next == self._sent and not events:
             return
         self._land()
         first, self._sent = self._sent, gathered.next
-        self._flying = self._threads.submit(self._publish, gathered, first, events or [])
+        self._flying = self._threads.submit(self._publish, gathered, first, events)
         self._gathered = _Gathered(gathered.next, time.monotonic())
         if self.is_parquet:
             self._land()  # Two files at once would take twice the memory.
@@ -192,15 +198,19 @@ class CheapTurn:
         self._hand_over()
         self._land()
 
-    def _publish(self, gathered: _Gathered, first: int, events: list[JobEvent]) -> None:
-        change = UnitPublish(next=gathered.next, letters=gathered.letters, events=events)
-        if self.sink is None:
-            change.outputs = gathered.outputs
-        elif gathered.outputs:
+    def _publish(self, gathered: _Gathered, first: int, events: tuple[JobEvent, ...]) -> None:
+        change = UnitPublish(
+            next=gathered.next,
+            outputs=tuple(gathered.outputs) if self.sink is None else (),
+            letters={step: tuple(letters) for step, letters in gathered.letters.items()},
+            events=events,
+        )
+        prepared = None
+        if self.sink is not None and gathered.outputs:
             journal_id = self.held.journal.id
-            change.prepared = self.sink.prepare(journal_id, gathered.outputs, first, gathered.next)
-        with abandoned_on_error(change):
-            self.publisher.publish(change)
+            prepared = self.sink.prepare(journal_id, gathered.outputs, first, gathered.next)
+        with abandoned_on_error(prepared):
+            self.publisher.publish(change, prepared=prepared)
 
     def _land(self) -> None:
         """Wait for the publish in flight; what it raised is raised here."""

@@ -17,11 +17,14 @@ from millrace.engine.query_writer import query
 from millrace.errors import TaskFailed
 from millrace.journal.core.row_format import OFFSET, OFFSET_FIELD
 from millrace.limits import MIB
-from millrace.pipeline.calling.call_failures import Failure, QueryFailed
+from millrace.pipeline.calling.call_failures import QueryFailed
+from millrace.pipeline.core.call_outcomes import Failure
 from millrace.pipeline.core.hop_rows import HopRows, nothing
 from millrace.pipeline.core.job_model import FilterStep, Select
-from millrace.plan.nodes import node
-from millrace.plan.nodes.map_batches import Made
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.map_batches import FunctionRows
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project, pass_columns
 from millrace.sql.expressions import parse, parse_named
 from millrace.sql.text_limits import limits_of
 
@@ -72,18 +75,18 @@ class FusedQuery:
             self._open = None
 
 
-def _tree(steps: Sequence[FilterStep | Select], schema: pa.Schema) -> tuple[pa.Schema, node.Node]:
+def _tree(steps: Sequence[FilterStep | Select], schema: pa.Schema) -> tuple[pa.Schema, Node]:
     """The columns that come out, and the plan, which passes the offsets on beside them."""
     plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-    root: node.Node = Made(pa.schema([OFFSET_FIELD, *plain]))
-    offset = node.passed_on(root.schema, [OFFSET])
+    root: Node = FunctionRows(pa.schema([OFFSET_FIELD, *plain]))
+    offset = pass_columns(root.schema, [OFFSET])
     for step in steps:
         if isinstance(step, FilterStep):
             condition = parse(step.condition, plain, call=f"filter({step.condition!r})")
-            root = node.Filter(root, condition)
+            root = Filter(root, condition)
             continue
         call = f"select({', '.join(map(repr, step.columns))})"
         named = [pair for text in step.columns for pair in parse_named(text, plain, call=call)]
-        root = node.Project(root, (*offset, *named))
+        root = Project(root, (*offset, *named))
         plain = root.schema.remove(0)
     return plain, root

@@ -1,221 +1,174 @@
-"""Publishes what a worker has done on a unit: rows, records and the new offset in one transaction.
-
-Invariant: every transaction is made under the unit's lease and expects what the worker last saw,
-the committed offset or the end of the record of calls. So one that arrives twice, late, or from a
-worker that was followed by another changes nothing. A lost answer is judged by what is found.
-"""
+"""Carries out what the publish machine decides: sends transactions and reads journals."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-
-import pyarrow as pa
+from collections.abc import Iterator
+from typing import assert_never
 
 from millrace.config import Config
 from millrace.errors import Conflict, LeaseHeld, LeaseLost, Retriable
 from millrace.faults import fault
-from millrace.journal.broker import Broker, Transaction
-from millrace.journal.core.values import JournalInfo, Lease, Published
-from millrace.keys.partitioner import HashPartitioner
-from millrace.keys.split import split
-from millrace.pipeline.core import call_records, dead_letters, hops, job_events
-from millrace.pipeline.core.call_records import CallRecord
-from millrace.pipeline.core.commit_rule import PublishOutcome, kept_partition, what_became
-from millrace.pipeline.core.dead_letters import Letter
-from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_events import JobEvent
-from millrace.pipeline.core.job_model import KeyBy
+from millrace.journal.broker import Broker
+from millrace.journal.core.values import Lease
+from millrace.pipeline.core import call_records
+from millrace.pipeline.core.call_budget import BudgetShare, BudgetTail
+from millrace.pipeline.core.publish_machine import (
+    PublishAction,
+    PublishMachine,
+    ReadCallRecords,
+    ReadCommitted,
+    ReadTails,
+    ReportBudgetMoved,
+    ReportLeaseLost,
+    ReportPublished,
+    SendAgain,
+    SendTransaction,
+    SkipPublish,
+)
+from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.sinks.sink_port import Prepared
-from millrace.pipeline.worker.call_budget import Budget, BudgetShare
+from millrace.pipeline.worker.journal_tail import last_row
 
 
 class BudgetMoved(Exception):
-    """Another worker took from the budget first; look at it again."""
+    """Another worker took from the budget first; read it again."""
 
 
-@dataclass(slots=True, kw_only=True)
-class UnitPublish:
-    """What one transaction is to do."""
-
-    next: int
-    """Where the unit's offset is then."""
-    outputs: list[pa.RecordBatch] = field(default_factory=list)
-    records: list[CallRecord] = field(default_factory=list)
-    taken: list[BudgetShare] = field(default_factory=list)
-    """From the budget, in order; the last one tells what is left."""
-    letters: dict[str, list[Letter]] = field(default_factory=dict)
-    """Dead letters by step."""
-    events: list[JobEvent] = field(default_factory=list)
-    prepared: Prepared | None = None
-
-    @property
-    def rows(self) -> int:
-        """How many rows it publishes."""
-        return sum(batch.num_rows for batch in self.outputs)
-
-
-@dataclass(slots=True, kw_only=True)
 class Publisher:
     """Publishes for one unit, from the moment its lease was taken."""
 
-    broker: Broker
-    config: Config
-    hop: Hop
-    journal: JournalInfo
-    lease: Lease
-    at: int
-    """The unit's committed offset."""
-    is_new: bool
-    """Whether the group never committed there."""
-    calls_end: int = 0
-    """Where the record of calls ends, for expensive hops."""
-    budget: Budget | None = None
-    seconds: float = 0.0
+    def __init__(
+        self, broker: Broker, config: Config, lease: Lease, machine: PublishMachine
+    ) -> None:
+        self._broker, self._config, self._lease = broker, config, lease
+        self.machine = machine
+        self.seconds = 0.0
+        """Time spent in publishing."""
 
     @property
-    def calls_journal(self) -> str:
-        """The unit's record of calls."""
-        return hops.calls_journal(self.hop.job, self.hop.name, self.journal.id)
+    def at(self) -> int:
+        """The unit's committed offset."""
+        return self.machine.at
 
-    def publish(self, change: UnitPublish, point: str = "publish") -> None:
-        """Carry a change out, once. `LeaseLost` if the unit is no longer this worker's."""
-        if not _does_anything(change, self.at):
+    @property
+    def last_share(self) -> BudgetShare | None:
+        """The last share that any worker took from the step's budget, as last read."""
+        return None if self.machine.budget is None else self.machine.budget.last
+
+    def read_budget(self) -> None:
+        """Read what other workers took."""
+        self.machine.on_budget(
+            patiently(lambda: self._budget_tail(self.machine.budget_journal), self._config)
+        )
+
+    def publish(
+        self, change: UnitPublish, point: str = "publish", *, prepared: Prepared | None = None
+    ) -> None:
+        """Publish a change, once. `LeaseLost` if the unit is no longer this worker's."""
+        has_files = prepared is not None
+        if isinstance(self.machine.on_publish(change, has_files=has_files), SkipPublish):
             return
         begun = time.perf_counter()
         fault(f"worker.{point}.before")
         try:
-            self._until_answered(change)
+            patiently(lambda: self._send(change, prepared), self._config)
         finally:
             self.seconds += time.perf_counter() - begun
         fault(f"worker.{point}.after")
-        if change.prepared is not None:
-            change.prepared.finish()
+        if prepared is not None:
+            prepared.finish()
             fault("worker.finish.after")
 
-    def _until_answered(self, change: UnitPublish) -> None:
-        def ask() -> Published | None:
-            try:
-                return self._transaction(change)
-            except LeaseHeld:
-                raise
-            except Retriable:
-                if self._became(change) is PublishOutcome.DONE:
-                    return None
-                raise
-            except Conflict as conflict:
-                self._conflicted(change, conflict)
-                return None
+    def _send(self, change: UnitPublish, prepared: Prepared | None) -> None:
+        """Send the change until its outcome is known. A lost answer is raised to be asked again."""
+        error: Retriable | Conflict | None = None
+        action = self.machine.on_publish(change, has_files=prepared is not None)
+        while True:
+            match action:
+                case SendTransaction():
+                    try:
+                        action = self.machine.on_answer(self._transaction(action, prepared))
+                    except LeaseHeld:
+                        raise
+                    except Retriable as lost:
+                        error, action = lost, self.machine.on_answer_lost()
+                    except Conflict as conflict:
+                        error, action = conflict, self.machine.on_conflict()
+                case ReadCommitted() | ReadCallRecords() | ReadTails():
+                    action = self._look(action)
+                case SendAgain():
+                    assert error is not None
+                    raise error
+                case ReportBudgetMoved():
+                    raise BudgetMoved from error
+                case ReportLeaseLost():
+                    raise LeaseLost(
+                        f"unit {self.machine.journal!r} of {self.machine.hop.name!r} was worked "
+                        "on by another\n"
+                        f"  {error}\n"
+                        "  to fix: nothing; the other worker goes on with it"
+                    ) from error
+                case ReportPublished() | SkipPublish():
+                    return
+                case _:
+                    assert_never(action)
 
-        done = patiently(ask, self.config)
-        self._now_stands(change, done)
-
-    def _conflicted(self, change: UnitPublish, conflict: Conflict) -> None:
-        """Somebody was first: an earlier asking of one's own, another worker, or the budget."""
-        match self._became(change):
-            case PublishOutcome.DONE:
-                return
-            case PublishOutcome.AGAIN if change.taken:
-                raise BudgetMoved from conflict
-            case _:
-                raise LeaseLost(
-                    f"unit {self.journal.name!r} of {self.hop.name!r} was worked on by another\n"
-                    f"  {conflict}\n"
-                    "  to fix: nothing; the other worker goes on with it"
-                ) from conflict
-
-    def _became(self, change: UnitPublish) -> PublishOutcome:
-        if change.next != self.at:
-            found = self.broker.committed(self.hop.group, self.journal.name)
-            expected = None if self.is_new else self.at
-            return what_became(expected=expected, wanted=change.next, found=found)
-        if not change.records:
-            return PublishOutcome.AGAIN
-        found = self.broker.end_offset(self.calls_journal, isolation="raw")
-        if found == self.calls_end:
-            return PublishOutcome.AGAIN
-        rows = call_records.from_rows(self.broker.read(self.calls_journal, self.calls_end).rows())
-        mine = rows[: len(change.records)] == change.records
-        return PublishOutcome.DONE if mine else PublishOutcome.OVERTAKEN
-
-    def _transaction(self, change: UnitPublish) -> Published:
-        with self.broker.transaction(self.lease) as t:
-            for name, rows in self._placed(change.outputs):
-                t.append(name, rows)
-            self._add_records(t, change)
-            if change.prepared is not None:
-                change.prepared.add_to(t)
-            if change.next != self.at:
-                expected = None if self.is_new else self.at
-                t.commit(self.hop.group, self.journal.name, change.next, expected=expected)
+    def _transaction(self, action: SendTransaction, prepared: Prepared | None) -> dict[str, int]:
+        """Send a transaction; the new ends of its journals."""
+        commit = action.commit
+        with self._broker.transaction(self._lease) as t:
+            for append in action.appends:
+                t.append(append.journal, append.rows, expected=append.expected)
+            if prepared is not None:
+                prepared.add_to(t)
+            if commit is not None:
+                t.commit(commit.group, commit.journal, commit.offset, expected=commit.expected)
         assert t.result is not None
-        return t.result
+        return {name: int(done.next_offset) for name, done in t.result.appended.items()}
 
-    def _add_records(self, t: Transaction, change: UnitPublish) -> None:
-        job = self.hop.job
-        if change.records:
-            rows = call_records.to_rows(change.records)
-            t.append(self.calls_journal, rows, expected=self.calls_end)
-        if change.taken:
-            assert self.budget is not None
-            taken = pa.Table.from_batches([each.rows() for each in change.taken])
-            t.append(self.budget.journal, taken, expected=self.budget.end)
-        for step, some in change.letters.items():
-            t.append(hops.dead_letters(job, step), dead_letters.to_rows(some))
-        if change.events:
-            t.append(hops.runs_journal(job), job_events.to_rows(change.events))
+    def _look(self, action: ReadCommitted | ReadCallRecords | ReadTails) -> PublishAction:
+        broker = self._broker
+        match action:
+            case ReadCommitted(group, journal):
+                return self.machine.on_committed(broker.committed(group, journal))
+            case ReadCallRecords(journal, offset):
+                end = int(broker.end_offset(journal, isolation="raw"))
+                rows = broker.read(journal, offset).rows()
+                return self.machine.on_calls(end, call_records.from_rows(rows))
+            case ReadTails(calls, budget):
+                return patiently(lambda: self._tails(calls, budget), self._config)
 
-    def _placed(self, outputs: Sequence[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-        """Output rows by journal: by key, or all to the partition of this unit."""
-        hop, filled = self.hop, [batch for batch in outputs if batch.num_rows]
-        if not filled or not hop.partitions:
-            return
-        table = pa.Table.from_batches(filled).combine_chunks()
-        last = hop.steps[-1] if hop.steps else None
-        if isinstance(last, KeyBy):
-            parts = split(table, HashPartitioner(last.keys, hop.partitions), 0)
-            for number in range(hop.partitions):
-                if parts.rows(number):
-                    name = hops.output_journal(hop.job, hop.name, number)
-                    yield name, pa.Table.from_batches([parts.part(number)])
-            return
-        place = kept_partition(self.journal.name, hop.partitions)
-        yield hops.output_journal(hop.job, hop.name, place), table
+    def _tails(self, calls: str | None, budget: str | None) -> PublishAction:
+        calls_end = None
+        if calls is not None:
+            calls_end = int(self._broker.end_offset(calls, isolation="raw"))
+        return self.machine.on_tails(
+            calls_end, None if budget is None else self._budget_tail(budget)
+        )
 
-    def _now_stands(self, change: UnitPublish, done: Published | None) -> None:
-        if change.next != self.at:
-            self.at, self.is_new = change.next, False
-        if change.records:
-            self.calls_end = self._end_of_calls(done)
-        if change.taken:
-            assert self.budget is not None
-            if done is None:
-                patiently(self.budget.refresh, self.config)
-            else:
-                end = done.appended[self.budget.journal].next_offset
-                self.budget.now_holds(change.taken[-1], int(end))
-
-    def _end_of_calls(self, done: Published | None) -> int:
-        name = self.calls_journal
-        if done is not None:
-            return int(done.appended[name].next_offset)
-        return int(patiently(lambda: self.broker.end_offset(name, isolation="raw"), self.config))
-
-
-def _does_anything(change: UnitPublish, at: int) -> bool:
-    parts = (change.outputs, change.records, change.taken, change.letters, change.events)
-    return change.next != at or change.prepared is not None or any(parts)
+    def _budget_tail(self, journal: str) -> BudgetTail:
+        row, end = last_row(self._broker, journal)
+        if row is None:
+            return BudgetTail(None, end)
+        share = BudgetShare(
+            calls=row["calls"],
+            total=row["total"],
+            at_us=row["at_us"],
+            first_us=row["at_us"],
+            slot_us=row["slot_us"],
+        )
+        return BudgetTail(share, end)
 
 
 @contextlib.contextmanager
-def abandoned_on_error(change: UnitPublish) -> Iterator[None]:
-    """Take back what a sink prepared when its transaction is not made."""
+def abandoned_on_error(prepared: Prepared | None) -> Iterator[None]:
+    """Remove what a sink prepared when its transaction is not made."""
     try:
         yield
     except BaseException:
-        if change.prepared is not None:
-            change.prepared.abandon()
+        if prepared is not None:
+            prepared.abandon()
         raise

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.pipeline.calling.call_failures import Failure, QueryFailed
+from millrace.pipeline.calling.call_failures import QueryFailed
 from millrace.pipeline.calling.call_file import CallFile
 from millrace.pipeline.calling.call_styles import call_for
-from millrace.pipeline.calling.function_caller import BatchOutcome, FunctionCaller, KnownCalls
+from millrace.pipeline.calling.function_caller import FunctionCaller
+from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, KnownCalls
 from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FilterStep, KeyBy, Map, Select, UnionStep
 from millrace.pipeline.worker.fused_query import FusedQuery
-from millrace.pipeline.worker.turn import LeasedUnit, WorkerTally
+from millrace.pipeline.worker.turn import LeasedUnit, WorkerTally, now_us
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +146,7 @@ class StepChain:
         _count(tally, step, called)
         if called.left_out and part.options.on_error == "dead_letter":
             through.letters.setdefault(step, []).extend(
-                held.letter(part.step, rows, f) for f in called.left_out
+                held.notes.letter(now_us(), part.step, rows, f) for f in called.left_out
             )
             tally.add(tally.dead_letters, step, len(called.left_out))
         if called.failed is not None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.journal.broker import Broker
 from millrace.journal.core.values import JournalInfo, Lease
-from millrace.pipeline.calling.call_failures import Failure, Stopped
-from millrace.pipeline.core.dead_letters import Letter
-from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.calling.call_failures import Stopped
 from millrace.pipeline.core.hops import Hop
-from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.core.job_model import FunctionSink, Map
-from millrace.pipeline.core.row_keys import asker_of, row_keys
-from millrace.pipeline.core.worker_deaths import Death, Deaths
+from millrace.pipeline.core.unit_publish import UnitNotes
+from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.worker.lease_keeper import Keeper
 
 _LOOK_S: Final = 0.02
@@ -45,20 +40,6 @@ class StopFlag:
         until = time.monotonic() + seconds
         while not self._is_set and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_S))
-
-
-class TurnEnd(StrEnum):
-    """Why a turn ended."""
-
-    OVER = "over"
-    """Its time was over, there was nothing more, or the worker is to stop."""
-    LOST = "lost"
-    """Another worker has the unit."""
-    FAILED = "failed"
-    HELD = "held"
-    SPENT = "spent"
-    STUCK = "stuck"
-    """Calls never returned: this process should make no more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,46 +131,15 @@ class LeasedUnit:
                 return
             self.stopping.wait(min(left, _RUN_LOOK_S))
 
-    def letter(self, step: Map | FunctionSink, rows: HopRows, failure: Failure) -> Letter:
-        """A dead letter for the row that the failure names, of those that were called for."""
-        asker = asker_of(self.job_id, self.hop.job, step.name, step.calling.identity)
-        place = failure.place
-        (key,) = row_keys(asker, self.journal.id, rows, place, place + 1)
-        return Letter(
-            at_us=now_us(),
+    @property
+    def notes(self) -> UnitNotes:
+        """Makes events and dead letters of the unit."""
+        return UnitNotes(
+            job_id=self.job_id,
+            job=self.hop.job,
             run=self.run,
             journal=self.journal.name,
-            offset=int(rows.offsets[place]),
-            key=key,
-            error=failure.error,
-            traceback=failure.traceback,
-            row=rows.batch.slice(place, 1),
-        )
-
-    def event(self, happened: JobEventKind, step: str, **detail: Any) -> JobEvent:  # noqa: ANN401 - JSON
-        """Something to tell about this unit."""
-        return JobEvent(
-            at_us=now_us(),
-            run=self.run,
-            happened=happened,
-            step=step,
-            detail={"journal": self.journal.name, **detail},
-        )
-
-    def died(self, death: Death) -> JobEvent:
-        """A call ended its process; known to this turn from now on."""
-        self.deaths.add(death)
-        return self.event(JobEventKind.DIED, **death.detail())
-
-    def failed(self, step: str, offset: int, failure: Failure) -> JobEvent:
-        """The step gives up at this row."""
-        return self.event(
-            JobEventKind.FAILED,
-            step,
-            offset=offset,
-            error=failure.error,
-            traceback=failure.traceback,
-            attempts=failure.attempts,
+            journal_id=int(self.journal.id),
         )
 
 

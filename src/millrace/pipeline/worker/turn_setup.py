@@ -9,23 +9,29 @@ from typing import Final, Protocol
 from millrace.config import Config
 from millrace.errors import JournalUnknown, UserError
 from millrace.journal.broker import Broker
-from millrace.pipeline.calling.call_failures import Failure, MakingFailed
+from millrace.pipeline.calling.call_failures import MakingFailed
 from millrace.pipeline.calling.function_caller import FunctionCaller
 from millrace.pipeline.calling.function_instances import has_model
-from millrace.pipeline.core import call_records, hops
+from millrace.pipeline.core import call_records
+from millrace.pipeline.core.call_outcomes import Failure
+from millrace.pipeline.core.call_ranges import CallRangeBuffer
+from millrace.pipeline.core.expensive_machine import ExpensiveMachine
 from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.paid_step import PaidStep
+from millrace.pipeline.core.publish_machine import PublishMachine
+from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import has_budget
 from millrace.pipeline.sinks import open_sink
-from millrace.pipeline.worker.call_budget import Budget
 from millrace.pipeline.worker.call_files import CallFiles
-from millrace.pipeline.worker.call_ranges import CallRanges
+from millrace.pipeline.worker.call_ranges import CallRangeReader
 from millrace.pipeline.worker.cheap_turn import CheapTurn
 from millrace.pipeline.worker.expensive_turn import ExpensiveTurn
-from millrace.pipeline.worker.publisher import Publisher, UnitPublish
+from millrace.pipeline.worker.publisher import Publisher
 from millrace.pipeline.worker.read_ahead import ReadAhead
 from millrace.pipeline.worker.step_chain import StepChain
-from millrace.pipeline.worker.turn import LeasedUnit, TurnEnd
+from millrace.pipeline.worker.turn import LeasedUnit, now_us
 from millrace.pipeline.worker.unit_leftovers import UnitLeftovers, look
 
 JOB_EXPENSIVE_ROWS: Final = 16
@@ -81,18 +87,19 @@ class TurnSetup:
                     return self._cheap(held, line, publisher, stack)
                 return self._expensive(held, line, publisher, stack, is_told)
         except MakingFailed as failed:
-            event = held.failed(failed.step, publisher.at, failed.failure)
-            publisher.publish(UnitPublish(next=publisher.at, events=[event]), "settle")
-            return TurnEnd.FAILED
+            return self._fail(held, publisher, failed.step, failed.failure)
         except UserError as error:
             # Results that cannot be published, such as too many bytes at once.
             failure = Failure(place=0, error=str(error), traceback="")
-            event = held.failed(held.hop.name, publisher.at, failure)
-            publisher.publish(UnitPublish(next=publisher.at, events=[event]), "settle")
-            return TurnEnd.FAILED
+            return self._fail(held, publisher, held.hop.name, failure)
         finally:
             self.seconds_publishing += publisher.seconds
             self.has_moved = publisher.at != before
+
+    def _fail(self, held: LeasedUnit, publisher: Publisher, step: str, failure: Failure) -> TurnEnd:
+        event = held.notes.failed(now_us(), step, publisher.at, failure)
+        publisher.publish(UnitPublish(next=publisher.at, events=(event,)), "settle")
+        return TurnEnd.FAILED
 
     def close(self) -> None:
         """Give back what was set up."""
@@ -104,15 +111,14 @@ class TurnSetup:
         group, name = held.hop.group, held.journal.name
         position = patiently(lambda: self._broker.positions([(group, name)]), held.config)[0]
         at = position.start if position.committed is None else position.committed
-        return Publisher(
-            broker=self._broker,
-            config=held.config,
-            hop=held.hop,
-            journal=held.journal,
-            lease=held.lease,
+        machine = PublishMachine(
+            held.hop,
+            name,
+            int(held.journal.id),
             at=int(at),
             is_new=position.committed is None,
         )
+        return Publisher(self._broker, held.config, held.lease, machine)
 
     def _line(self, held: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
         hop = held.hop
@@ -166,10 +172,9 @@ class TurnSetup:
         left = self._left(held, publisher)
         if left.unsettled is not None and step.options.on_doubt == "hold" and is_told():
             return TurnEnd.HELD
-        publisher.calls_end = left.end
+        publisher.machine.calls_end = left.end
         if has_budget(step.options):
-            journal = hops.budget_journal(held.hop.job, held.hop.name)
-            publisher.budget = Budget(self._broker, journal, step.options)
+            publisher.read_budget()
         caller = self._caller(held, step)
         stack.callback(caller.close)
         rows_max = step.options.batch_rows or JOB_EXPENSIVE_ROWS
@@ -183,8 +188,7 @@ class TurnSetup:
             through=line.first,
         )
         stack.callback(ahead.close)
-        ranges = CallRanges(
-            ahead,
+        buffer = CallRangeBuffer(
             line.schema,
             publisher.at,
             rows_max=rows_max,
@@ -192,15 +196,33 @@ class TurnSetup:
             deaths=held.deaths,
         )
         turn = ExpensiveTurn(
-            held=held,
+            held,
+            self._machine(held, caller, publisher, left),
             caller=caller,
-            ranges=ranges,
+            ranges=CallRangeReader(ahead, buffer),
             publisher=publisher,
-            flights=CallFiles(self._settings.workspace, held),
-            totals=left.totals,
-            unsettled=left.unsettled,
+            files=CallFiles(self._settings.workspace, held),
         )
         return turn.run()
+
+    def _machine(
+        self, held: LeasedUnit, caller: FunctionCaller, publisher: Publisher, left: UnitLeftovers
+    ) -> ExpensiveMachine:
+        paid = PaidStep(
+            step=caller.step,
+            schema=caller.schema,
+            notes=held.notes,
+            epoch=held.lease.epoch,
+            has_budget=has_budget(caller.options),
+        )
+        return ExpensiveMachine(
+            paid,
+            at=publisher.at,
+            totals=left.totals,
+            unsettled=left.unsettled,
+            deaths=held.deaths,
+            last_share=publisher.last_share,
+        )
 
     def _caller(self, held: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
         settings = self._settings
@@ -210,10 +232,11 @@ class TurnSetup:
 
     def _left(self, held: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
         """How the unit was left; a journal that is new gets its record now."""
-        committed = None if publisher.is_new else publisher.at
+        machine = publisher.machine
+        committed = None if machine.is_new else machine.at
 
         def ask() -> UnitLeftovers:
-            name = publisher.calls_journal
+            name = machine.calls_journal
             try:
                 return look(self._broker, name, committed)
             except JournalUnknown:

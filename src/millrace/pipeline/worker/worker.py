@@ -28,6 +28,7 @@ from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.turn_end import TurnEnd
 from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
@@ -35,7 +36,7 @@ from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.worker.call_files import release_dead
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.run_events import RunEvents
-from millrace.pipeline.worker.turn import LeasedUnit, StopFlag, TurnEnd, WorkerTally
+from millrace.pipeline.worker.turn import LeasedUnit, StopFlag, WorkerTally
 from millrace.pipeline.worker.turn_setup import TurnSetup
 
 JOB_WARM_MS: Final = 30_000

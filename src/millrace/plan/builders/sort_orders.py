@@ -1,16 +1,19 @@
-"""Reads orders as users write them: `"a"`, `"b DESC"`, `"year(c) ASC NULLS LAST"`."""
+"""Builds sorts and limits. An order is `"a"`, `"b DESC"` or `"year(c) ASC NULLS LAST"`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
 
 from millrace.errors import UserError
-from millrace.plan.nodes.node import Node, Project, passed_on
-from millrace.plan.nodes.sort import SortKey
+from millrace.plan.nodes.limit import Limit
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project, pass_columns
+from millrace.plan.nodes.sort import Sort, SortKey
 from millrace.sql.expressions import Expression, parse, worded
 from millrace.sql.name_checks import free_name
 from millrace.sql.parser import read
@@ -40,7 +43,7 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
         keys.append(SortKey(name, descending, nulls_first))
     if not added:
         return child, tuple(keys)
-    return Project(child, (*passed_on(child.schema, child.schema.names), *added)), tuple(keys)
+    return Project(child, (*pass_columns(child.schema, child.schema.names), *added)), tuple(keys)
 
 
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
@@ -74,3 +77,14 @@ def _refuse_other_words(tree: exp.Expression, text: str) -> None:
         found=pointed(text, max(0, text.rfind(word)), len(word)),
         fix=did_you_mean(word, ("ASC", "DESC"), ways),
     )
+
+
+def first_rows(plan: Node, rows: int) -> Node:
+    """The first rows of a plan; a sorted plan keeps only these rows while it sorts."""
+    match plan:
+        case Sort(rows=before):
+            return replace(plan, rows=rows if before is None else min(rows, before))
+        case Project(child=Sort() as child):
+            return replace(plan, child=first_rows(child, rows))
+        case _:
+            return Limit(plan, rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millrace.plan.nodes.node import Node, OverOne
+from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, renamed
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
@@ -14,7 +14,7 @@ from millrace.sql.types import to_arrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregate(OverOne):
+class Aggregate(UnaryNode):
     """One row for each distinct value of the keys; with no keys, one row."""
 
     child: Node
@@ -29,9 +29,9 @@ class Aggregate(OverOne):
         return pa.schema([*fields, *(pa.field(a.name, to_arrow(a.type)) for a in self.aggregates)])
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the child, as long as the keys tell."""
-        return renamed(self.child.lies, {key: key for key in self.keys})
+        return renamed(self.child.output_placement, {key: key for key in self.keys})
 
     @property
     def mergeable(self) -> bool:
@@ -46,12 +46,12 @@ class Aggregate(OverOne):
         """The keys."""
         return (self.keys,)
 
-    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+    def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on keys: they take out whole groups."""
         whole = self.keys and columns <= set(self.keys)
         return ({name: name for name in columns} if whole else None,)
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys and what is calculated with."""
         del wanted
         return self, ({*self.keys}.union(*(one.columns for one in self.aggregates)),)
@@ -62,7 +62,7 @@ class Aggregate(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartialAggregate(OverOne):
+class PartialAggregate(UnaryNode):
     """What one task can say of its own rows before the groups come together."""
 
     child: Node
@@ -82,9 +82,9 @@ class PartialAggregate(OverOne):
         return pa.schema([*fields, *partials])
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the child, as long as the keys tell."""
-        return renamed(self.child.lies, {key: key for key in self.keys})
+        return renamed(self.child.output_placement, {key: key for key in self.keys})
 
     def describe(self) -> str:
         """Keys and aggregates."""
@@ -92,7 +92,7 @@ class PartialAggregate(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FinalAggregate(OverOne):
+class FinalAggregate(UnaryNode):
     """Groups put together from what `PartialAggregate` said."""
 
     child: Node
@@ -104,9 +104,9 @@ class FinalAggregate(OverOne):
         return self.whole.schema
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the child: keys keep their names."""
-        return renamed(self.child.lies, {key: key for key in self.whole.keys})
+        return renamed(self.child.output_placement, {key: key for key in self.whole.keys})
 
     def describe(self) -> str:
         """Keys and aggregates."""

@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from millrace.plan.nodes.node import Exchange, Node, ReadStage
-from millrace.plan.nodes.placement import Placement, ToOne, renamed
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.placement import Placement, renamed
+from millrace.plan.nodes.read_stage import is_broadcast
 from millrace.sql.expressions import Expression
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
@@ -69,7 +70,7 @@ class Join(Node):
         return replace(self, left=left, right=right)
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the side that is not read whole; of outer joins the side that is kept."""
         if is_broadcast(self.left):
             names = {c.source: c.name for c in reversed(self.columns) if c.side == "right"}
@@ -79,11 +80,11 @@ class Join(Node):
                 for column in self.columns
                 if column.side == "key" and column.source == left
             }
-            return renamed(self.right.lies, names)
+            return renamed(self.right.output_placement, names)
         if self.how not in KEEPS_LEFT:
             return None
         names = {c.source: c.name for c in reversed(self.columns) if c.side != "right"}
-        return renamed(self.left.lies, names)
+        return renamed(self.left.output_placement, names)
 
     def requires_shuffle(self) -> bool:
         """Rows with equal keys must meet."""
@@ -93,11 +94,11 @@ class Join(Node):
         """The keys of each side."""
         return (self.left_keys, self.right_keys)
 
-    def whole_sides(self) -> tuple[bool, ...]:
+    def broadcast_sides(self) -> tuple[bool, ...]:
         """Sides of which no row is kept for having no partner."""
         return (self.how in KEEPS_RIGHT, self.how in KEEPS_LEFT)
 
-    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+    def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on one side that the join keeps, or on keys."""
         found = {c.name: c for c in self.columns}
         pairs = dict(zip(self.left_keys, self.right_keys, strict=True))
@@ -118,7 +119,7 @@ class Join(Node):
             right if self.how in KEEPS_RIGHT else None,
         )
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """Keys, wanted columns, and what the condition is about."""
         some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
         about = self.condition.columns if self.condition is not None else frozenset()
@@ -133,10 +134,3 @@ class Join(Node):
         pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
         pairs += [self.condition.text] if self.condition is not None else []
         return f"{self.how} join on {', '.join(pairs)}" if pairs else f"{self.how} join"
-
-
-def is_broadcast(node: Node) -> bool:
-    """Whether every task reads all rows of a node."""
-    return isinstance(node, Exchange | ReadStage) and (
-        isinstance(node.placement, ToOne) and node.placement.broadcast
-    )

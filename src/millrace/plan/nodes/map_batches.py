@@ -9,18 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace.errors import UserError
 from millrace.identity.functions import function_identity
-from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.unrecognisable import Unrecognisable
-from millrace.plan.nodes.node import Leaf, Node, OverOne, Repartition
+from millrace.plan.nodes.exchange import Repartition
+from millrace.plan.nodes.node import Leaf, Node, UnaryNode
 from millrace.plan.nodes.placement import InPlace, Placement, ToOne
 
 Function = Callable[[pa.RecordBatch], Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MapBatches(OverOne):
+class MapBatches(UnaryNode):
     """What a function makes of the child's rows, batch by batch."""
 
     child: Node
@@ -39,12 +38,12 @@ class MapBatches(OverOne):
         return name_of(self.function)
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """Rows of one task stay in it; of others a function may make rows with any keys."""
-        lies = self.child.lies
+        lies = self.child.output_placement
         return lies if isinstance(lies, ToOne) else None
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """All columns: only the function knows which it needs."""
         del wanted
         return self, (set(self.child.schema.names),)
@@ -61,7 +60,7 @@ class MapBatches(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Made(Leaf):
+class FunctionRows(Leaf):
     """Rows that a function makes, as a query over them sees them."""
 
     columns: pa.Schema
@@ -76,32 +75,11 @@ class Made(Leaf):
         return "rows of a function"
 
 
-def plan_map(child: Node, function: Function, schema: pa.Schema, version: str | None) -> Node:
-    """A function over a node's rows, once the call is checked."""
-    if not callable(function):
-        raise UserError(
-            f"map_batches() of {type(function).__name__}, which cannot be called\n"
-            "  to fix: give a function from a RecordBatch to a RecordBatch, a Table or an iterator"
-        )
-    call = f"map_batches({name_of(function)})"
-    if not isinstance(schema, pa.Schema):
-        raise UserError(
-            f"{call}: schema is a {type(schema).__name__}\n"
-            "  to fix: say what the function returns, pa.schema([('name', pa.string()), ...])"
-        )
-    if not schema.names:
-        raise UserError(f"{call}: schema has no columns\n  to fix: name at least one")
-    if version is not None and not isinstance(version, str):
-        raise UserError(f"{call}: version is {version!r}\n  to fix: give a text")
-    check_names(schema)
-    return MapBatches(child, function, plain_schema(schema), version)
-
-
-def spread_function(node: Node) -> bool:
+def is_spread_over_tasks(node: Node) -> bool:
     """Whether rows are repartitioned for a function: its calls may cost more than its rows."""
     if isinstance(node, MapBatches) and _repartitioned(node.child):
         return True
-    return any(spread_function(child) for child in node.children)
+    return any(is_spread_over_tasks(child) for child in node.children)
 
 
 def name_of(function: object) -> str:

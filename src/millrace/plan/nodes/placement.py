@@ -101,7 +101,7 @@ def partitions_of(placement: Placement | None) -> int | None:
             return None
 
 
-def told(placement: Placement | None) -> str:
+def placement_text(placement: Placement | None) -> str:
     """A placement in words, for a plan's text."""
     count = partitions_of(placement)
     return "as files are cut" if count is None else counted(count, "partition")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from millrace.plan.nodes.node import Limit, Node, OverOne, Project
+from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import ByRange, Placement, ToOne
 from millrace.sql.terms import quoted
 
@@ -35,7 +35,7 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sort(OverOne):
+class Sort(UnaryNode):
     """Rows in order; with `rows`, only the first so many."""
 
     child: Node
@@ -43,20 +43,20 @@ class Sort(OverOne):
     rows: int | None = None
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """All in one place, if they do below."""
-        lies = self.child.lies
+        lies = self.child.output_placement
         return lies if isinstance(lies, ToOne) else None
 
     def requires_shuffle(self) -> bool:
         """An order is one of all rows."""
         return True
 
-    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+    def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Any filter, unless it is the first rows that are wanted."""
         return ({name: name for name in columns} if self.rows is None else None,)
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What is wanted and what is sorted by."""
         return self, (wanted | {key.column for key in self.order},)
 
@@ -76,14 +76,3 @@ def range_of(order: tuple[SortKey, ...], partitions: int) -> ByRange | None:
             break
         keys.append(key.column)
     return ByRange(tuple(keys), order[0].descending, partitions)
-
-
-def limited(plan: Node, rows: int) -> Node:
-    """The first rows of a plan; of a sorted one the first of the order, found without the rest."""
-    match plan:
-        case Sort(rows=before):
-            return replace(plan, rows=rows if before is None else min(rows, before))
-        case Project(child=Sort() as child):
-            return replace(plan, child=limited(child, rows))
-        case _:
-            return Limit(plan, rows)

@@ -12,8 +12,9 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from millrace.plan.nodes.node import Node, OverOne, Project, passed_on
+from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, renamed
+from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import SortKey
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.expressions import Expression
@@ -107,7 +108,7 @@ class WindowColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Window(OverOne):
+class Window(UnaryNode):
     """The rows of the child with new columns. A new column takes the place of an equal name."""
 
     child: Node
@@ -133,11 +134,11 @@ class Window(OverOne):
         return tuple(dict.fromkeys(piece for call in calls for piece in call.pieces))
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the child, as long as the columns that tell are not replaced."""
         new = {one.name for one in self.columns}
         names = [name for name in self.child.schema.names if name not in new]
-        return renamed(self.child.lies, {name: name for name in names})
+        return renamed(self.child.output_placement, {name: name for name in names})
 
     def requires_shuffle(self) -> bool:
         """Rows of a window must meet."""
@@ -147,12 +148,12 @@ class Window(OverOne):
         """The keys."""
         return (self.keys,)
 
-    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+    def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on keys: they take out whole partitions."""
         whole = self.keys and columns <= {*self.keys} - {one.name for one in self.columns}
         return ({name: name for name in columns} if whole else None,)
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys, the order, and what is wanted or calculated with; no window if none is."""
         some = tuple(one for one in self.columns if one.name in wanted)
         new = {one.name for one in self.columns}
@@ -160,7 +161,7 @@ class Window(OverOne):
         if not some:
             names = [name for name in self.child.schema.names if name in rest]
             names = names or self.child.schema.names[:1]
-            return Project(self.child, passed_on(self.child.schema, names)), (set(names),)
+            return Project(self.child, pass_columns(self.child.schema, names)), (set(names),)
         read = rest | {*self.keys} | {key.column for key in self.order}
         return replace(self, columns=some), (read.union(*(c.expression.columns for c in some)),)
 

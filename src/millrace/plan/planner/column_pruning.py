@@ -6,7 +6,9 @@ Invariant: the plan's result is the same, rows and columns.
 from __future__ import annotations
 
 from millrace.plan.nodes.aggregate import Aggregate
-from millrace.plan.nodes.node import Filter, Node, Project
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project
 from millrace.sql.expressions import Expression, quoted
 from millrace.sql.types import SqlType, from_arrow
 
@@ -17,7 +19,7 @@ def prune(plan: Node) -> Node:
 
 
 def _prune(node: Node, wanted: set[str]) -> Node:
-    kept, read = node.reads(wanted)
+    kept, read = node.prune_columns(wanted)
     children = [_prune(child, names) for child, names in zip(kept.children, read, strict=True)]
     if kept.requires_shuffle() and not isinstance(kept, Aggregate):
         children = [_narrowed(child, names) for child, names in zip(children, read, strict=True)]

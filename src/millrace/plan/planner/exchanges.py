@@ -11,21 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millrace.plan.nodes.aggregate import Aggregate, FinalAggregate, PartialAggregate
-from millrace.plan.nodes.distinct import DistinctOn
-from millrace.plan.nodes.frame_rows import TakenIn
+from millrace.plan.nodes.drop_duplicates import DropDuplicates
+from millrace.plan.nodes.exchange import Exchange, Repartition
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.frame_scan import SavedFrameRead
+from millrace.plan.nodes.in_one_task import InOneTask, needs_rows_of_many_tasks
 from millrace.plan.nodes.join import Join
-from millrace.plan.nodes.map_batches import spread_function
-from millrace.plan.nodes.node import (
-    Exchange,
-    Filter,
-    Limit,
-    Node,
-    Project,
-    Repartition,
-    Scan,
-    Union,
-    with_new_children,
-)
+from millrace.plan.nodes.limit import Limit
+from millrace.plan.nodes.map_batches import is_spread_over_tasks
+from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.placement import (
     ByHash,
     InPlace,
@@ -33,18 +27,20 @@ from millrace.plan.nodes.placement import (
     ToOne,
     brings_together,
 )
+from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.scan import Scan
 from millrace.plan.nodes.sort import Sort, range_of
-from millrace.plan.planner.one_task import InOneTask, looks_at_many
+from millrace.plan.nodes.union import Union
 from millrace.scan.source import FileSource
 
 GATHER: Final = ToOne(broadcast=False)
-EVERYWHERE: Final = ToOne(broadcast=True)
+BROADCAST: Final = ToOne(broadcast=True)
 ASKED_FOR: Final = "asked for"
 TO_BE_KEPT: Final = "to be kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class PlanLimits:
     """Limits that decide how a plan is cut."""
 
     one_task_bytes_max: int
@@ -63,12 +59,12 @@ class Sizes:
         return min(self.partitions_max, 1 << (wanted - 1).bit_length())
 
 
-def fits_one_task(plan: Node, sizes: Sizes) -> bool:
+def fits_one_task(plan: Node, sizes: PlanLimits) -> bool:
     """Whether a plan is too small to be cut up, and nobody asked for a function in many tasks."""
-    return scanned_bytes(plan) <= sizes.one_task_bytes_max and not spread_function(plan)
+    return scanned_bytes(plan) <= sizes.one_task_bytes_max and not is_spread_over_tasks(plan)
 
 
-def insert_exchanges(plan: Node, sizes: Sizes) -> Node:
+def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
     """The plan with exchanges; if its inputs fit one task, only those that keep rows at rest."""
     if fits_one_task(plan, sizes):
         return _keep_durable(plan)
@@ -79,7 +75,7 @@ def scanned_bytes(node: Node) -> int:
     """How many bytes the scans below read, as far as files tell."""
     if isinstance(node, Scan):
         return node.source.bytes_of(node.columns)
-    if isinstance(node, TakenIn):
+    if isinstance(node, SavedFrameRead):
         return node.bytes
     return sum(scanned_bytes(child) for child in node.children)
 
@@ -94,7 +90,7 @@ def _keep_durable(node: Node) -> Node:
     return children[0]
 
 
-def _place(node: Node, sizes: Sizes) -> Node:
+def _place(node: Node, sizes: PlanLimits) -> Node:
     if _is_small(node, sizes):
         return InOneTask(node)
     placed = with_new_children(node, [_place(child, sizes) for child in node.children])
@@ -106,14 +102,16 @@ def _place(node: Node, sizes: Sizes) -> Node:
             return Exchange(child, placement, TO_BE_KEPT if kept else ASKED_FOR)
         case Aggregate():
             return _place_aggregate(placed, sizes)
-        case _ if any(placed.whole_sides()):
+        case _ if any(placed.broadcast_sides()):
             return _place_join(placed, sizes)
         case Sort():
             return _place_sort(placed, sizes)
-        case DistinctOn(child=child, keys=keys) if not brings_together(child.lies, keys):
+        case DropDuplicates(child=child, keys=keys) if not brings_together(
+            child.output_placement, keys
+        ):
             by = ByHash(keys, sizes.partitions(scanned_bytes(placed)))
             return replace(placed, child=Exchange(placed, by, "rows with equal keys must meet"))
-        case Limit(child=child) if child.lies != GATHER:
+        case Limit(child=child) if child.output_placement != GATHER:
             return replace(placed, child=Exchange(placed, GATHER, "the first rows of all"))
         case Limit():
             return placed
@@ -123,10 +121,12 @@ def _place(node: Node, sizes: Sizes) -> Node:
             return placed
 
 
-def _is_small(node: Node, sizes: Sizes) -> bool:
+def _is_small(node: Node, sizes: PlanLimits) -> bool:
     """Whether rows of several tasks would have to meet below, of inputs that one task can read."""
     limit = min(sizes.one_task_bytes_max, sizes.partition_bytes_target)
-    return looks_at_many(node) and not _repartitions(node) and scanned_bytes(node) <= limit
+    return (
+        needs_rows_of_many_tasks(node) and not _repartitions(node) and scanned_bytes(node) <= limit
+    )
 
 
 def _repartitions(node: Node) -> bool:
@@ -138,8 +138,8 @@ def _apart(node: Node) -> Node:
     return Exchange(node, GATHER, "made in one task") if isinstance(node, InOneTask) else node
 
 
-def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:
-    if brings_together(node.child.lies, node.keys):
+def _place_aggregate(node: Aggregate, sizes: PlanLimits) -> Node:
+    if brings_together(node.child.output_placement, node.keys):
         return node
     wanted: Placement
     if node.keys:
@@ -154,7 +154,7 @@ def _place_aggregate(node: Aggregate, sizes: Sizes) -> Node:
     return replace(node, child=Exchange(node.child, wanted, why))
 
 
-def _worth_beginning(node: Aggregate, sizes: Sizes) -> bool:
+def _worth_beginning(node: Aggregate, sizes: PlanLimits) -> bool:
     """Whether groups are begun before the exchange: not if nearly every row is one of its own."""
     scanned = _scanned(node.child, node.keys)
     return scanned is None or sizes.many_to_a_group(*scanned)
@@ -168,7 +168,7 @@ def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str,
         case Filter(child=child):
             return _scanned(child, names)
         case Project(child=child):
-            (sources,) = node.passes(frozenset(names))
+            (sources,) = node.pushdown_columns(frozenset(names))
             if sources is None:
                 return None
             return _scanned(child, tuple(sources[name] for name in names))
@@ -176,22 +176,22 @@ def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str,
             return None
 
 
-def _place_join(node: Node, sizes: Sizes) -> Node:
+def _place_join(node: Node, sizes: PlanLimits) -> Node:
     """Let every task read a small side whole where that is right, else bring keys together."""
     left, right = node.children
-    left_whole, right_whole = node.whole_sides()
+    left_whole, right_whole = node.broadcast_sides()
     if right_whole and isinstance(node, Join) and not node.left_keys:
         why = "there are no keys to meet by"
-        return node.with_children(left, Exchange(right, EVERYWHERE, why))
+        return node.with_children(left, Exchange(right, BROADCAST, why))
     if right_whole and scanned_bytes(right) <= sizes.broadcast_bytes_max:
-        return node.with_children(left, Exchange(right, EVERYWHERE, "the right side is small"))
+        return node.with_children(left, Exchange(right, BROADCAST, "the right side is small"))
     if left_whole and scanned_bytes(left) <= sizes.broadcast_bytes_max:
-        return node.with_children(Exchange(left, EVERYWHERE, "the left side is small"), right)
+        return node.with_children(Exchange(left, BROADCAST, "the left side is small"), right)
     return _bring_together(node, sizes)
 
 
-def _place_sort(node: Sort, sizes: Sizes) -> Node:
-    if node.child.lies == GATHER:
+def _place_sort(node: Sort, sizes: PlanLimits) -> Node:
+    if node.child.output_placement == GATHER:
         return node
     if node.rows is not None:
         return replace(node, child=Exchange(node, GATHER, "the first rows of all"))
@@ -202,18 +202,18 @@ def _place_sort(node: Sort, sizes: Sizes) -> Node:
     return replace(node, child=Exchange(measured, by, "parts of the order follow one another"))
 
 
-def _bring_together(node: Node, sizes: Sizes) -> Node:
+def _bring_together(node: Node, sizes: PlanLimits) -> Node:
     """Put rows with equal keys of all children into the same task; with no keys, all rows."""
     keys = node.partition_keys()
     if not any(keys):
         gathered = [_placed(child, GATHER, "all rows must meet") for child in node.children]
         return with_new_children(node, gathered)
-    if len(keys) == 1 and brings_together(node.children[0].lies, keys[0]):
+    if len(keys) == 1 and brings_together(node.children[0].output_placement, keys[0]):
         return node
     count = sizes.partitions(max(scanned_bytes(child) for child in node.children))
     for child, by in zip(node.children, keys, strict=True):
-        if isinstance(child.lies, ByHash) and child.lies.keys == by:
-            count = child.lies.partitions
+        if isinstance(child.output_placement, ByHash) and child.output_placement.keys == by:
+            count = child.output_placement.partitions
     placed = [
         _placed(child, ByHash(by, count), "rows with equal keys must meet")
         for child, by in zip(node.children, keys, strict=True)
@@ -222,4 +222,4 @@ def _bring_together(node: Node, sizes: Sizes) -> Node:
 
 
 def _placed(node: Node, wanted: Placement, why: str) -> Node:
-    return node if node.lies == wanted else Exchange(node, wanted, why)
+    return node if node.output_placement == wanted else Exchange(node, wanted, why)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
-from millrace.plan.nodes.node import Filter, Node, with_new_children
+from millrace.plan.nodes.node import Node, with_new_children
 from millrace.sql.implied_conditions import implied
 
 _LEFT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "right"})
@@ -37,7 +38,7 @@ def _moved(plan: Filter) -> Node | None:
     if isinstance(below, Filter):
         inner = _moved(Filter(below.child, plan.condition))
         return None if inner is None else Filter(inner, below.condition)
-    passes = below.passes(plan.condition.columns)
+    passes = below.pushdown_columns(plan.condition.columns)
     if all(names is None for names in passes):
         return None
     children = [
@@ -53,12 +54,12 @@ def _narrowed(plan: Filter) -> Node:
     if isinstance(below, Filter):
         return Filter(_narrowed(Filter(below.child, plan.condition)), below.condition)
     every = plan.condition.columns
-    alone = {name: below.passes(frozenset({name})) for name in every}
+    alone = {name: below.pushdown_columns(frozenset({name})) for name in every}
     children = list(below.children)
     for place, child in enumerate(children):
         mine = frozenset(name for name in every if alone[name][place] is not None)
         weaker = implied(plan.condition, below.schema, mine) if mine else None
-        names = below.passes(weaker.columns)[place] if weaker is not None else None
+        names = below.pushdown_columns(weaker.columns)[place] if weaker is not None else None
         if weaker is not None and names is not None:
             children[place] = Filter(child, weaker.renamed(names))
     return below.with_children(*children) if children else below

@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from statistics import median
 
 from millrace.plan.nodes.aggregate import PartialAggregate
-from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
-from millrace.plan.nodes.node import Filter, Node, Project, ReadStage
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash
+from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.read_stage import ReadStage, is_broadcast
 from millrace.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSizes:
+class ReadLimits:
     """Sizes that decide how partitions are read."""
 
     together_bytes_max: int
@@ -30,7 +33,7 @@ class ReadSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ReadSide:
     """One of the stages whose partitions of equal number are read together by a task.
 
     `split`: asked for a partition, the bytes of it in each map output; None if it must stay whole.
@@ -49,17 +52,17 @@ class TaskRead:
     outputs: tuple[int, ...] = ()
 
 
-def read_pieces(sides: Sequence[Side], limits: ReadSizes) -> list[TaskRead]:
+def plan_reads(sides: Sequence[ReadSide], limits: ReadLimits) -> list[TaskRead]:
     """The tasks that read these sides, in order of their partitions."""
     pieces: list[TaskRead] = []
     totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
-    for group in together(totals, limits.together_bytes_max):
+    for group in group_neighbours(totals, limits.together_bytes_max):
         parts = _split(sides, group[0], limits) if len(group) == 1 else []
         pieces += parts or [TaskRead(group)]
     return pieces
 
 
-def together(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
+def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
     """Neighbours put together as long as they are not too large, each exactly once.
 
     By number and not by size: a partition that grows a little then moves few others.
@@ -76,7 +79,7 @@ def together(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
     return [tuple(group) for group in groups]
 
 
-def told(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
+def reads_text(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
     """What was chosen, in words; nothing if every partition is read by a task of its own."""
     found = []
     grouped = [piece for piece in pieces if len(piece.partitions) > 1]
@@ -90,7 +93,7 @@ def told(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
     return found
 
 
-def _split(sides: Sequence[Side], number: int, limits: ReadSizes) -> list[TaskRead]:
+def _split(sides: Sequence[ReadSide], number: int, limits: ReadLimits) -> list[TaskRead]:
     """The parts of a skewed partition: of its largest side that may be split; none if none may."""
     skewed = [
         (side.partition_bytes[number], place)
@@ -102,11 +105,11 @@ def _split(sides: Sequence[Side], number: int, limits: ReadSizes) -> list[TaskRe
     _, place = max(skewed)
     by_output = sides[place].split
     assert by_output is not None, "only such sides were looked at"
-    parts = together(by_output(number), limits.split_bytes_target)
+    parts = group_neighbours(by_output(number), limits.split_bytes_target)
     return [TaskRead((number,), place, part) for part in parts] if len(parts) > 1 else []
 
 
-def _is_skewed(sizes: Sequence[int], number: int, limits: ReadSizes) -> bool:
+def _is_skewed(sizes: Sequence[int], number: int, limits: ReadLimits) -> bool:
     size = sizes[number]
     return size >= limits.skew_bytes_min and size > limits.skew_factor * median(sizes)
 
@@ -133,8 +136,10 @@ def can_be_split(node: Node) -> set[int]:
             return set()
 
 
-def meeting(node: Node) -> list[Node]:
+def shared_leaves(node: Node) -> list[Node]:
     """The leaves below a node that tasks share out: all but those that every task reads whole."""
     if not node.children:
         return [node]
-    return [leaf for child in node.children if not is_broadcast(child) for leaf in meeting(child)]
+    return [
+        leaf for child in node.children if not is_broadcast(child) for leaf in shared_leaves(child)
+    ]

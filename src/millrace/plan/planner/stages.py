@@ -9,20 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from millrace.plan.nodes.node import (
-    Exchange,
-    Node,
-    ReadStage,
-    Scan,
-    Union,
-    leaves,
-    with_new_children,
-)
+from millrace.plan.nodes.exchange import Exchange
+from millrace.plan.nodes.in_one_task import InOneTask, needs_rows_of_many_tasks
+from millrace.plan.nodes.node import Node, with_new_children
 from millrace.plan.nodes.placement import Placement
+from millrace.plan.nodes.read_stage import ReadStage, leaves
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.nodes.union import Union
 from millrace.plan.planner.column_pruning import prune
-from millrace.plan.planner.exchanges import Sizes, fits_one_task, insert_exchanges
+from millrace.plan.planner.exchanges import PlanLimits, fits_one_task, insert_exchanges
 from millrace.plan.planner.filter_pushdown import push_filters
-from millrace.plan.planner.one_task import InOneTask, looks_at_many
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +53,7 @@ class Stage:
         return [self.root] if self.alone else _branches(self.root)
 
 
-def plan_stages(plan: Node, sizes: Sizes) -> list[Stage]:
+def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
     """The stages that a plan is run in."""
     pruned = prune(push_filters(plan))
     return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
@@ -86,7 +82,7 @@ def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
     """A stage. Of a small plan one task reads all files if an operator looks at many rows."""
     small, whole = _is_small(root), _without_marks(root)
-    many = looks_at_many(whole) or len(leaves(whole)) > 1
+    many = needs_rows_of_many_tasks(whole) or len(leaves(whole)) > 1
     return Stage(number, whole, placement, why, alone=small or (alone and many))
 
 
@@ -117,7 +113,7 @@ def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
 
 
 def _branches(node: Node) -> list[Node]:
-    if isinstance(node, Union) and node.lies is None:
+    if isinstance(node, Union) and node.output_placement is None:
         return [one for side in node.branches for one in _branches(side)]
     below = [_branches(child) for child in node.children]
     return [with_new_children(node, children) for children in product(*below)]

@@ -78,7 +78,7 @@ class Queue:
         self._young: list[Lsn] = []
         """Blocks since the last release; then those that one release has passed by."""
         self._aging: list[Lsn] = []
-        self._is_limit_off = False
+        self._is_limit_on = True
         self._failure: Exception | None = None
 
     def handle(self, stream: int, message: Message) -> Replies:
@@ -92,10 +92,10 @@ class Queue:
         with self._driven():
             return self._perform(self._intake.on_end(stream))
 
-    def set_limit_off(self, off: bool) -> Replies:  # noqa: FBT001 - a switch is what it is
-        """Store whatever comes, or keep to the limit again."""
+    def set_disk_limit(self, *, is_on: bool) -> Replies:
+        """Keep to the disk limit, or accept rows beyond it."""
         with self._driven():
-            self._is_limit_off = off
+            self._is_limit_on = is_on
             return self._drain()
 
     def read(self, visible: Visible, *, rows_max: int | None = None) -> list[pa.RecordBatch]:
@@ -182,7 +182,7 @@ class Queue:
         return self._segments.used_bytes + self._intake.buffered_bytes
 
     def _is_full(self) -> bool:
-        return not self._is_limit_off and self._used() >= self._limits.disk_bytes_max
+        return self._is_limit_on and self._used() >= self._limits.disk_bytes_max
 
     def _drain(self) -> Replies:
         """Take what was held back, as far as there is room."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.reads.queue.blocks import SegmentNumber
 from millrace.storage import modes
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 _NAME: Final = re.compile(r"queue-(0|[1-9][0-9]*)\.ipc")
 _KEEP_SIZE: Final = 1

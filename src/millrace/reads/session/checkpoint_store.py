@@ -21,7 +21,7 @@ import pyarrow as pa
 from millrace.errors import DataLost, JournalUnknown, UserError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.values import ANYTHING, Append, Commit, Lease, Publish
 from millrace.names import check_text, existing
 from millrace.reads.model.checkpoint import (
@@ -34,6 +34,7 @@ from millrace.reads.model.checkpoint import (
 )
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.session.checkpoint_times import CheckpointTimes
+from millrace.reads.session.handed_out import Floor
 from millrace.reads.session.session_state import Resumed
 from millrace.storage import documents
 
@@ -69,15 +70,6 @@ SCHEMA: Final = pa.schema(
         pa.field("content", pa.binary(), nullable=False),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Where a journal is needed from on: below this offset nothing is needed any more."""
-
-    id: JournalId
-    name: str
-    offset: Offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ class Members(Protocol):
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         """Let every queue free the rows that are shown."""
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """Have every queue accept rows beyond its disk limit, or keep to the limit again."""
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """Have every queue keep to its disk limit, or accept rows beyond it."""
 
 
 class RunningMembers(Members, Protocol):

@@ -1,4 +1,4 @@
-"""What a session does about what happens to it. Pure: times are arguments.
+"""What a session does about each event: events in, actions out. Pure: times are arguments.
 
 Invariant: a checkpoint that was handed out and not committed is handed out again, exactly, before
 anything new is; until then no slice reads beyond it.
@@ -6,7 +6,7 @@ anything new is; until then no slice reads beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,44 +14,34 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.errors import DataLost, HintsUnresolved
-from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.values import JournalInfo
-from millrace.keys.key_ranges import tile
-from millrace.reads.model.assignment import assign
 from millrace.reads.model.checkpoint import (
     BEGINNING,
     Checkpoint,
     CheckpointNumber,
+    RolledBack,
     ShownClock,
     merge,
-    resume_offsets,
     without_done,
 )
-from millrace.reads.model.column_checks import ColumnChecks
+from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.frontier import Frontier, UnmetHint
-from millrace.reads.model.journal_catalog import JournalCatalog, catalog_of, is_read
-from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.session_messages import (
-    CatalogUpdate,
+    Abandon,
     Continue,
-    StartReads,
-    Starts,
-    StopReads,
-    ToSlice,
+    Pressure,
+    Reported,
+    ToSession,
 )
 from millrace.reads.model.slice_progress import SliceProgress
-from millrace.reads.model.tags import Tag, binding_of, journal_of, journals_of, tag_of
+from millrace.reads.model.tags import journals_of
+from millrace.reads.session.handed_out import Floor, HandedOut
+from millrace.reads.session.journal_reads import JournalReads, Send, StartContext
 
 _NAMED_MAX: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send this to a slice."""
-
-    slice: int
-    message: ToSlice
+"""How many waiting transactions an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,88 +56,240 @@ class Resumed:
     """The highest number ever given out."""
 
 
+# What the actor does.
+@dataclass(frozen=True, slots=True)
+class SetDiskLimit:
+    """Have every queue keep to its disk limit, or accept rows beyond it."""
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCheckpoint:
+    """Store a checkpoint, before it is handed out."""
+
+    delta: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """Give this checkpoint to the caller: it is stored."""
+
+    delta: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCommit:
+    """Store that everything up to a checkpoint was processed, and what journals are needed from."""
+
+    number: CheckpointNumber
+    floors: tuple[Floor, ...]
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreeRows:
+    """Let every queue free the rows that are shown."""
+
+    shown: ShownClock
+    rolled_back: RolledBack
+
+
+SessionAction = Send | SetDiskLimit | StoreCheckpoint | HandOut | StoreCommit | FreeRows
+
+
 class SessionState:
     """One session over its slices."""
 
     def __init__(self, read: CoordinatedRead, members: int, resumed: Resumed) -> None:
         self.coordinated_read = read
-        self._ranges = tile(members)
-        self._frontier = Frontier(read.cohorts(), resumed.committed)
-        self.before = resumed.committed
-        """What was handed out up to the checkpoint before the last, as one."""
+        self.journals = JournalReads(read, members, resumed.committed)
+        self.frontier = Frontier(read.cohorts(), resumed.committed)
         self.whole = resumed.committed
         """What was handed out, as one, with every rolled-back range that its rows need."""
+        self.handed_out = HandedOut()
         self._prepared = list(resumed.prepared)
         self._number = resumed.last_number
-        self._resume = resume_offsets(resumed.committed)
-        self._until = _read_offsets(merge(resumed.committed, *resumed.prepared))
-        self._replayed: list[Checkpoint] = []
-        self.catalog = JournalCatalog(
-            read.cohorts(), tuple(np.empty(0, np.int64) for _ in read.bindings), JournalId(0)
-        )
-        self._columns = ColumnChecks()
-        self._names: dict[Tag, str] = {}
-        self._reader: dict[Tag, int] = {}
-        self._started: dict[Tag, Offset] = {}
+        self._replay_ends = _read_offsets(merge(resumed.committed, *resumed.prepared))
+        self._deferred: list[tuple[int, Reported]] = []
+        """Reports that name journals which are not in the catalog yet, with their slice."""
         self._pushed_back: set[int] = set()
+        self._is_limit_on = True
         self._stalled_since_ms: int | None = None
 
-    def schema(self) -> pa.Schema:
-        """The columns of the rows that members read, as far as journals are there."""
-        return self._columns.schema()
-
-    @property
-    def members(self) -> int:
-        """How many members there are, and slices, and queues."""
-        return len(self._ranges)
-
+    # For looking at.
     @property
     def is_recovering(self) -> bool:
         """Whether a prepared checkpoint has yet to be handed out again."""
         return bool(self._prepared)
 
-    # Journals.
-    def on_journals(
-        self, journals: Sequence[JournalInfo], highest: int, starts: Mapping[str, Offset]
-    ) -> list[Send]:
-        """The journals there are now; `starts` has the first offset of those never read before."""
-        catalog = catalog_of(self.coordinated_read, journals, highest)
-        by_id = {each.id: each for each in journals}
-        wanted = [Tag(tag) for tag in catalog.tags().tolist()]
-        gone = [tag for tag in self._names if tag not in set(wanted)]
-        self.catalog = catalog
-        sends = [Send(number, CatalogUpdate(catalog)) for number in range(len(self._ranges))]
-        sends += self._stop(gone)
-        fresh: dict[int, list[Tag]] = {}
-        for tag in wanted:
-            if tag not in self._names:
-                journal = by_id[journal_of(tag)]
-                binding = self.coordinated_read.bindings[binding_of(tag)]
-                self._columns.check(binding, journal)
-                reader = assign(journal, binding, self._ranges)
-                self._names[tag], self._reader[tag] = journal.name, reader
-                fresh.setdefault(reader, []).append(tag)
-        sends += [Send(reader, self._start(tags, starts)) for reader, tags in fresh.items()]
-        return sends
+    @property
+    def is_limit_on(self) -> bool:
+        """Whether queues keep to their disk limit."""
+        return self._is_limit_on
+
+    @property
+    def deferred_reports(self) -> int:
+        """How many reports wait for the next list of journals."""
+        return len(self._deferred)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that members read, as far as journals are known."""
+        return self.journals.schema()
 
     def unread(self, journals: Sequence[JournalInfo]) -> list[str]:
-        """Those of these journals that are to be read and that no checkpoint knows."""
-        bindings = self.coordinated_read.bindings
-        return [
-            each.name
-            for each in journals
-            if any(
-                is_read(binding, each) and tag_of(number, each.id) not in self._resume
-                for number, binding in enumerate(bindings)
-            )
-        ]
+        """Those of these journals of which `on_journals` needs the first offset."""
+        return self.journals.unread(journals)
 
-    def check_prepared(self) -> None:
+    def visible(self, number: CheckpointNumber) -> Visible:
+        """The rows that a checkpoint makes visible; refuses one that is not handed out."""
+        return self.handed_out.visible(number)
+
+    def unmet(self) -> tuple[UnmetHint, ...]:
+        """Transactions that wait for a journal, oldest first."""
+        return self.frontier.unmet()
+
+    # Journals.
+    def on_journals(
+        self,
+        journals: Sequence[JournalInfo],
+        first_offsets: Mapping[str, Offset],
+        now_ms: int,
+        *,
+        deferred: int = 0,
+    ) -> list[SessionAction]:
+        """The journals there are now, listed when so many reports were deferred already."""
+        ready, self._deferred = self._deferred[:deferred], self._deferred[deferred:]
+        # Journals that these reports name were made before the list: if not in it, they are gone.
+        named = [int(report.progress.hints.journal.max(initial=0)) for _, report in ready]
+        highest = max([0, *named, *(journal.id for journal in journals)])
+        gone = self.journals.gone(journals, highest)
+        if gone:
+            self.frontier.forget(np.array(gone, np.int64))
+        context = StartContext(
+            first_offsets=first_offsets,
+            shown=self.whole.shown,
+            replay_ends=self._replay_ends if self._prepared else None,
+        )
+        sends = self.journals.announce() + self.journals.stop(gone)
+        sends += self.journals.start(journals, context)
+        self._check_prepared()
+        for _, report in ready:
+            self.on_reported(report.progress, now_ms)  # Before those of its slice that came later.
+        return [*sends]
+
+    def begin(self) -> list[SessionAction]:
+        """Reading begins: no disk limit may hold back rows that are replayed."""
+        return self._limit(is_on=False) if self._prepared else []
+
+    # Slices.
+    def on_message(self, slice_: int, message: ToSession, now_ms: int) -> None:
+        """A slice reports its progress, or whether queues push it back."""
+        match message:
+            case Reported(progress):
+                is_behind = any(number == slice_ for number, _ in self._deferred)
+                if is_behind or self._misses_journals(progress):
+                    self._deferred.append((slice_, message))
+                else:
+                    self.on_reported(progress, now_ms)
+            case Pressure(is_pushed_back=True):
+                self._pushed_back.add(slice_)
+            case Pressure():
+                self._pushed_back.discard(slice_)
+
+    def on_reported(self, progress: SliceProgress, now_ms: int) -> None:
+        """Take in a slice's report; the catalog knows every journal that it names."""
+        assert not self._misses_journals(progress)
+        self.frontier.apply(progress, self.journals.catalog, now_ms)
+
+    # Checkpoints.
+    def next_checkpoint(self) -> list[SessionAction]:
+        """A caller wants the next checkpoint; without `HandOut` there is nothing to show yet."""
+        stores: list[SessionAction] = []
+        continues: list[SessionAction] = []
+        if self._prepared:
+            if not self.frontier.reaches(self._prepared[0]):
+                return []
+            delta = self._prepared.pop(0)
+            self.frontier.hand_out(delta)
+            if not self._prepared:
+                continues = self._each_slice(Continue())
+        else:
+            new_delta = self.frontier.next_delta(CheckpointNumber(self._number + 1))
+            if new_delta is None:
+                return []
+            delta = new_delta
+            self._number = delta.number
+            stores = [StoreCheckpoint(delta)]
+        before = without_done(self.whole)
+        self.whole = merge(before, delta)
+        self.handed_out.add(delta, before, self.whole)
+        limit = [] if self._prepared else self._limit(is_on=True)
+        return [*stores, *limit, *continues, HandOut(delta)]
+
+    def on_tick(self, now_ms: int, *, hint_wait_ms: int, is_wanted: bool) -> list[SessionAction]:
+        """Time has passed; `is_wanted`: a caller waits for a checkpoint.
+
+        Raises if hints stay unmet for longer than the limit. When everything that was handed out is
+        committed, and nothing new can be, all rows in the queues wait for rows that have yet to be
+        read. Then no disk limit may hold these back.
+        """
+        self._check_stall(now_ms, hint_wait_ms, is_wanted=is_wanted)
+        if is_wanted and not self.handed_out:
+            return self._limit(is_on=False)
+        return []
+
+    def on_commit(self, number: CheckpointNumber) -> list[SessionAction]:
+        """A caller has processed everything up to a checkpoint."""
+        return [StoreCommit(number, tuple(self._floors(number)))]
+
+    def on_journals_gone(
+        self, number: CheckpointNumber, existing: Collection[int]
+    ) -> list[SessionAction]:
+        """A commit was refused as a journal was deleted just now: commit without it.
+
+        Another journal may have its name, so `existing` has the ids of the journals there are.
+        """
+        floors = [floor for floor in self._floors(number) if floor.id in existing]
+        return [StoreCommit(number, tuple(floors), is_retry=True)]
+
+    def on_committed(self, number: CheckpointNumber, whole: Checkpoint) -> list[SessionAction]:
+        """A commit is stored; `whole` is what it adds up to."""
+        self.handed_out.remove_upto(number)
+        return [FreeRows(whole.shown, whole.rolled_back)]
+
+    # Transactions that do not end.
+    def on_release(self, producer: int | None = None) -> tuple[UnmetHint, ...]:
+        """Let unmet hints go, of one producer or of all; returns which."""
+        return self.frontier.release(producer)
+
+    def on_abandon(self, producer: int) -> list[SessionAction]:
+        """Count the open transaction of a producer as rolled back."""
+        return self._each_slice(Abandon(producer))
+
+    # Inside.
+    def _misses_journals(self, progress: SliceProgress) -> bool:
+        """Whether a report names a journal that was made after the catalog."""
+        return bool((progress.hints.journal > self.journals.catalog.highest).any())
+
+    def _each_slice(self, message: Continue | Abandon) -> list[SessionAction]:
+        return [Send(number, message) for number in range(self.journals.members)]
+
+    def _limit(self, *, is_on: bool) -> list[SessionAction]:
+        if is_on == self._is_limit_on:
+            return []
+        self._is_limit_on = is_on
+        return [SetDiskLimit(is_on)]
+
+    def _floors(self, number: CheckpointNumber) -> list[Floor]:
+        return self.handed_out.floors(number, self.journals.names, self.journals.started)
+
+    def _check_prepared(self) -> None:
         """Refuse to replay a checkpoint over journals that are gone."""
         for prepared in self._prepared:
-            there = np.isin(prepared.shown.tag, self.catalog.tags())
-            if not there.all():
-                lost = sorted({int(each) for each in journals_of(prepared.shown.tag[~there])})
+            is_there = np.isin(prepared.shown.tag, self.journals.catalog.tags())
+            if not is_there.all():
+                lost = sorted(set(journals_of(prepared.shown.tag[~is_there]).tolist()))
                 raise DataLost(
                     f"checkpoint {prepared.number} of coordinated read "
                     f"{self.coordinated_read.name} cannot be replayed\n"
@@ -155,136 +297,27 @@ class SessionState:
                     "  to fix: begin anew under another name"
                 )
 
-    # Progress.
-    def on_reported(self, progress: SliceProgress, now_ms: int) -> None:
-        """Take a slice's report; the catalog must know every journal that it names."""
-        assert not self.misses_journals(progress)
-        self._frontier.apply(progress, self.catalog, now_ms)
-
-    def misses_journals(self, progress: SliceProgress) -> bool:
-        """Whether a report names a journal that was made after the catalog."""
-        return bool((progress.hints.journal > self.catalog.highest).any())
-
-    def on_pressure(self, slice_: int, *, is_pushed_back: bool) -> None:
-        """Note whether a slice waits for room in queues."""
-        if is_pushed_back:
-            self._pushed_back.add(slice_)
-        else:
-            self._pushed_back.discard(slice_)
-
-    # Checkpoints.
-    def next_checkpoint(self) -> Checkpoint | None:
-        """The next delta; None if there is nothing to show.
-
-        A replayed one is in the store already; any other must be stored before it is handed out.
-        """
-        if self._prepared:
-            if not self._frontier.reaches(self._prepared[0]):
-                return None
-            delta = self._prepared.pop(0)
-            self._frontier.hand_out(delta)
-            self._replayed.append(delta)
-        else:
-            found = self._frontier.next_delta(CheckpointNumber(self._number + 1))
-            if found is None:
-                return None
-            delta = found
-            self._number = delta.number
-        self.before = without_done(self.whole)
-        self.whole = merge(self.before, delta)
-        return delta
-
-    def after_replay(self) -> list[Send]:
-        """What to send once the last prepared checkpoint has been handed out."""
-        if self._prepared or not self._replayed:
-            return []
-        self._replayed = []
-        self._until = {}
-        return [Send(number, Continue()) for number in range(len(self._ranges))]
-
-    # What it waits for.
-    def check_stall(self, now_ms: int, limit_ms: int, *, is_wanted: bool) -> None:
+    def _check_stall(self, now_ms: int, limit_ms: int, *, is_wanted: bool) -> None:
         """Fail if hints stay unmet for longer than the limit.
 
-        The time counts while a checkpoint is wanted and nobody is pushed back.
+        The time counts while a checkpoint is wanted and no slice is pushed back.
         """
-        unmet = self._frontier.unmet()
+        unmet = self.frontier.unmet()
         if not unmet or not is_wanted or self._pushed_back:
             self._stalled_since_ms = None
             return
         if self._stalled_since_ms is None:
             self._stalled_since_ms = now_ms
-        since = max(self._stalled_since_ms, unmet[0].since_ms)
-        if now_ms - since >= limit_ms:
-            raise self._unresolved(unmet, now_ms - since)
-
-    def unmet(self) -> tuple[UnmetHint, ...]:
-        """Transactions that wait for a journal, oldest first."""
-        return self._frontier.unmet()
-
-    def release(self, producer: int | None = None) -> tuple[UnmetHint, ...]:
-        """Let unmet hints go, of one producer or of all."""
-        return self._frontier.release(producer)
-
-    def name_of(self, tag: int) -> str:
-        """A tag in words."""
-        binding = self.coordinated_read.bindings[binding_of(tag)].name
-        return f"{self._names.get(Tag(tag), f'journal {journal_of(tag)}')} ({binding})"
-
-    @property
-    def frontier(self) -> Frontier:
-        """For looking at."""
-        return self._frontier
-
-    def names(self) -> Mapping[Tag, str]:
-        """The journal of each tag that is read."""
-        return self._names
-
-    def started(self) -> Mapping[Tag, Offset]:
-        """Where this session began to read each tag."""
-        return self._started
-
-    def readers(self) -> Mapping[Tag, int]:
-        """Which slice reads what."""
-        return self._reader
-
-    # Inside.
-    def _stop(self, tags: Sequence[Tag]) -> list[Send]:
-        by_reader: dict[int, list[Tag]] = {}
-        for tag in tags:
-            by_reader.setdefault(self._reader.pop(tag), []).append(tag)
-            del self._names[tag], self._started[tag]
-        if tags:
-            self._frontier.forget(np.array(tags, np.int64))
-        return [
-            Send(reader, StopReads(np.array(some, np.int64))) for reader, some in by_reader.items()
-        ]
-
-    def _start(self, tags: Sequence[Tag], starts: Mapping[str, Offset]) -> StartReads:
-        rows: list[tuple[int, ...]] = []
-        for tag in tags:
-            offset = self._resume.get(tag)
-            if offset is None:
-                # One that is gone again by now has nothing to read, wherever one begins.
-                offset = starts.get(self._names[tag], Offset(0))
-            self._started[tag] = offset
-            until = NONE
-            if self._prepared:
-                until = self._until.get(tag, offset)
-            rows.append((tag, offset, until))
-        shown = self.whole.shown
-        mine = np.isin(shown.tag, np.array(tags, np.int64))
-        return StartReads(
-            starts=Starts.of(rows),
-            names=tuple(self._names[tag] for tag in tags),
-            shown=ShownClock.concat([shown.take(mine)]),
-        )
+        since_ms = max(self._stalled_since_ms, unmet[0].since_ms)
+        if now_ms - since_ms >= limit_ms:
+            raise self._unresolved(unmet, now_ms - since_ms)
 
     def _unresolved(self, unmet: Sequence[UnmetHint], waited_ms: int) -> HintsUnresolved:
+        name_of = self.journals.name_of
         lines = [
-            f"  producer {each.producer:012x} committed clock {each.clock} in "
-            f"{self.name_of(each.source)}, not yet in {self.name_of(each.target)}\n"
-            for each in unmet[:_NAMED_MAX]
+            f"  producer {hint.producer:012x} committed clock {hint.clock} in "
+            f"{name_of(hint.source)}, not yet in {name_of(hint.target)}\n"
+            for hint in unmet[:_NAMED_MAX]
         ]
         if len(unmet) > _NAMED_MAX:
             lines.append(f"  and {len(unmet) - _NAMED_MAX} more\n")

@@ -113,8 +113,8 @@ def status_of(
         WaitingStatus(
             producer=f"{each.producer:012x}",
             clock=each.clock,
-            source=state.name_of(each.source),
-            target=state.name_of(each.target),
+            source=state.journals.name_of(each.source),
+            target=state.journals.name_of(each.target),
             age_ms=now_ms - each.since_ms,
         )
         for each in state.unmet()
@@ -122,7 +122,10 @@ def status_of(
     rows = state.frontier.opened().rows()
     opened = [
         OpenStatus(
-            producer=f"{producer:012x}", journal=state.name_of(tag), begin=begin, age_ms=age_ms
+            producer=f"{producer:012x}",
+            journal=state.journals.name_of(tag),
+            begin=begin,
+            age_ms=age_ms,
         )
         for (tag, producer, begin), age_ms in zip(rows, since.ages_ms(rows, now_ms), strict=True)
     ]
@@ -139,7 +142,7 @@ def status_of(
 
 
 def _journals(state: SessionState) -> list[JournalStatus]:
-    readers, names = state.readers(), state.names()
+    readers, names = state.journals.readers, state.journals.names
     read = state.frontier.read_offsets()
     offsets = dict(zip(read.tag.tolist(), read.offset.tolist(), strict=True))
     bindings = state.coordinated_read.bindings

@@ -12,7 +12,7 @@ from millrace.journal.core.clocks import Clock, clock_at, unix_ns_of
 from millrace.reads.model.session_messages import Pressure, Reported, ToSession, ToSlice
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.reads.slice.journal_fetching import fetch
-from millrace.reads.slice.slice_state import Action, SliceState, ToQueue
+from millrace.reads.slice.slice_state import SliceAction, SliceState, ToQueue
 
 
 class Links(Protocol):
@@ -88,7 +88,7 @@ class SliceActor:
             case _:
                 self._state.on_message(event)
 
-    def _do(self, actions: list[Action]) -> None:
+    def _do(self, actions: list[SliceAction]) -> None:
         for action in actions:
             match action:
                 case ToQueue(queue, message):

@@ -93,7 +93,7 @@ class Fetch:
     """About so much of each journal, and of each at least a row that is there."""
 
 
-Action = ToQueue | ToSession
+SliceAction = ToQueue | ToSession
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ class SliceState:
         self._governor.add(bound.priority, number, tags, due)
 
     # From queues.
-    def on_reply(self, queue: int, reply: RowsAccepted | Flushed) -> list[Action]:
+    def on_reply(self, queue: int, reply: RowsAccepted | Flushed) -> list[SliceAction]:
         """A queue has taken rows, or has everything up to a flush."""
         match reply:
             case RowsAccepted(number):
@@ -258,9 +258,9 @@ class SliceState:
         return []
 
     # What follows.
-    def step(self, now: int) -> list[Action]:
+    def step(self, now: int) -> list[SliceAction]:
         """Let go what can go at this clock, and flush if something was committed."""
-        actions: list[Action] = []
+        actions: list[SliceAction] = []
         while not self._is_blocked():
             places = self._governor.next_rows(now)
             if not len(places):
@@ -336,7 +336,7 @@ class SliceState:
         hints = Hints(tags[of_ack], rows.producers[places_of], rows.clocks[places_of], journals)
         return hints, hinted
 
-    def _sent(self) -> list[Action]:
+    def _sent(self) -> list[SliceAction]:
         return [
             ToQueue(number, message)
             for number, outbox in enumerate(self._outboxes)

@@ -41,7 +41,7 @@ from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.spark.spark_tasks import runner_facts, this_task
 from millrace.storage import layout
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 

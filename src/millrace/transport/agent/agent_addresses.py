@@ -10,7 +10,7 @@ from typing import Final
 
 from millrace.ids import FolderId
 from millrace.storage import documents, layout
-from millrace.storage.local import Store
+from millrace.storage.store import Store
 from millrace.transport.agent.agent_messages import checked_folder
 
 AGENTS: Final = "agents"

@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 
 from millrace.storage import documents, modes
-from millrace.storage.local import LocalStore, storage_errors
+from millrace.storage.local import LocalStore
+from millrace.storage.store import storage_errors
 
 AGENT_FILE: Final = "agent.json"
 LOCK_FILE: Final = "agent.lock"

@@ -21,7 +21,8 @@ from millrace.config import Config
 from millrace.errors import AgentUnreachable, UserError
 from millrace.ids import FolderId
 from millrace.storage import modes
-from millrace.storage.local import LocalStore, storage_errors
+from millrace.storage.local import LocalStore
+from millrace.storage.store import storage_errors
 from millrace.transport.agent import agent_endpoint
 from millrace.transport.agent.agent_calls import AgentCalls
 from millrace.transport.agent.agent_endpoint import Endpoint

@@ -22,7 +22,8 @@ from millrace.ids import FolderId
 from millrace.names import shown
 from millrace.storage import documents, layout, modes
 from millrace.storage.documents import Document
-from millrace.storage.local import LocalStore, storage_errors
+from millrace.storage.local import LocalStore
+from millrace.storage.store import storage_errors
 from millrace.storage.tokens import checked_token
 
 FOLDER_FILE: Final = "folder.json"

@@ -12,7 +12,7 @@ from typing import IO, Protocol
 import pyarrow as pa
 
 from millrace.errors import Corrupt
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 
 class Landing(Protocol):

@@ -139,9 +139,9 @@ class FlightMembers:
         with contextlib.suppress(MillraceError):
             self._ask(lambda client: client.release(shown, rolled_back))
 
-    def set_limit_off(self, *, off: bool) -> None:
+    def set_disk_limit(self, *, is_on: bool) -> None:
         """Every queue takes whatever comes, or keeps to its disk limit again."""
-        self._ask(lambda client: client.set_limit_off(off=off))
+        self._ask(lambda client: client.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> list[int]:
         """What each queue takes on disk."""
@@ -280,9 +280,9 @@ class InProcess:
         """See `Members.release`."""
         self.members.release(shown, rolled_back)
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """See `Members.set_limit_off`."""
-        self.members.set_limit_off(off=off)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """See `Members.set_disk_limit`."""
+        self.members.set_disk_limit(is_on=is_on)
 
     def used_bytes(self) -> list[int]:
         """See `RunningMembers.used_bytes`."""

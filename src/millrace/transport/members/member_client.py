@@ -119,9 +119,9 @@ class MemberClient:
         """Its queue may free what is shown."""
         self._ask(member_server.RELEASE, encode_release(shown, rolled_back))
 
-    def set_limit_off(self, *, off: bool) -> None:
-        """Its queue takes whatever comes, or keeps to its disk limit again."""
-        self._ask(member_server.LIMIT_OFF if off else member_server.LIMIT_ON)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        """Have its queue keep to its disk limit, or accept rows beyond it."""
+        self._ask(member_server.LIMIT_ON if is_on else member_server.LIMIT_OFF)
 
     def stats(self) -> MemberStats:
         """How it stands."""

@@ -127,8 +127,8 @@ class MemberServer(GuardedServer):
         """How many were opened here."""
         self.actions = {
             RELEASE: self._release,
-            LIMIT_ON: lambda _context, _body: self._set_limit_off(off=False),
-            LIMIT_OFF: lambda _context, _body: self._set_limit_off(off=True),
+            LIMIT_ON: lambda _context, _body: self._set_disk_limit(is_on=True),
+            LIMIT_OFF: lambda _context, _body: self._set_disk_limit(is_on=False),
             STATS: self._stats,
             STOP: self._stop,
         }
@@ -213,8 +213,8 @@ class MemberServer(GuardedServer):
         self._served.member.release(*decode_release(body, self.limit.bytes_max))
         return [b""]
 
-    def _set_limit_off(self, *, off: bool) -> Iterable[bytes]:
-        self._served.member.set_limit_off(off=off)
+    def _set_disk_limit(self, *, is_on: bool) -> Iterable[bytes]:
+        self._served.member.set_disk_limit(is_on=is_on)
         return [b""]
 
     def _stats(self, _context: fl.ServerCallContext, _body: pa.Buffer) -> Iterable[bytes]:

@@ -30,7 +30,8 @@ from millrace.reads.live.follow_requests import FollowRequest, Message
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed
 from millrace.storage import modes
-from millrace.storage.local import LocalStore, storage_errors, sync_file
+from millrace.storage.local import LocalStore, sync_file
+from millrace.storage.store import storage_errors
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.transport.agent.agent_launch import LOOPBACK
 from millrace.transport.flight.flight_calls import CallCut

@@ -31,7 +31,8 @@ from millrace.journal.core.row_bundles import Formats, Packed, pack
 from millrace.journal.core.values import Adopt, SegmentFile
 from millrace.reads.live.live_reads import LiveReads
 from millrace.storage import modes
-from millrace.storage.local import storage_errors, sync_folder
+from millrace.storage.local import sync_folder
+from millrace.storage.store import storage_errors
 from millrace.transport.flight import wire
 from millrace.transport.flight.arrow_envelope import decode, encode, encode_refusal
 from millrace.transport.flight.byte_batches import BYTES, byte_values

@@ -16,7 +16,8 @@ from millrace.pipeline.calling import call_thread
 from millrace.pipeline.calling.call_failures import Stopped
 from millrace.pipeline.calling.call_styles import call_for
 from millrace.pipeline.calling.call_thread import CallThread, CallTimedOut
-from millrace.pipeline.calling.function_caller import BatchOutcome, FunctionCaller
+from millrace.pipeline.calling.function_caller import FunctionCaller
+from millrace.pipeline.core.call_outcomes import BatchOutcome
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_model import Map
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from millrace.pipeline.calling import call_file as flights
-from millrace.pipeline.calling.call_failures import Failure
-from millrace.pipeline.calling.call_file import CallFile, CallMark, LeftCalls, claim
+from millrace.pipeline.calling.call_file import CallFile, claim
+from millrace.pipeline.core.call_outcomes import CallMark, Failure, LeftCalls
 
 HEADER = {"hop": "f", "journal": 3, "epoch": 1, "first": 0, "run": 9, "leases": []}
 OFFSETS = np.array([4, 6, 9, 10], np.int64)

@@ -20,7 +20,7 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.define.file_listing import files
 from millrace.pipeline.define.job_changes import Changes, compare, decide
 from millrace.pipeline.define.job_description import Description, descriptions
-from millrace.plan.nodes.node import Scan
+from millrace.plan.nodes.scan import Scan
 from millrace.scan.source import Listing, open_source
 
 ROWS = {"videos": 100, "call": 60, "good": 50, "bad": 10, "pay": 5}

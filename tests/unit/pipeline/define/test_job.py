@@ -20,11 +20,11 @@ from millrace.pipeline.define.file_listing import files
 from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.job_changes import compare
 from millrace.pipeline.define.steps import Step
-from millrace.plan.nodes.map_batches import Made
+from millrace.plan.nodes.map_batches import FunctionRows
 
 
 def rows(schema: pa.Schema = VIDEOS) -> Dataset:
-    return Dataset(Made(schema), NoRunner())
+    return Dataset(FunctionRows(schema), NoRunner())
 
 
 def test_the_columns_of_each_step_are_known_without_running() -> None:

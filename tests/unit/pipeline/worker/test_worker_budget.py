@@ -20,9 +20,9 @@ from tests.unit.pipeline.worker.worker_kit import (
 )
 
 from millrace.pipeline.core import hops
+from millrace.pipeline.core.call_budget import BudgetShare, give_back, take
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_model import StepOptions
-from millrace.pipeline.worker.call_budget import BudgetShare, give_back, take
 
 Row = dict[str, Any]
 SECOND = 1_000_000

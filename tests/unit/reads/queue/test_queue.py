@@ -186,12 +186,12 @@ def test_recovery_stages_whatever_comes() -> None:
     queue, _ = fake_queue(disk_bytes_max=2000)
     send(queue, stretch(A, 1, range(1, 100)))
     assert queue.handle(0, QueueRows(2, batch_of(stretch(A, 1, [200], 200)))) == []
-    assert queue.set_limit_off(True) == [(0, RowsAccepted(2))]
+    assert queue.set_disk_limit(is_on=False) == [(0, RowsAccepted(2))]
     assert queue.handle(0, QueueRows(3, batch_of(stretch(A, 1, [201], 201)))) == [
         (0, RowsAccepted(3))
     ]
     assert not queue.is_full()
-    assert queue.set_limit_off(False) == []
+    assert queue.set_disk_limit(is_on=True) == []
     assert queue.is_full()
     assert queue.handle(0, QueueRows(4, batch_of(stretch(A, 1, [202], 202)))) == []
     assert queue.on_end(0) == [(0, RowsAccepted(4))]

@@ -26,7 +26,7 @@ class ToldMembers:
 
     def __init__(self) -> None:
         self.sent: list[ToSlice] = []
-        self.limits_off: list[bool] = []
+        self.limits_on: list[bool] = []
 
     def send(self, _: int, message: ToSlice) -> None:
         self.sent.append(message)
@@ -37,8 +37,8 @@ class ToldMembers:
     def release(self, *_: Any) -> None:  # noqa: ANN401
         pass
 
-    def set_limit_off(self, *, off: bool) -> None:
-        self.limits_off.append(off)
+    def set_disk_limit(self, *, is_on: bool) -> None:
+        self.limits_on.append(is_on)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def begun(broker: MemoryBroker, read: CoordinatedRead) -> tuple[SessionActor, To
     store = CheckpointStore(broker, read.name, broker.acquire("lease", "test"))
     members = ToldMembers()
     actor = SessionActor(SessionState(read, 1, store.load()), members, store, broker)
-    actor.look(0)
+    actor.list_journals(0)
     actor.begin()
     return actor, members
 
@@ -91,17 +91,17 @@ def test_no_disk_limit_holds_back_what_a_waiting_reader_needs(broker: MemoryBrok
     journal = broker.create("t/a", SCHEMA).id
     broker.append("t/a", rows(5))
     actor, members = begun(broker, a_read())
-    actor.relieve()
-    actor.relieve()
-    assert members.limits_off == [True]
+    actor.tick(0, hint_wait_ms=1, is_wanted=True)
+    actor.tick(0, hint_wait_ms=1, is_wanted=True)
+    assert members.limits_on == [False]
     told(actor, tag_of(0, journal), 10, upto=5)
     number = taken(actor).number
-    assert members.limits_off == [True, False], "now there is something to read and to free"
-    actor.relieve()
-    assert members.limits_off == [True, False]
+    assert members.limits_on == [False, True], "now there is something to read and to free"
+    actor.tick(0, hint_wait_ms=1, is_wanted=True)
+    assert members.limits_on == [False, True]
     actor.commit(number)
-    actor.relieve()
-    assert members.limits_off == [True, False, True]
+    actor.tick(0, hint_wait_ms=1, is_wanted=True)
+    assert members.limits_on == [False, True, False]
 
 
 def test_the_limit_stays_off_until_everything_is_replayed(broker: MemoryBroker) -> None:
@@ -114,9 +114,9 @@ def test_the_limit_stays_off_until_everything_is_replayed(broker: MemoryBroker) 
     told(again, tag_of(0, journal), 10, upto=10)
     told(again, tag_of(0, journal), 20, upto=20)
     assert taken(again).number == 1
-    assert members.limits_off == [True]
+    assert members.limits_on == [False]
     assert taken(again).number == 2
-    assert members.limits_off == [True, False]
+    assert members.limits_on == [False, True]
     assert isinstance(members.sent[-1], Continue)
 
 
@@ -130,7 +130,7 @@ def test_a_journal_that_goes_while_a_checkpoint_is_replayed_is_told(broker: Memo
     with pytest.raises(
         DataLost, match=r"checkpoint 1 of coordinated read tested cannot be replayed"
     ):
-        again.look(0)
+        again.list_journals(0)
 
 
 def test_a_checkpoint_is_committed_beside_a_journal_that_was_deleted_just_now(

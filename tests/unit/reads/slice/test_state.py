@@ -32,7 +32,7 @@ from millrace.reads.model.session_messages import (
 from millrace.reads.model.tags import Tag, journal_of, tag_of
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.reads.slice.journal_fetching import fetch
-from millrace.reads.slice.slice_state import Action, SliceLimits, SliceState, ToQueue
+from millrace.reads.slice.slice_state import SliceAction, SliceLimits, SliceState, ToQueue
 
 FAR = 2**63
 """A clock at which everything is due."""
@@ -148,7 +148,7 @@ def info(number: int) -> JournalInfo:
     )
 
 
-def told(actions: list[Action]) -> list[tuple[Any, ...]]:
+def told(actions: list[SliceAction]) -> list[tuple[Any, ...]]:
     """Actions in short: where rows and flushes go, and what is reported."""
     found: list[tuple[Any, ...]] = []
     for action in actions:

@@ -27,7 +27,7 @@ from millrace.journal.embedded.ledger.lost_commits import (
     judge,
 )
 from millrace.journal.embedded.ledger.mark_files import CommitMark, DamagedMark
-from millrace.storage.local import storage_errors
+from millrace.storage.store import storage_errors
 
 _READ_BYTES: Final = 1 << 20
 _SUFFIX: Final = ".ipc"

@@ -39,7 +39,8 @@ from millrace.journal.embedded.ledger.ledger_port import (
 from millrace.journal.embedded.ledger.lost_commits import Loss
 from millrace.journal.embedded.ledger.mark_files import CommitMark
 from millrace.storage import modes
-from millrace.storage.local import storage_errors, sync_folder
+from millrace.storage.local import sync_folder
+from millrace.storage.store import storage_errors
 
 LEDGER_BUSY_MS_MAX: Final = 5_000
 """How long the ledger waits for another reader or writer before that is an error."""

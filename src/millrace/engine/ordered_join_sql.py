@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from millrace.plan.nodes.line_join import LineJoin
+from millrace.plan.nodes.ordered_joins import OrderedJoin
 from millrace.sql.functions.dates import Span, shifted
-from millrace.sql.line_offsets import LONG_MAX, LONG_MIN, Offset, width
 from millrace.sql.name_checks import free_name
+from millrace.sql.ordered_offsets import LONG_MAX, LONG_MIN, Offset, width
 from millrace.sql.terms import Term, as_type, quoted
 from millrace.sql.types import DATE, DOUBLE, LONG, SqlType, decimal
 
@@ -105,7 +105,7 @@ class Buckets:
         return f"(({sql}) // {_long(int(self.between) + 1)})"
 
 
-def result_columns(node: LineJoin, left: str, right: str) -> str:
+def result_columns(node: OrderedJoin, left: str, right: str) -> str:
     """The columns of the result, from rows under these two names."""
     return ", ".join(
         f"{left if column.side == 'left' else right}.{quoted(column.source)}"
@@ -114,13 +114,13 @@ def result_columns(node: LineJoin, left: str, right: str) -> str:
     )
 
 
-def equal_keys(node: LineJoin, left: str, right: str) -> list[str]:
+def equal_keys(node: OrderedJoin, left: str, right: str) -> list[str]:
     """That the keys of rows under these two names are equal."""
     pairs = zip(node.left_keys, node.right_keys, strict=True)
     return [f"{left}.{quoted(one)} = {right}.{quoted(two)}" for one, two in pairs]
 
 
-def free_names(node: LineJoin, *wanted: str) -> list[str]:
+def free_names(node: OrderedJoin, *wanted: str) -> list[str]:
     """Names that no column of either side has, quoted."""
     taken = {name.lower() for child in node.children for name in child.schema.names}
     return [quoted(free_name(f"__{name}", taken, "_")) for name in wanted]

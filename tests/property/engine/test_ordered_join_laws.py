@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
-from tests.unit.engine.line_kit import rows
+from tests.unit.engine.memory_kit import rows
 
 Row = tuple[int | None, int | None]
 ROWS = st.lists(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.errors import UserError
-from millrace.plan.nodes.node import Node, Project, passed_on
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project, pass_columns
 from millrace.sql.types import SqlType, from_arrow
 
 
-def named_as(first: Node, other: Node) -> Node:
+def with_names_of(first: Node, other: Node) -> Node:
     """The other side of a union under the first one's names."""
     mine = [(field.name, from_arrow(field.type)) for field in first.schema]
     theirs = [(field.name, from_arrow(field.type)) for field in other.schema]
@@ -18,7 +19,7 @@ def named_as(first: Node, other: Node) -> Node:
             f"union() of different columns\n  found: {_listed(mine)}, and {_listed(theirs)}\n"
             "  to fix: bring both to the same types in the same order with select"
         )
-    columns = passed_on(other.schema, other.schema.names)
+    columns = pass_columns(other.schema, other.schema.names)
     return Project(other, tuple((n, e) for (n, _), (_, e) in zip(mine, columns, strict=True)))
 
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.errors import UserError
-from millrace.plan.builders.joins import Names
+from millrace.plan.builders.build_join import Names
 from millrace.plan.builders.sort_orders import with_order
 from millrace.plan.builders.window_frames import read_frame
-from millrace.plan.nodes.node import Node, only
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import select_only
 from millrace.plan.nodes.window import Looks, Window, WindowCall, WindowColumn, WindowFunction
 from millrace.sql.aggregates.aggregate_expressions import aggregate_call
 from millrace.sql.expressions import columns_of, expression, worded
@@ -86,7 +87,7 @@ def plan_window(
     rows, by = with_order(child, order, f"window(order_by={order_by!r})") if order else (child, ())
     given = None if frame is None else read_frame(frame, rows.schema, by)
     names = [*child.schema.names, *(one for one in columns if one not in child.schema.names)]
-    return only(Window(child=rows, keys=keys, order=by, frame=given, columns=new), names)
+    return select_only(Window(child=rows, keys=keys, order=by, frame=given, columns=new), names)
 
 
 def _column(name: str, text: str, schema: pa.Schema, call: str, *, ordered: bool) -> WindowColumn:

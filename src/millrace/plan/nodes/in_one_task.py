@@ -1,21 +1,21 @@
-"""Parts of a plan that are so small that one task makes all their rows."""
+"""A part of a plan that is so small that one task makes all its rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.plan.nodes.node import Node, OverOne
+from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, ToOne
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InOneTask(OverOne):
+class InOneTask(UnaryNode):
     """The child's rows, all of them made by one task: what it reads is small."""
 
     child: Node
 
     @property
-    def lies(self) -> Placement:
+    def output_placement(self) -> Placement:
         """In one place."""
         return ToOne(broadcast=False)
 
@@ -24,6 +24,6 @@ class InOneTask(OverOne):
         return "in one task"
 
 
-def looks_at_many(node: Node) -> bool:
+def needs_rows_of_many_tasks(node: Node) -> bool:
     """Whether an operator in a tree looks at rows of more than one task."""
-    return node.requires_shuffle() or any(map(looks_at_many, node.children))
+    return node.requires_shuffle() or any(map(needs_rows_of_many_tasks, node.children))

@@ -17,7 +17,7 @@ from millrace.errors import UserError
 from millrace.sql.functions.dates import Span
 from millrace.sql.types import DATE, PRECISION_MAX, TIMESTAMP, TIMESTAMP_NTZ, SqlType
 
-Given = int | float | Decimal | str
+OffsetValue = int | float | Decimal | str
 Offset = int | float | Decimal | Span
 DAY_MICROS: Final = 86_400_000_000
 LONG_MAX: Final = (1 << 63) - 1
@@ -57,7 +57,7 @@ class OffsetArgument:
         return UserError(f"{self.call}: {self.name} {why}\n  found: {given!r}\n  to fix: {fix}")
 
 
-def read_offset(given: Given, asked: OffsetArgument) -> Offset:
+def read_offset(given: OffsetValue, asked: OffsetArgument) -> Offset:
     """An offset that fits its line."""
     if asked.line in TIMES:
         if not isinstance(given, str):

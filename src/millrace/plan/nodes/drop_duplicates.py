@@ -1,15 +1,15 @@
-"""The first row for each value of some columns. Values only."""
+"""One row for each value of some columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.plan.nodes.node import Node, OverOne
+from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DistinctOn(OverOne):
+class DropDuplicates(UnaryNode):
     """For each distinct value of the keys its first row. To do it in parts first changes nothing.
 
     Rows of a task come in the order of the tasks before it, so the first row of all is found also
@@ -20,9 +20,9 @@ class DistinctOn(OverOne):
     keys: tuple[str, ...]
 
     @property
-    def lies(self) -> Placement | None:
+    def output_placement(self) -> Placement | None:
         """As the child."""
-        return self.child.lies
+        return self.child.output_placement
 
     def requires_shuffle(self) -> bool:
         """Rows with equal keys must meet."""
@@ -32,11 +32,11 @@ class DistinctOn(OverOne):
         """The keys."""
         return (self.keys,)
 
-    def passes(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
+    def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on keys: they take out all rows of a key."""
         return ({name: name for name in columns} if columns <= {*self.keys} else None,)
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What is wanted, and the keys."""
         return self, (wanted | {*self.keys},)
 

@@ -1,6 +1,6 @@
-"""Rows of a Spark DataFrame: as a source of a plan, and once they were taken in and lie at rest.
+"""Rows of a Spark DataFrame: as a source of a plan, and as saved rows.
 
-A DataFrame's rows pass through Spark once, before the plan is cut: then their size is known.
+A DataFrame's rows pass through Spark once, before the plan is cut. Then their size is known.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from millrace.plan.nodes.node import Leaf, Node, ReadStage, only, with_new_children
+from millrace.plan.nodes.node import Leaf, Node, with_new_children
 from millrace.plan.nodes.placement import InPlace
+from millrace.plan.nodes.project import select_only
+from millrace.plan.nodes.read_stage import ReadStage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameScan(Leaf):
-    """Rows of a DataFrame that was not taken in yet. `version` names them for good."""
+    """Rows of a DataFrame that are not saved yet. `version` identifies them in later runs."""
 
     frame: object
     whole: pa.Schema
@@ -28,7 +30,7 @@ class FrameScan(Leaf):
         """Columns that are read."""
         return pa.schema([self.whole.field(name) for name in self.columns])
 
-    def reads(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """Only the columns that are wanted; at least one, so that rows can be counted."""
         kept = tuple(name for name in self.columns if name in wanted)
         return replace(self, columns=kept or self.columns[:1]), ()
@@ -40,8 +42,8 @@ class FrameScan(Leaf):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TakenIn(ReadStage):
-    """Rows of a DataFrame at rest: read as a stage's, by a number below 0 that no stage has."""
+class SavedFrameRead(ReadStage):
+    """Saved rows of a DataFrame, read like those of a stage. Its number is below 0."""
 
     bytes: int
     text: str
@@ -51,26 +53,26 @@ class TakenIn(ReadStage):
         return self.text
 
 
-def taken_in(scan: FrameScan, number: int, columns: pa.Schema, size: int) -> Node:
-    """What a DataFrame's scan reads, once it was taken in with these columns."""
+def read_saved_frame(scan: FrameScan, number: int, columns: pa.Schema, size: int) -> Node:
+    """What replaces the scan of a DataFrame after its rows were saved with these columns."""
     assert number < 0, "numbers from 0 on are stages"
-    rows = TakenIn(number, columns, InPlace(), size, scan.describe())
-    return only(rows, scan.columns)
+    rows = SavedFrameRead(number, columns, InPlace(), size, scan.describe())
+    return select_only(rows, scan.columns)
 
 
 def frames_of(plan: Node) -> list[FrameScan]:
     """The DataFrames that a plan reads, each once, with all columns that are read somewhere."""
-    found: dict[int, FrameScan] = {}
+    by_frame: dict[int, FrameScan] = {}
     for scan in _scans(plan):
-        known = found.setdefault(id(scan.frame), scan)
+        known = by_frame.setdefault(id(scan.frame), scan)
         both = {*known.columns, *scan.columns}
         columns = tuple(name for name in scan.whole.names if name in both)
-        found[id(scan.frame)] = replace(known, columns=columns)
-    return list(found.values())
+        by_frame[id(scan.frame)] = replace(known, columns=columns)
+    return list(by_frame.values())
 
 
 def with_frames(plan: Node, instead: Callable[[FrameScan], Node]) -> Node:
-    """The plan with something else in the place of its DataFrames."""
+    """The plan with its DataFrames replaced."""
     if isinstance(plan, FrameScan):
         return instead(plan)
     return with_new_children(plan, [with_frames(child, instead) for child in plan.children])

@@ -17,17 +17,21 @@ from math import inf
 from typing import Literal
 
 from millrace.plan.nodes.aggregate import PartialAggregate
-from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join, is_broadcast
-from millrace.plan.nodes.node import Filter, Node, Project, ReadStage, Scan
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.join import KEEPS_LEFT, KEEPS_RIGHT, Join
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash
-from millrace.plan.planner.exchanges import ASKED_FOR, EVERYWHERE, TO_BE_KEPT, scanned_bytes
+from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.read_stage import ReadStage, is_broadcast
+from millrace.plan.nodes.scan import Scan
+from millrace.plan.planner.exchanges import ASKED_FOR, BROADCAST, TO_BE_KEPT, scanned_bytes
 from millrace.plan.planner.stages import Stage
 
 _Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True, slots=True)
-class Adaptable:
+class AdaptableJoin:
     """A join whose smaller side, once measured, may spare the larger side its exchange."""
 
     reader: int
@@ -36,7 +40,7 @@ class Adaptable:
     small_side: _Side
 
 
-def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
+def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
     """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
     found = []
     for stage in stages:
@@ -52,30 +56,30 @@ def adaptable(stages: Sequence[Stage]) -> list[Adaptable]:
         if sides:
             side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
             if not stages[large].alone:  # Its work belongs into one task.
-                found.append(Adaptable(stage.number, small, large, side))
+                found.append(AdaptableJoin(stage.number, small, large, side))
     return found
 
 
-def adapt(stages: Sequence[Stage], choice: Adaptable) -> Stage:
+def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
     """The stage of the join, with the larger side's work in it and the small side read by all."""
     reader, large = stages[choice.reader], stages[choice.large]
     join = _join_of(reader.root)
     assert join is not None, "only what was found adaptable is adapted"
     small = join.right if choice.small_side == "right" else join.left
     assert isinstance(small, ReadStage), "as above"
-    whole = replace(small, placement=EVERYWHERE)
+    whole = replace(small, placement=BROADCAST)
     sides = (large.root, whole) if choice.small_side == "right" else (whole, large.root)
     return replace(reader, root=_replaced(reader.root, join, join.with_children(*sides)))
 
 
-class Course:
+class AdaptiveStages:
     """The stages of a plan as they are run: some change, some are left out, as others come out."""
 
     def __init__(
         self, stages: Sequence[Stage], *, broadcast_bytes_max: int, together_bytes_max: int
     ) -> None:
         self._stages = list(stages)
-        self._choices = adaptable(stages)
+        self._choices = adaptable_joins(stages)
         self._broadcast_limit = broadcast_bytes_max
         self._together_limit = together_bytes_max
         self.left_out: dict[int, str] = {}
@@ -95,7 +99,7 @@ class Course:
         small = [c for c in self._choices if measured.get(c.small, limit + 1) <= limit]
         for choice in small:
             if choice.reader == number:
-                self._stages[number] = adapt(self._stages, choice)
+                self._stages[number] = adapt_stage(self._stages, choice)
         if any(choice.large == number for choice in small):
             self.left_out[number] = "the other side of the join is small"
         elif number not in self.left_out:

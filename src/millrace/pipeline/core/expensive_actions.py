@@ -1,0 +1,139 @@
+"""The actions that the machine of an expensive step asks of its worker. Pure.
+
+Actions of one answer are carried out in their order. An action that names an `on_*` method is the
+last of its answer: that method of the machine is called with the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millrace.pipeline.core.call_outcomes import CallResult, KnownCalls
+from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.core.hop_rows import HopRows, Offsets
+from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_publish import UnitPublish
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLeftCalls:
+    """Read the rows of a dead worker's record, and its call file; then `on_left_calls`."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLarge:
+    """Store the large values of recovered rows in files; then `on_large_stored`."""
+
+    rows: tuple[HopRows, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCallFiles:
+    """Remove the call files of dead workers: their content is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBackRows:
+    """Call for these rows once more, before any other."""
+
+    rows: HopRows
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Read the next batch; then `on_batch`, `on_turn_over` or `on_read_error`."""
+
+    until_stopped: bool
+    """Only a stop or a lost lease ends the turn now: results of a dead worker still wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCallFile:
+    """Make the call file of a batch, before the intent that it belongs to."""
+
+    first: int
+    offsets: Offsets
+    known: Mapping[int, CallResult] = field(default_factory=dict)
+    """Results of a dead worker that still wait, by offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardNewCallFile:
+    """Remove the call file that was just made: its intent was not published."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCallFile:
+    """The new call file is in use; the results of the one before it are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveCallFile:
+    """The results of the call file in use are published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish a change; then `on_published` or `on_budget_moved`."""
+
+    change: UnitPublish
+    point: str
+    """Names the fault points around the transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCalls:
+    """Call the function for these rows; then `on_called`."""
+
+    rows: HopRows
+    past: KnownCalls
+    in_doubt: bool
+    """Whether a dead process may have made some of these calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForRate:
+    """The retry is recorded; make it after this time."""
+
+    wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopCalls:
+    """Make no more calls in this batch: the budget is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountRows:
+    """Add to the worker's counts of the step."""
+
+    skipped: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """The turn is over."""
+
+    end: TurnEnd
+
+
+CallFileAction = (
+    ForgetCallFiles | OpenCallFile | DiscardNewCallFile | SwitchCallFile | RemoveCallFile
+)
+ExpensiveAction = (
+    CallFileAction
+    | ReadLeftCalls
+    | StoreLarge
+    | PutBackRows
+    | ReadBatch
+    | Publish
+    | MakeCalls
+    | WaitForRate
+    | StopCalls
+    | CountRows
+    | EndTurn
+)

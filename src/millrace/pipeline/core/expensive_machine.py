@@ -1,0 +1,399 @@
+"""Decides about the calls of an expensive step on one unit, so that none is paid for twice. Pure.
+
+Batch by batch: intent, calls, results with the next intent. Events come in by the `on_*` methods;
+each returns the actions that follow. The clock is an argument.
+
+Invariant: no call is made before its intent is durable, and an intent is published only together
+with the results of the batch before it. So at most one batch of a worker is ever without results
+when it dies. Its call file tells which calls of that batch were under way: only these are in doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millrace.pipeline.core import call_budget
+from millrace.pipeline.core.call_budget import BudgetShare
+from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, LeftCalls
+from millrace.pipeline.core.call_ranges import CallRange
+from millrace.pipeline.core.call_records import CallRecord, Totals
+from millrace.pipeline.core.call_recovery import RecoveredCalls, recover_calls
+from millrace.pipeline.core.expensive_actions import (
+    CountRows,
+    DiscardNewCallFile,
+    EndTurn,
+    ExpensiveAction,
+    ForgetCallFiles,
+    MakeCalls,
+    OpenCallFile,
+    Publish,
+    PutBackRows,
+    ReadBatch,
+    ReadLeftCalls,
+    RemoveCallFile,
+    StopCalls,
+    StoreLarge,
+    SwitchCallFile,
+    WaitForRate,
+)
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.paid_step import PaidStep, PastCalls
+from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_publish import UnitPublish
+from millrace.pipeline.core.worker_deaths import Deaths
+
+Actions = list[ExpensiveAction]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedQuery:
+    """A filter or a column in front of the step that could not be calculated."""
+
+    step: str
+    offset: int
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Intent:
+    """An intent that is being published, with the results before it."""
+
+    before: UnitPublish
+    batch: CallRange
+    chosen: CallRange
+    """The part of the batch that the budget allows."""
+    share: BudgetShare | None
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """A retry that is being recorded."""
+
+    share: BudgetShare | None
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class _Settle:
+    """Results that are being published, and the actions that follow."""
+
+    change: UnitPublish
+    point: str
+    then: tuple[ExpensiveAction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Calling:
+    """The batch whose calls are being made."""
+
+    batch: CallRange
+    calls: int
+    is_cut: bool
+    """Whether the budget allowed only a part: the rest is read again in the next turn."""
+
+
+class ExpensiveMachine:
+    """One turn of a worker on a unit of an expensive step."""
+
+    def __init__(
+        self,
+        paid: PaidStep,
+        *,
+        at: int,
+        totals: Totals,
+        unsettled: CallRecord | None,
+        deaths: Deaths,
+        last_share: BudgetShare | None = None,
+    ) -> None:
+        """Take over a unit.
+
+        Args:
+            paid: the step.
+            at: the unit's committed offset.
+            totals: of the unit, as of the last record.
+            unsettled: the calls that a dead worker was about to make, if there are such.
+            deaths: calls that ended their process; new ones are added.
+            last_share: the last share that was taken from the budget, as read.
+        """
+        self._paid, self._options = paid, paid.step.options
+        self._at, self._totals, self._recorded = at, totals, totals
+        self._unsettled = unsettled
+        self._last_share = last_share
+        self._share: BudgetShare | None = None
+        """Of the batch in work."""
+        self._past = PastCalls(paid, deaths)
+        self._waiting = UnitPublish(next=at)
+        """Results that wait for the next intent."""
+        self._sending: _Intent | _Retry | _Settle | None = None
+        self._calling: _Calling | None = None
+        self._recovered: RecoveredCalls | None = None
+        self._retries = 0
+        self._has_file = self._is_spent = False
+        self._end = TurnEnd.OVER
+
+    def on_start(self) -> Actions:
+        """Begin the turn."""
+        if self._unsettled is not None:
+            return [ReadLeftCalls(self._unsettled)]
+        return [ForgetCallFiles(), *self._read()]
+
+    # What a dead worker left.
+    def on_left_calls(self, batch: CallRange, left: LeftCalls | None, now_us: int) -> Actions:
+        """The rows of the dead worker's record, and its call file if this host has it."""
+        assert self._unsettled is not None
+        calls = self._unsettled.calls
+        self._recovered = recover_calls(self._paid, self._past.deaths, batch, calls, left, now_us)
+        if self._recovered.outputs:
+            return [StoreLarge(tuple(self._recovered.outputs))]
+        return self.on_large_stored((), now_us)
+
+    def on_large_stored(self, rows: tuple[HopRows, ...], now_us: int) -> Actions:
+        """Recovered rows, with references in place of large values."""
+        recovered = self._recovered
+        assert recovered is not None
+        self._totals = self._totals.plus(**recovered.counts)
+        change = UnitPublish(
+            next=recovered.next,
+            outputs=tuple(part.batch for part in rows),
+            letters={self._paid.name: tuple(recovered.letters)} if recovered.letters else {},
+            events=tuple(recovered.events),
+            budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
+        )
+        skipped, buried = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
+        if recovered.held is not None:
+            return [*_counted(skipped, buried), *self._hold(change, recovered.held, now_us)]
+        record = self._paid.settled(now_us, change.next, change.next, self._totals)
+        change = replace(change, records=(record,))
+        self._past.results, self._past.doubted = recovered.known, recovered.doubted
+        self._waiting = UnitPublish(next=change.next)
+        put_back = [PutBackRows(recovered.rest)] if recovered.rest is not None else []
+        then = [ForgetCallFiles(), *put_back, *self._read()]
+        return [*_counted(skipped, buried), *self._settle(change, then)]
+
+    def _hold(self, change: UnitPublish, rows: HopRows, now_us: int) -> Actions:
+        """Publish what is known, and leave calls in doubt to the user."""
+        record = self._unsettled
+        assert record is not None
+        calls, first, next_ = self._past.calls_of(rows), change.next, int(rows.offsets[-1]) + 1
+        if self._totals != self._recorded or (first, next_) != (record.first, record.next):
+            narrower = self._paid.intent(now_us, first, next_, calls=calls, totals=self._totals)
+            change = replace(change, records=(narrower,))
+        event = self._paid.event(now_us, JobEventKind.HELD, first=first, next=next_, calls=calls)
+        change = replace(change, events=(*change.events, event))
+        return self._settle(change, [ForgetCallFiles(), EndTurn(TurnEnd.HELD)], "hold")
+
+    # Before the calls.
+    def _read(self) -> Actions:
+        return [ReadBatch(until_stopped=bool(self._past.results))]
+
+    def on_batch(self, batch: CallRange, failed: FailedQuery | None, now_us: int) -> Actions:
+        """The next rows to call for; none if there are no more, or if a query failed."""
+        if not len(batch.rows):
+            self._waiting = replace(self._waiting, next=batch.next)
+            if failed is not None:
+                event = self._paid.notes.failed(now_us, failed.step, failed.offset, failed.failure)
+                self._add_event(event, TurnEnd.FAILED)
+            return self._finish(now_us)
+        if not self._past.calls_of(batch.rows):
+            # All results are known already: no intent is needed.
+            calls = self._make_calls(batch, is_cut=False)
+            return self._settle(self._with_totals(self._waiting, now_us), [calls])
+        return self._intend(self._waiting, batch, now_us)
+
+    def on_turn_over(self, now_us: int) -> Actions:
+        """The time of the turn is over, or the worker is to stop."""
+        return self._finish(now_us)
+
+    def on_read_error(self, now_us: int) -> Actions:
+        """Rows could not be read; the worker raises the error after these actions."""
+        return self._finish(now_us)
+
+    def _intend(self, before: UnitPublish, batch: CallRange, now_us: int) -> Actions:
+        """Publish the waiting results with the intent of the next batch."""
+        chosen, share = batch, None
+        if self._paid.has_budget:
+            calls = self._past.calls_of(batch.rows)
+            share = call_budget.take(self._last_share, self._options, calls, now_us)
+            if share is None:
+                self._add_event(self._paid.event(now_us, JobEventKind.SPENT), TurnEnd.SPENT)
+                return self._finish(now_us)
+            if not self._paid.calls_batches:
+                chosen = batch.cut(share.calls)
+        calls = self._past.calls_of(chosen.rows)
+        totals = self._totals.plus(calls=calls)
+        record = self._paid.intent(now_us, before.next, chosen.next, calls=calls, totals=totals)
+        change = replace(before, records=(record,), budget=_listed(share))
+        self._sending = _Intent(
+            before=before, batch=batch, chosen=chosen, share=share, totals=totals
+        )
+        return [
+            OpenCallFile(before.next, chosen.rows.offsets, dict(self._past.results)),
+            Publish(change, "publish" if change.outputs else "intent"),
+        ]
+
+    # Answers of the publisher.
+    def on_published(self, last_share: BudgetShare | None) -> Actions:
+        """The change is published. `last_share` is the last one of the budget now."""
+        self._last_share = last_share
+        sending, self._sending = self._sending, None
+        match sending:
+            case _Intent(before=before, batch=batch, chosen=chosen, share=share, totals=totals):
+                self._at = before.next
+                self._totals = self._recorded = totals
+                self._share, self._has_file = share, True
+                return [SwitchCallFile(), self._make_calls(chosen, is_cut=chosen is not batch)]
+            case _Retry(share, totals):
+                self._totals = self._recorded = totals
+                self._retries += 1
+                wait_us = 0
+                if share is not None:
+                    wait_us = share.wait_us(0, share.at_us, self._options.rate)
+                return [WaitForRate(wait_us)]
+            case _Settle(change, _, then):
+                return self._settled(change, then)
+            case None:
+                pass
+        raise AssertionError("nothing was being published")
+
+    def on_budget_moved(self, last_share: BudgetShare | None, now_us: int) -> Actions:
+        """Another worker took from the budget first: nothing was published."""
+        self._last_share = last_share
+        sending, self._sending = self._sending, None
+        match sending:
+            case _Intent(before=before, batch=batch):
+                return [DiscardNewCallFile(), *self._intend(before, batch, now_us)]
+            case _Retry():
+                return self.on_retry(now_us)
+            case _Settle(change, point, then):
+                assert last_share is not None, "calls that are given back were taken before"
+                calls = -change.budget[-1].calls
+                back = call_budget.give_back(last_share, calls, now_us)
+                return self._settle(replace(change, budget=(back,)), list(then), point)
+            case None:
+                pass
+        raise AssertionError("nothing was being published")
+
+    # The calls.
+    def _make_calls(self, batch: CallRange, *, is_cut: bool) -> MakeCalls:
+        self._calling = _Calling(batch, self._past.calls_of(batch.rows), is_cut)
+        self._is_spent, self._retries = False, 0
+        past = self._past
+        return MakeCalls(batch.rows, past.known(batch.rows), past.are_doubted(batch.rows))
+
+    def on_call_due(self, number: int, now_us: int) -> int:
+        """How long the call of this number waits for its place in the rate, in microseconds."""
+        if self._share is None:
+            return 0
+        return self._share.wait_us(number, now_us, self._options.rate)
+
+    def on_retry(self, now_us: int) -> Actions:
+        """A call raised and is to be made once more: record it first."""
+        assert self._calling is not None
+        share = None
+        if self._paid.has_budget:
+            share = call_budget.take(self._last_share, self._options, 1, now_us)
+            if share is None:
+                self._is_spent = True
+                return [StopCalls()]
+        totals = self._totals.plus(calls=1)
+        # A retry leaves as much in doubt as its intent did.
+        next_, calls = self._calling.batch.next, self._calling.calls
+        record = self._paid.retry(now_us, self._at, next_, calls=calls, totals=totals)
+        self._sending = _Retry(share, totals)
+        change = UnitPublish(next=self._at, records=(record,), budget=_listed(share))
+        return [Publish(change, "retry")]
+
+    def on_called(self, called: BatchOutcome, now_us: int) -> Actions:
+        """The outcome of the calls for a batch."""
+        calling, self._calling = self._calling, None
+        assert calling is not None
+        batch, left_out = calling.batch, called.left_out
+        self._past.settle(batch.rows.offsets[: called.done].tolist())
+        buried = len(left_out) if self._options.on_error == "dead_letter" else 0
+        self._totals = self._totals.plus(
+            errors=called.errors, skipped=len(left_out), dead_letters=buried
+        )
+        is_whole = called.done == len(batch.rows)
+        next_ = batch.next if is_whole else int(batch.rows.offsets[called.done])
+        notes, step = self._paid.notes, self._paid.step
+        letters = tuple(notes.letter(now_us, step, batch.rows, f) for f in left_out[:buried])
+        self._waiting = UnitPublish(
+            next=next_,
+            outputs=(called.out.batch,) if len(called.out) else (),
+            letters={step.name: letters} if letters else {},
+        )
+        if called.failed is not None:
+            event = notes.failed(now_us, step.name, next_, called.failed)
+            self._add_event(event, TurnEnd.FAILED)
+        elif called.stuck:
+            event = self._paid.event(now_us, JobEventKind.STUCK, offset=next_)
+            self._add_event(event, TurnEnd.STUCK)
+        elif self._is_spent:
+            self._add_event(self._paid.event(now_us, JobEventKind.SPENT), TurnEnd.SPENT)
+        if not is_whole:
+            self._settle_unmade(calling, called, now_us)
+        goes_on = is_whole and self._end is TurnEnd.OVER and not calling.is_cut
+        return [
+            *_counted(len(left_out), buried),
+            *(self._read() if goes_on else self._finish(now_us)),
+        ]
+
+    def _settle_unmade(self, calling: _Calling, called: BatchOutcome, now_us: int) -> None:
+        """Nothing of the intent is in doubt: record it, and give back calls that were not made."""
+        unmade = max(0, calling.calls - (called.calls - self._retries))
+        self._totals = self._totals.plus(calls=-unmade, in_doubt=called.wasted)
+        next_ = self._waiting.next
+        record = self._paid.settled(now_us, next_, calling.batch.next, self._totals)
+        self._waiting = replace(
+            self._waiting, records=(record,), budget=self._given_back(unmade, now_us)
+        )
+
+    # The end.
+    def _finish(self, now_us: int) -> Actions:
+        change = self._waiting
+        if self._past.results:
+            # The turn ended before the rows in front of these were settled: they are lost with it.
+            self._totals = self._totals.plus(in_doubt=len(self._past.results))
+            records = tuple(replace(record, totals=self._totals) for record in change.records)
+            change = replace(change, records=records)
+        return self._settle(self._with_totals(change, now_us), [EndTurn(self._end)])
+
+    def _with_totals(self, change: UnitPublish, now_us: int) -> UnitPublish:
+        """Add a record for totals that no intent will carry."""
+        if self._totals == self._recorded or change.records:
+            return change
+        record = self._paid.settled(now_us, change.next, change.next, self._totals)
+        return replace(change, records=(record,))
+
+    def _settle(self, change: UnitPublish, then: Actions, point: str = "settle") -> Actions:
+        if change.is_empty(self._at):
+            return self._settled(change, tuple(then))
+        self._sending = _Settle(change, point, tuple(then))
+        return [Publish(change, point)]
+
+    def _settled(self, change: UnitPublish, then: tuple[ExpensiveAction, ...]) -> Actions:
+        self._at = change.next
+        if change.records:
+            self._recorded = self._totals
+        had_file, self._has_file = self._has_file, False
+        return [RemoveCallFile(), *then] if had_file else list(then)
+
+    def _given_back(self, calls: int, now_us: int) -> tuple[BudgetShare, ...]:
+        if not calls or not self._paid.has_budget or self._last_share is None:
+            return ()
+        return (call_budget.give_back(self._last_share, calls, now_us),)
+
+    def _add_event(self, event: JobEvent, end: TurnEnd) -> None:
+        """Publish why the turn ends with the waiting results."""
+        self._waiting = replace(self._waiting, events=(*self._waiting.events, event))
+        self._end = end
+
+
+def _counted(skipped: int, dead_letters: int) -> Actions:
+    return [CountRows(skipped, dead_letters)] if skipped else []
+
+
+def _listed(share: BudgetShare | None) -> tuple[BudgetShare, ...]:
+    return () if share is None else (share,)

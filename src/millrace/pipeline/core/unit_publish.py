@@ -1,0 +1,100 @@
+"""The content of one transaction of a worker on a unit, and the notes that it carries. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.pipeline.core.call_budget import BudgetShare
+from millrace.pipeline.core.call_outcomes import Failure
+from millrace.pipeline.core.call_records import CallRecord
+from millrace.pipeline.core.dead_letters import Letter
+from millrace.pipeline.core.hop_rows import HopRows
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_model import FunctionSink, Map
+from millrace.pipeline.core.row_keys import asker_of, row_keys
+from millrace.pipeline.core.worker_deaths import Death
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPublish:
+    """Everything that one transaction publishes."""
+
+    next: int
+    """The unit's committed offset after the transaction."""
+    outputs: tuple[pa.RecordBatch, ...] = ()
+    records: tuple[CallRecord, ...] = ()
+    budget: tuple[BudgetShare, ...] = ()
+    """Rows for the budget journal, in order; the last row holds the running total."""
+    letters: Mapping[str, tuple[Letter, ...]] = field(default_factory=dict)
+    """Dead letters by step."""
+    events: tuple[JobEvent, ...] = ()
+
+    def is_empty(self, at: int) -> bool:
+        """Whether it changes nothing for a unit whose committed offset is `at`."""
+        parts = (self.outputs, self.records, self.budget, self.letters, self.events)
+        return self.next == at and not any(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitNotes:
+    """Makes the events and dead letters of one unit in one run."""
+
+    job_id: str
+    job: str
+    run: int
+    journal: str
+    journal_id: int
+
+    def event(
+        self,
+        at_us: int,
+        happened: JobEventKind,
+        step: str,
+        **detail: Any,  # noqa: ANN401 - JSON
+    ) -> JobEvent:
+        """An event of the run about this unit."""
+        return JobEvent(
+            at_us=at_us,
+            run=self.run,
+            happened=happened,
+            step=step,
+            detail={"journal": self.journal, **detail},
+        )
+
+    def died(self, at_us: int, death: Death) -> JobEvent:
+        """The event of a call that ended its process."""
+        return self.event(at_us, JobEventKind.DIED, **death.detail())
+
+    def failed(self, at_us: int, step: str, offset: int, failure: Failure) -> JobEvent:
+        """The event of a step that gives up at the row of this offset."""
+        return self.event(
+            at_us,
+            JobEventKind.FAILED,
+            step,
+            offset=offset,
+            error=failure.error,
+            traceback=failure.traceback,
+            attempts=failure.attempts,
+        )
+
+    def letter(
+        self, at_us: int, step: Map | FunctionSink, rows: HopRows, failure: Failure
+    ) -> Letter:
+        """The dead letter of the row that a failure names."""
+        asker = asker_of(self.job_id, self.job, step.name, step.calling.identity)
+        index = failure.place
+        (key,) = row_keys(asker, self.journal_id, rows, index, index + 1)
+        return Letter(
+            at_us=at_us,
+            run=self.run,
+            journal=self.journal,
+            offset=int(rows.offsets[index]),
+            key=key,
+            error=failure.error,
+            traceback=failure.traceback,
+            row=rows.batch.slice(index, 1),
+        )

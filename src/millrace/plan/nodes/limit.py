@@ -1,0 +1,29 @@
+"""The first rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.plan.nodes.node import Node, UnaryNode
+from millrace.plan.nodes.placement import Placement
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limit(UnaryNode):
+    """The first rows of the child."""
+
+    child: Node
+    rows: int
+
+    @property
+    def output_placement(self) -> Placement | None:
+        """As the child."""
+        return self.child.output_placement
+
+    def requires_shuffle(self) -> bool:
+        """The first rows are found among all rows."""
+        return True
+
+    def describe(self) -> str:
+        """How many."""
+        return f"limit {self.rows}"

@@ -1,0 +1,148 @@
+"""Which journals a session reads, from which offset, and by which slice. Pure.
+
+Invariant: a journal is read for a binding by one slice, from the offset at which the last commit
+left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from millrace.journal.core.journal_names import JournalId, Offset
+from millrace.journal.core.values import JournalInfo
+from millrace.keys.key_ranges import tile
+from millrace.reads.model.assignment import assign
+from millrace.reads.model.checkpoint import Checkpoint, ShownClock, resume_offsets
+from millrace.reads.model.column_checks import ColumnChecks
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.model.journal_catalog import JournalCatalog, catalog_of, is_read
+from millrace.reads.model.number_tables import NONE
+from millrace.reads.model.session_messages import (
+    CatalogUpdate,
+    StartReads,
+    Starts,
+    StopReads,
+    ToSlice,
+)
+from millrace.reads.model.tags import Tag, binding_of, journal_of, tag_of
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this message to a slice."""
+
+    slice: int
+    message: ToSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartContext:
+    """What decides how far journals are read that start now."""
+
+    first_offsets: Mapping[str, Offset]
+    """Of the journals that no checkpoint knows."""
+    shown: ShownClock
+    replay_ends: Mapping[int, int] | None
+    """While checkpoints are replayed: the offset of each tag up to which they go."""
+
+
+class JournalReads:
+    """The journals of one session."""
+
+    def __init__(self, read: CoordinatedRead, members: int, committed: Checkpoint) -> None:
+        self._bindings = read.bindings
+        self._read = read
+        self._ranges = tile(members)
+        self._resume = resume_offsets(committed)
+        self._columns = ColumnChecks()
+        self.catalog = JournalCatalog(
+            read.cohorts(), tuple(np.empty(0, np.int64) for _ in read.bindings), JournalId(0)
+        )
+        self.names: dict[Tag, str] = {}
+        """The journal of each tag that is read."""
+        self.readers: dict[Tag, int] = {}
+        """The slice that reads each tag."""
+        self.started: dict[Tag, Offset] = {}
+        """The first offset that this session reads of each tag."""
+
+    @property
+    def members(self) -> int:
+        """How many slices there are."""
+        return len(self._ranges)
+
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that members read, as far as journals are known."""
+        return self._columns.schema()
+
+    def unread(self, journals: Sequence[JournalInfo]) -> list[str]:
+        """Those of these journals that are to be read and that no checkpoint knows."""
+        return [
+            journal.name
+            for journal in journals
+            if any(
+                is_read(binding, journal) and tag_of(number, journal.id) not in self._resume
+                for number, binding in enumerate(self._bindings)
+            )
+        ]
+
+    def gone(self, journals: Sequence[JournalInfo], highest: int) -> list[Tag]:
+        """Take in the journals there are; returns the tags whose journals are gone."""
+        self.catalog = catalog_of(self._read, journals, highest)
+        listed = set(self.catalog.tags().tolist())
+        return [tag for tag in self.names if tag not in listed]
+
+    def stop(self, tags: Sequence[Tag]) -> list[Send]:
+        """Read these tags no longer."""
+        by_reader: dict[int, list[Tag]] = {}
+        for tag in tags:
+            by_reader.setdefault(self.readers.pop(tag), []).append(tag)
+            del self.names[tag], self.started[tag]
+        return [
+            Send(reader, StopReads(np.array(stopped, np.int64)))
+            for reader, stopped in by_reader.items()
+        ]
+
+    def announce(self) -> list[Send]:
+        """Tell every slice which journals there are."""
+        return [Send(number, CatalogUpdate(self.catalog)) for number in range(self.members)]
+
+    def start(self, journals: Sequence[JournalInfo], context: StartContext) -> list[Send]:
+        """Read the journals of the catalog that are not read yet."""
+        by_id = {journal.id: journal for journal in journals}
+        by_reader: dict[int, list[Tag]] = {}
+        for tag in map(Tag, self.catalog.tags().tolist()):
+            if tag not in self.names:
+                journal, binding = by_id[journal_of(tag)], self._bindings[binding_of(tag)]
+                self._columns.check(binding, journal)
+                reader = assign(journal, binding, self._ranges)
+                self.names[tag], self.readers[tag] = journal.name, reader
+                by_reader.setdefault(reader, []).append(tag)
+        return [Send(reader, self._start(tags, context)) for reader, tags in by_reader.items()]
+
+    def name_of(self, tag: int) -> str:
+        """The journal and the binding of a tag, for messages."""
+        binding = self._bindings[binding_of(tag)].name
+        return f"{self.names.get(Tag(tag), f'journal {journal_of(tag)}')} ({binding})"
+
+    def _start(self, tags: Sequence[Tag], context: StartContext) -> StartReads:
+        rows: list[tuple[int, ...]] = []
+        for tag in tags:
+            offset = self._resume.get(tag)
+            if offset is None:
+                # One that is gone again by now has nothing to read, wherever one begins.
+                offset = context.first_offsets.get(self.names[tag], Offset(0))
+            self.started[tag] = offset
+            until = NONE
+            if context.replay_ends is not None:
+                until = context.replay_ends.get(tag, offset)
+            rows.append((tag, offset, until))
+        of_these = np.isin(context.shown.tag, np.array(tags, np.int64))
+        return StartReads(
+            starts=Starts.of(rows),
+            names=tuple(self.names[tag] for tag in tags),
+            shown=ShownClock.concat([context.shown.take(of_these)]),
+        )
