@@ -372,15 +372,19 @@ def test_a_row_under_a_delay_waits_for_its_time_and_is_told_when() -> None:
 
 
 def test_a_full_window_pushes_back_until_the_queue_has_taken_what_it_got() -> None:
-    some = Slice(limits=replace(BIG, window_bytes_max=1, message_bytes_target=1))
+    limits = replace(BIG, window_bytes_max=1, message_bytes_target=1)
+    some = Slice({"read_delay_ms": 5}, limits=limits)
+    now = 11 + some.task.bindings[0].delay
     some.start(A)
-    some.fetched(A, alone(P, 10, "one"), alone(P, 11, "two"), end=9)
+    some.fetched(A, alone(P, 10, "one"), alone(P, 11, "two"), alone(P, 12, "later"), end=9)
 
-    assert some.step() == [("rows", 0, 1, ["one"]), ("pressure", True)]
-    assert (some.wants(), some.step()) == ({}, [])
+    assert some.step(now) == [("rows", 0, 1, ["one"]), ("pressure", True)]
+    assert (some.wants(FAR), some.step(now)) == ({}, [])
+    assert some.state.next_due() is None, "the queue's answer comes first"
     assert some.replies(0, RowsAccepted(1)) == []
-    assert some.step() == [("rows", 0, 2, ["two"]), ("flush", 0, 1), ("pressure", False)]
-    assert some.wants() == {A: 2}
+    assert some.step(now) == [("rows", 0, 2, ["two"]), ("flush", 0, 1), ("pressure", False)]
+    assert some.state.next_due() == now + 1
+    assert some.wants(FAR) == {A: 3}
 
 
 def test_a_full_buffer_reads_only_what_holds_it_back_and_little_of_it() -> None:
