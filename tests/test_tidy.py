@@ -37,7 +37,7 @@ LAYERS = [
 INNER_LAYERS = {
     "sql": [
         "types",
-        "terms",
+        "typed_sql",
         "functions",
         "name_checks",
         "name_scope",
@@ -46,7 +46,7 @@ INNER_LAYERS = {
         "type_names",
         "ordered_offsets",
         "parser",
-        "typing_walk",
+        "expression_typing",
         "expressions",
         "implied_conditions",
         "aggregates",
@@ -202,7 +202,7 @@ ENDLESS_WAITS = {
     "pipeline/worker/read_ahead.py:_read_one": "tested under the lock that closing sets it under",
     "pipeline/worker/cheap_turn.py:_land": "a publish, each call of which has owner_timeout",
     "sql/text_limits.py:check_depth": "a context variable's value, no wait",
-    "sql/terms.py:__post_init__": "a context variable's value, no wait",
+    "sql/typed_sql.py:__post_init__": "a context variable's value, no wait",
     "storage/object_store.py:ahead": "a call to S3, which has s3_answer_ms_max",
     "testing/paid_api.py:main": "a program that runs until a signal ends it",
     "transport/owner/journal_owner.py:call": "a commit on disk: given up, it would be in doubt",

@@ -34,14 +34,14 @@ from millrace.plan.nodes.union import Union
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
-from millrace.sql.expressions import Expression, parse, parse_conditions, parse_named, passed
+from millrace.sql.expressions import Expression, as_is, parse, parse_conditions, parse_named
 from millrace.sql.name_checks import (
     check_columns,
+    check_distinguishable,
     check_keys,
     check_named_once,
     check_names_are_text,
     check_rows,
-    check_told_apart,
     named_texts,
 )
 from millrace.sql.ordered_offsets import OffsetValue
@@ -538,7 +538,7 @@ class Dataset:
 
     def _with(self, plan: Node) -> Dataset:
         check_plan_size(plan, self._runner.config)
-        check_told_apart(plan.schema.names)
+        check_distinguishable(plan.schema.names)
         return Dataset(plan, self._runner)
 
     def _aggregated(
@@ -559,7 +559,7 @@ class Dataset:
 
     def _passed(self) -> list[tuple[str, Expression]]:
         """All columns as they are, by their names."""
-        return [passed(field) for field in self.schema]
+        return [as_is(field) for field in self.schema]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

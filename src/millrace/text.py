@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Final
-
-from millrace.errors import UserError
 
 _STEP: Final = 1024
 _LETTERS_PER_SLIP: Final = 4
 """Names are near if they differ by at most one slip of the keyboard in so many letters."""
 _LISTED_MAX: Final = 12
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class PlainText(str):
@@ -37,16 +33,6 @@ def human_bytes(count: float) -> str:
 def counted(count: int, what: str) -> str:
     """A number of things: '1 map task', '2,000 map tasks'."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def parse_duration_ms(text: str) -> int:
-    """Milliseconds of '90s', '15m', '12h', '30d' or '250ms'."""
-    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text.strip())
-    if found is None:
-        raise UserError(
-            f"not a time\n  found: {text!r}\n  to fix: give a number and a unit: 90s, 15m, 12h, 30d"
-        )
-    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def is_whole(given: object, least: int, most: int) -> bool:

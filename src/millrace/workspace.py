@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
-from millrace.durations import ms
+from millrace.durations import Duration, milliseconds, ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
@@ -460,28 +460,28 @@ class Workspace:
         self._home.look()
         return runs.list_runs(self.store)
 
-    def cleanup(self, *, ttl_ms: int) -> CleanupReport:
-        """Remove attempts and rows of `from_arrow` older than `ttl_ms` that nobody needs.
+    def cleanup(self, *, ttl: Duration) -> CleanupReport:
+        """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
 
-        What dead tasks left goes too.
+        Files of tasks that died are removed too.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.cleanup(ttl_ms=7 * day_ms).bytes
+            >>> ws.cleanup(ttl="7d").bytes
             0
         """
+        ttl_ms = milliseconds(ttl, "cleanup(): ttl")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
 
-    def drop_runs(self, *, older_than_ms: int) -> CleanupReport:
-        """Remove whole runs that began longer ago than that and have ended.
+    def drop_runs(self, *, older_than: Duration) -> CleanupReport:
+        """Remove whole runs that have ended and that began longer ago than this.
 
         Example:
-            >>> day_ms = 24 * 60 * 60 * 1000
-            >>> ws.drop_runs(older_than_ms=30 * day_ms).runs
+            >>> ws.drop_runs(older_than="30d").runs
             ()
         """
+        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
         now_ms = time.time_ns() // 1_000_000
         return cleanup.drop_runs(

@@ -17,7 +17,7 @@ def number(pattern: str, text: str) -> int:
 
 def test_a_killed_job_goes_on_and_pays_once(tmp_path: Path) -> None:
     millrace = str(Path(sys.executable).parent / "millrace")
-    sizes = ["--orders", "120", "--call-ms", "30"]
+    sizes = ["--orders", "120", "--call-time", "30ms"]
     ran = subprocess.run(
         [millrace, "demo", "--folder", str(tmp_path / "demo"), *sizes],
         capture_output=True,

@@ -198,7 +198,7 @@ def test_a_killed_serve_ends_the_call_and_the_next_run_goes_on(
     [
         ["journal", "ls", "MILL"],
         ["journal", "read", "MILL", "t/a", "--follow"],
-        ["job", "ls", "--workspace", "MILL"],
+        ["job", "ls", "MILL"],
     ],
     ids=" ".join,
 )

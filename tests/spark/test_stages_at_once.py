@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.dataset import Dataset
-from millrace.engine.stage_work import PassOn
+from millrace.engine.stage_work import PassThrough
 from millrace.errors import TaskFailed
 from millrace.execute import query_run, stage_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -85,7 +85,7 @@ def test_a_side_that_is_the_same_work_is_done_once(ws: mr.Workspace, tmp_path: P
 
 
 @dataclass(frozen=True, slots=True)
-class Slow(PassOn):
+class Slow(PassThrough):
     """Rows that come after a long while; two files say how far it got."""
 
     folder: str = ""

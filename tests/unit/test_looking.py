@@ -39,8 +39,8 @@ COMMANDS = (
     ("journal", "read", "{}", "orders", "--follow", "--limit", "1"),
     ("journal", "gc", "{}"),
     ("journal", "delete", "{}", "orders", "--yes"),
-    ("job", "reset", "captions", "caption", "-w", "{}"),
-    ("job", "gc", "captions", "-w", "{}"),
+    ("job", "reset", "{}", "captions", "caption"),
+    ("job", "gc", "{}", "captions"),
     ("reads", "run", "{}", "{}-task.toml"),
     ("reads", "status", "{}", "totals"),
 )
@@ -136,8 +136,8 @@ LOOKS: dict[str, Callable[[Workspace], object]] = {
     "token": lambda ws: ws.token,
     "runs": lambda ws: ws.runs(),
     "open_shuffle": lambda ws: ws.open_shuffle(1),
-    "cleanup": lambda ws: ws.cleanup(ttl_ms=1),
-    "drop_runs": lambda ws: ws.drop_runs(older_than_ms=1),
+    "cleanup": lambda ws: ws.cleanup(ttl="1ms"),
+    "drop_runs": lambda ws: ws.drop_runs(older_than="1ms"),
     "reads": lambda ws: ws.reads(kit.READ),
     "job status": lambda ws: ws.job("captions").status(),
     "journals.list": lambda ws: ws.journals.list(),
@@ -335,10 +335,10 @@ def test_an_unknown_name_is_an_error_with_the_names_that_exist(mill: Path) -> No
     assert "found: totals" in error(command("reads", "checkpoint", "show", at, "total"))
     assert "found: totals" in error(command("reads", "status", at, "total"))
     assert "committed 1" in error(command("reads", "checkpoint", "show", at, "totals", "77"))
-    assert "captions" in error(command("job", "status", "caption", "-w", at))
-    assert "captions" in error(command("job", "gc", "caption", "-w", at))
-    assert "found: caption" in error(command("job", "dead-letters", "captions", "captio", "-w", at))
-    assert "caption" in error(command("job", "reset", "captions", "captio", "-w", at))
+    assert "captions" in error(command("job", "status", at, "caption"))
+    assert "captions" in error(command("job", "gc", at, "caption"))
+    assert "found: caption" in error(command("job", "dead-letters", at, "captions", "captio"))
+    assert "caption" in error(command("job", "reset", at, "captions", "captio"))
     assert "found: 1, 2" in error(command("shuffle", "show", at, "9"))
     assert "found: run 0, run 1" in error(command("shuffle", "read", at, "nothing", "0"))
     assert "acme/orders/eu" in error(command("journal", "read", at, "acme/orders/e"))

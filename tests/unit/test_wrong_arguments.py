@@ -44,9 +44,9 @@ WRONG: dict[str, Callable[[Any, Path], object]] = {
     "job with a slash": lambda ws, _: ws.job("a/b"),
     "no such shuffle": lambda ws, _: ws.open_shuffle("nightly"),
     "no such run": lambda ws, _: ws.open_shuffle(99),
-    "ttl of text": lambda ws, _: ws.cleanup(ttl_ms="3"),
-    "ttl below 0": lambda ws, _: ws.cleanup(ttl_ms=-1),
-    "age of text": lambda ws, _: ws.drop_runs(older_than_ms="7d"),
+    "ttl of text": lambda ws, _: ws.cleanup(ttl="3"),
+    "ttl below 0": lambda ws, _: ws.cleanup(ttl=-1),
+    "age of text": lambda ws, _: ws.drop_runs(older_than="7y"),
     "no such read file": lambda ws, _: ws.reads("totals"),
     "no bindings": lambda *_: mr.CoordinatedRead("t", []),
     "bindings of text": lambda *_: mr.CoordinatedRead("t", "orders"),  # type: ignore[arg-type]

@@ -6,7 +6,9 @@ import os
 
 import click
 
+from millrace.cli.common import DURATION, example
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.storage.local import LocalStore
 from millrace.storage.tokens import checked_token
@@ -20,6 +22,7 @@ from millrace.transport.flight.tls import CERT_VARIABLE, KEY_VARIABLE, certifica
 _file = click.Path(exists=True, dir_okay=False)
 
 
+@example("millrace agent --folder /data/millrace")
 @click.command()
 @click.option(
     "--folder",
@@ -42,9 +45,7 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--tls-cert", envvar=CERT_VARIABLE, type=_file, help="Certificate to show, PEM.")
 @click.option("--tls-key", envvar=KEY_VARIABLE, type=_file, help="Its private key, PEM.")
 @click.option(
-    "--lease-seconds",
-    type=click.FloatRange(min=0.1),
-    help="End when nobody called for this long. Default: never.",
+    "--lease", type=DURATION, help="End when nobody called for this long. Default: never."
 )
 def agent(
     *,
@@ -54,7 +55,7 @@ def agent(
     token_file: str | None,
     tls_cert: str | None,
     tls_key: str | None,
-    lease_seconds: float | None,
+    lease: float | None,
 ) -> None:
     """Serve the shuffles in a host's own folder, so that they outlive the application.
 
@@ -82,7 +83,7 @@ def agent(
         host=host or own_host(os.environ, loopback=False),
         port=port,
         config=Config(),
-        lease_ms=None if lease_seconds is None else int(lease_seconds * 1000),
+        lease_ms=None if lease is None else ms(lease),
         certificate=certificate(tls_cert, tls_key),
     )
     with agent_endpoint.locked(store, agent_endpoint.SERVICE_LOCK_FILE, wait_ms=0) as mine:

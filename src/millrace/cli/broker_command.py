@@ -10,7 +10,9 @@ import tempfile
 
 import click
 
+from millrace.cli.common import DURATION, example
 from millrace.config import Config
+from millrace.durations import ms
 from millrace.errors import MillraceError, UserError
 from millrace.testing import kafka_server
 from millrace.testing.managed_process import ManagedProcess, answers
@@ -21,6 +23,7 @@ def broker() -> None:
     """Brokers that run beside Millrace. Journals need none: the embedded one is the default."""
 
 
+@example("millrace broker start --kafka")
 @broker.command()
 @click.option("--kafka", is_flag=True, help="Fetch Apache Kafka with Maven and start one node.")
 @click.option("--command", "command_line", help="Start this instead: any broker like Kafka.")
@@ -33,8 +36,8 @@ def broker() -> None:
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Of Kafka. Default: any free one.")
 @click.option(
-    "--stop-seconds",
-    type=click.FloatRange(min=0.1),
+    "--stop-after",
+    type=DURATION,
     help="How long it may take to end before it is killed.",
 )
 def start(
@@ -44,7 +47,7 @@ def start(
     ready: str | None,
     folder: str | None,
     port: int | None,
-    stop_seconds: float | None,
+    stop_after: float | None,
 ) -> None:
     """Start a broker, say its address when it answers, and run until Ctrl-C or SIGTERM.
 
@@ -57,8 +60,8 @@ def start(
     """  # noqa: D301 - the backslash is click's
     at = _checked(ready, kafka=kafka, command_line=command_line)
     config = Config()
-    if stop_seconds is not None:
-        config = config.with_options(kafka_stop_ms_max=int(stop_seconds * 1000))
+    if stop_after is not None:
+        config = config.with_options(kafka_stop_ms_max=max(1, ms(stop_after)))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A signal may come at any moment, also while the broker is being fetched or started.
     with contextlib.suppress(KeyboardInterrupt):

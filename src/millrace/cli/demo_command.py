@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from millrace.cli.common import DURATION, example
 from millrace.errors import UserError
 from millrace.testing.paid_api import PaidService, calls, score
 
@@ -29,11 +30,18 @@ _WAIT_S: Final = 300
 _SETTLE_S: Final = 0.3
 
 
+@example("millrace demo --orders 200")
 @click.command()
 @click.option("--folder", default="demo-workspace", show_default=True, help="Where to put it all.")
 @click.option("--orders", default=800, show_default=True, help="Orders, each a paid call.")
-@click.option("--call-ms", default=20, show_default=True, help="How long a paid call takes.")
-def demo(folder: str, orders: int, call_ms: int) -> None:
+@click.option(
+    "--call-time",
+    type=DURATION,
+    default="20ms",
+    show_default=True,
+    help="How long a paid call takes.",
+)
+def demo(folder: str, orders: int, call_time: float) -> None:
     """Join orders with customers, pay an API for each order, get killed half-way, and go on.
 
     The paid API is a small service on loopback that counts its calls. The first run of the job is
@@ -43,11 +51,11 @@ def demo(folder: str, orders: int, call_ms: int) -> None:
     click.echo(f"1. {orders:,} orders in {FILES} Parquet files, and their customers")
     _make_data(folder, orders)
     log = os.path.join(folder, "calls.log")
-    with PaidService(log, delay_s=call_ms / 1000) as service:
+    with PaidService(log, delay_s=call_time) as service:
         click.echo(f"2. a paid API answers at {service.url} and counts its calls")
         click.echo("3. the job: orders joined with customers, each sent to the API, good ones kept")
         _run_and_kill(folder, service.url, log, at=orders // 2)
-        before = _settled(log, call_ms)
+        before = _settled(log, call_time)
         click.echo(f"   killed with SIGKILL, Spark and all, after {before:,} calls")
         click.echo("4. the same job again, in a new process")
         report = _run(folder, service.url)
@@ -69,12 +77,12 @@ def _run_and_kill(folder: str, url: str, log: str, *, at: int) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _settled(log: str, call_ms: int) -> int:
+def _settled(log: str, call_time: float) -> int:
     """How many calls the service counted once all that were on their way to it have arrived."""
     count = -1
     while count != len(calls(log)):
         count = len(calls(log))
-        time.sleep(_SETTLE_S + call_ms / 1000)
+        time.sleep(_SETTLE_S + call_time)
     return count
 
 

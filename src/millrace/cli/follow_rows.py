@@ -48,17 +48,17 @@ def asked(
     )
 
 
-def show(found: Iterator[Fetched], limit: int, form: str) -> None:
+def show(found: Iterator[Fetched], limit: int, *, as_json: bool) -> None:
     """Print rows, each with its journal, until there are no more, or `limit` of them."""
     columns: list[str] = []
     for fetched in found:
         rows = with_places(fetched).slice(0, limit)
         limit -= rows.num_rows
-        if form == "table" and columns != rows.column_names:
+        if not as_json and columns != rows.column_names:
             columns = rows.column_names
             click.echo("\t".join(["journal", "offset", *columns[2:]]))
         for row in rows.to_pylist():
-            if form == "json":
+            if as_json:
                 click.echo(json.dumps(row, default=plain))
             else:
                 click.echo("\t".join(_in_a_line(value) for value in row.values()))

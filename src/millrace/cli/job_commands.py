@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.workspace_argument import WorkspacePath, opened_with_journals
+from millrace.cli.common import example, json_option, print_table
+from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
 from millrace.journal.broker import Broker
 from millrace.names import existing
@@ -28,17 +28,7 @@ from millrace.text import counted, human_bytes
 from millrace.workspace import open as open_workspace
 
 BUILD = "build"
-_PLAIN_WIDTH = 200
 _SHOWN_MAX = 80
-
-workspace_option = click.option(
-    "--workspace",
-    "-w",
-    required=True,
-    type=WorkspacePath(),
-    help="The folder that `millrace.open(...)` was given.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 @click.group()
@@ -50,8 +40,9 @@ def job() -> None:
     """
 
 
+@example("millrace job ls ./mill")
 @job.command()
-@workspace_option
+@workspace_argument
 @json_option
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the jobs that were run, by name."""
@@ -75,23 +66,25 @@ def ls(workspace: str, *, as_json: bool) -> None:
             f"{sum(step.calls or 0 for step in steps):,}",
             f"{sum(step.in_doubt for step in steps):,}",
         )
-    _print(table)
+    print_table(table)
 
 
+@example("millrace job status ./mill captions")
 @job.command()
+@workspace_argument
 @click.argument("name")
-@workspace_option
 @json_option
-def status(name: str, workspace: str, *, as_json: bool) -> None:
+def status(workspace: str, name: str, *, as_json: bool) -> None:
     """Show how far job NAME is: rows, backlog, calls, and who runs it."""
     with opened_with_journals(workspace) as ws:
         found = job_status(ws.journals, name)
     click.echo(found.to_json() if as_json else str(found))
 
 
+@example("millrace job run ./mill captions.py")
 @job.command()
+@workspace_argument
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@workspace_option
 @click.option(
     "--until",
     type=click.Choice(["caught_up", "forever"]),
@@ -107,7 +100,7 @@ def status(name: str, workspace: str, *, as_json: bool) -> None:
     help="What to do if a source or step is not what it was.",
 )
 @json_option
-def run(file: str, workspace: str, until: str, on_change: str, *, as_json: bool) -> None:
+def run(workspace: str, file: str, until: str, on_change: str, *, as_json: bool) -> None:
     """Run the job that the Python file FILE describes, on Spark.
 
     FILE has a function `build(ws)` that gets the open workspace and returns a job:
@@ -139,41 +132,38 @@ def run(file: str, workspace: str, until: str, on_change: str, *, as_json: bool)
     sys.exit(0 if report.state == "finished" else 1)
 
 
+@example("millrace job reset ./mill captions caption")
 @job.command()
+@workspace_argument
 @click.argument("name")
 @click.argument("step")
-@workspace_option
-@click.option("--again", is_flag=True, help="Let rows be appended to a journal of yours once more.")
-def reset(name: str, step: str, workspace: str, *, again: bool) -> None:
+@click.option(
+    "--append-again", is_flag=True, help="Append rows to your journal that are in it already."
+)
+def reset(workspace: str, name: str, step: str, *, append_again: bool) -> None:
     """Set STEP of job NAME, and all that depends on it, back to the beginning.
 
     Its rows, records of calls, dead letters and files are removed: the next run does it again, and
     pays again. A source is taken in anew.
     """
     with opened_with_journals(workspace) as ws:
-        gone = reset_step(ws.journals, name, step, again=again)
+        gone = reset_step(ws.journals, name, step, again=append_again)
     click.echo(f"set back: {', '.join(gone)}")
 
 
+@example("millrace job dead-letters ./mill captions caption --json")
 @job.command("dead-letters")
+@workspace_argument
 @click.argument("name")
 @click.argument("step")
-@workspace_option
 @click.option("--limit", default=20, show_default=True, help="How many to print; 0 for all.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="A table, or a JSON object a line with traceback and row.",
-)
-def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) -> None:
+@json_option
+def dead_letters(workspace: str, name: str, step: str, limit: int, *, as_json: bool) -> None:
     """Print the rows that STEP of job NAME refused, and why."""
     with opened_with_journals(workspace) as ws:
         _check_step(RunHistory.open(ws.journals, name), step)
         rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
-    if form == "json":
+    if as_json:
         for row in rows:
             click.echo(json.dumps(row))
         return
@@ -185,13 +175,15 @@ def dead_letters(name: str, step: str, workspace: str, limit: int, form: str) ->
         # As they are: what users wrote may look like rich's markup.
         error, shown = Text(first[0]), Text(value[:_SHOWN_MAX])
         table.add_row(when(row["at_us"]), str(row["run"]), where, error, shown)
-    _print(table)
+    print_table(table)
 
 
+@example("millrace job gc ./mill captions")
 @job.command()
+@workspace_argument
 @click.argument("name")
-@workspace_option
-def gc(name: str, workspace: str) -> None:
+@json_option
+def gc(workspace: str, name: str, *, as_json: bool) -> None:
     """Remove rows of job NAME that every step has read, and large values nobody refers to.
 
     What is done stays done. A step whose input is gone can no longer be reset by itself.
@@ -202,6 +194,18 @@ def gc(name: str, workspace: str) -> None:
         steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
         removed = [remove_unneeded(ws.journals, ws.path, name, s, ws.config) for s in steps]
     files, size = sum(one.files for one in removed), sum(one.bytes for one in removed)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "rows": freed.rows,
+                    "journals": freed.journals,
+                    "large_values": files,
+                    "bytes": size,
+                }
+            )
+        )
+        return
     click.echo(
         f"removed {counted(freed.rows, 'row')} from {counted(freed.journals, 'journal')}, "
         f"{counted(files, 'large value')} of {human_bytes(size)}"
@@ -231,11 +235,3 @@ def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[
         if found.next_offset == offset:
             return
         offset = found.next_offset
-
-
-def _print(table: Table) -> None:
-    """Print whole, also into a pipe, where rich would fold at 80 columns."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
-    console.print(table)

@@ -6,17 +6,16 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from millrace.cli import follow_rows
+from millrace.cli.common import example, json_option, print_table, shown_time
 from millrace.cli.follow_rows import OffsetOrEnd
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
@@ -32,7 +31,6 @@ _PAGE_ROWS = 1000
 _LIMIT_ROWS = 20
 _NOBODY = ""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 loss_option = click.option(
     "--despite-loss", is_flag=True, help="Show what is left although commits are missing."
 )
@@ -40,12 +38,13 @@ loss_option = click.option(
 
 @click.group()
 def journal() -> None:
-    """Journals of a workspace: rows at rest in order.
+    """Journals of a workspace: rows in order.
 
     Joins the workspace's owner if there is one; else opens the journals for a moment.
     """
 
 
+@example("millrace journal ls ./mill --prefix acme")
 @journal.command()
 @workspace_argument
 @click.option("--prefix", default="", help="Only journals under this name.")
@@ -68,11 +67,19 @@ def ls(workspace: str, *, prefix: str, as_json: bool, despite_loss: bool) -> Non
         columns = ", ".join(f"{name} {kind}" for name, kind in row["columns"].items())
         read_by_all = "" if row["min_committed"] is None else f"{row['min_committed']:,}"
         numbers = [f"{row[key]:,}" for key in ("rows", "start", "end")]
-        cells = [row["name"], *numbers, read_by_all, labels, columns, _when(row["created_at_ms"])]
+        cells = [
+            row["name"],
+            *numbers,
+            read_by_all,
+            labels,
+            columns,
+            shown_time(row["created_at_ms"]),
+        ]
         table.add_row(*map(Text, cells))
-    _print(table)
+    print_table(table)
 
 
+@example("millrace journal read ./mill acme/orders --limit 5")
 @journal.command()
 @workspace_argument
 @click.argument("name")
@@ -86,14 +93,7 @@ def ls(workspace: str, *, prefix: str, as_json: bool, despite_loss: bool) -> Non
 @click.option(
     "--limit", type=int, help="Most rows to print, 0 for all. Default: 20, or all with --follow."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="A table, or one JSON object a line.",
-)
+@json_option
 @click.option(
     "--raw", is_flag=True, help="Every stored row with its system fields, committed or not."
 )
@@ -115,7 +115,7 @@ def read(
     first: int | Literal["end"] | None,
     last: int | None,
     limit: int | None,
-    form: str,
+    as_json: bool,
     raw: bool,
     follow: bool,
     pairs: tuple[str, ...],
@@ -131,7 +131,7 @@ def read(
     \b
     millrace journal read ./mill acme/orders --follow
     millrace journal read ./mill acme/orders --follow --key region=eu --from end
-    millrace journal read ./mill acme/orders/0 --from 1000 --to 2000 --limit 0 --format json
+    millrace journal read ./mill acme/orders/0 --from 1000 --to 2000 --limit 0 --json
     """  # noqa: D301 - click wants a backspace there
     most = _LIMIT_ROWS if limit is None and not follow else limit or sys.maxsize
     if follow or pairs:
@@ -144,11 +144,11 @@ def read(
         with suppress(KeyboardInterrupt), _journals(workspace) as broker:
             if follow and not broker.list(name):
                 click.echo(f"no journal {name} yet; waiting for one", err=True)
-            follow_rows.show(broker.follow(name, **asked), most, form)
+            follow_rows.show(broker.follow(name, **asked), most, as_json=as_json)
         return
     with _journals(workspace, accept_loss=_shown(despite_loss=despite_loss)) as broker:
         pages = _rows(broker, name, first, last, most, raw=raw)
-        if form == "json":
+        if as_json:
             for page in pages:
                 for row in page.to_pylist():
                     click.echo(json.dumps(row, default=plain))
@@ -158,9 +158,10 @@ def read(
         for page in pages:
             for row in page.to_pylist():
                 table.add_row(*(Text(cell(value)) for value in row.values()))
-    _print(table)
+    print_table(table)
 
 
+@example("millrace journal gc ./mill")
 @journal.command()
 @workspace_argument
 @click.option("--prefix", default="", help="Only journals under this name.")
@@ -186,6 +187,7 @@ def gc(workspace: str, *, prefix: str, as_json: bool) -> None:
     click.echo(f"removed {counted(sum(removed.values()), 'row')}")
 
 
+@example("millrace journal delete ./mill acme/orders")
 @journal.command()
 @workspace_argument
 @click.argument("name")
@@ -201,6 +203,7 @@ def delete(workspace: str, name: str, *, yes: bool) -> None:
     click.echo(f"deleted {name}")
 
 
+@example("millrace journal accept-loss ./mill")
 @journal.command("accept-loss")
 @workspace_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -279,15 +282,3 @@ def _rows(
         below = stored.num_rows if last is None else pc.sum(pc.less(stored[OFFSET], last)).as_py()
         rows = stored if raw else fetched.rows().add_column(0, OFFSET, stored[OFFSET])
         yield rows.slice(0, below or 0)
-
-
-def _when(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _print(table: Table) -> None:
-    """Print whole, also into a pipe, where rich would fold at 80 columns."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import click
 
 from millrace.cli.agent_command import agent
 from millrace.cli.broker_command import broker
+from millrace.cli.completion_command import completion
 from millrace.cli.demo_command import demo
 from millrace.cli.job_commands import job
 from millrace.cli.journal_commands import journal
@@ -18,24 +20,35 @@ from millrace.errors import MillraceError
 from millrace.version import __version__
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: millrace -v shuffle ls ./mill",
+)
 @click.version_option(__version__)
-def cli() -> None:
-    """Durable shuffles for PySpark: look at them, check them, read them, clean them up.
+@click.option(
+    "-v", "--verbose", count=True, help="Log what starts, is reused and is retried; -vv: details."
+)
+def cli(verbose: int) -> None:
+    """Look at workspaces, check them, run jobs and reads, and clean up.
 
-    A workspace is the folder that `millrace.open(...)` was given. None of the commands but `demo`
-    and `job run` starts Spark.
+    WORKSPACE is the folder or url that `millrace.open(...)` was given; it is always the first
+    argument. Only `demo` and `job run` start Spark.
     """
+    if verbose:
+        log_to_stderr(logging.INFO if verbose == 1 else logging.DEBUG)
 
 
-cli.add_command(agent)
-cli.add_command(broker)
-cli.add_command(demo)
-cli.add_command(job)
-cli.add_command(journal)
-cli.add_command(reads)
-cli.add_command(serve)
-cli.add_command(shuffle)
+for command in (agent, broker, completion, demo, job, journal, reads, serve, shuffle):
+    cli.add_command(command)
+
+
+def log_to_stderr(level: int) -> None:
+    """Show what the package logs, from this level on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("millrace")
+    logger.addHandler(handler)
+    logger.setLevel(level)
 
 
 def main() -> None:

@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.journal_commands import json_option
+from millrace.cli.common import DURATION, example, json_option, print_table
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
@@ -50,10 +49,11 @@ def reads() -> None:
     prefix = "acme/orders"        # this journal, or all below it
     key = ["cust_id"]             # what members share rows by
     priority = 1                  # optional: higher comes first
-    read_delay_ms = 1000          # optional: rows wait this long
+    read_delay = "1s"             # optional: rows wait this long
     """  # noqa: D301 - click wants a backspace there
 
 
+@example("millrace reads run ./mill ledger.toml --members 2")
 @reads.command()
 @workspace_argument
 @click.argument("read_file", type=click.Path(exists=True, dir_okay=False))
@@ -63,20 +63,19 @@ def reads() -> None:
     type=click.Choice(["caught_up", "forever"]),
     default="caught_up",
     show_default=True,
-    help="End when nothing came for --patience seconds, or go on until Ctrl-C.",
+    help="End when nothing came for --patience, or continue until Ctrl-C.",
 )
-@click.option("--patience", default=2.0, show_default=True, help="Seconds.")
+@click.option(
+    "--patience",
+    type=DURATION,
+    default="2s",
+    show_default=True,
+    help="How long to wait for more rows.",
+)
 @click.option(
     "--take-over", is_flag=True, help="End a session of this read that is open elsewhere."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["counts", "json"]),
-    default="counts",
-    show_default=True,
-    help="A line for each checkpoint, or every row as a JSON object.",
-)
+@json_option
 @click.option("--keep", is_flag=True, help="Commit nothing: the same rows come again next time.")
 def run(
     workspace: str,
@@ -86,7 +85,7 @@ def run(
     until: str,
     patience: float,
     take_over: bool,
-    form: str,
+    as_json: bool,
     keep: bool,
 ) -> None:
     """Run the coordinated read of READ_FILE: print what each checkpoint shows, then commit it.
@@ -106,10 +105,13 @@ def run(
                     return
                 continue
             counts = [
-                sum(_show(batch, member, form) for batch in session.batches(member, checkpoint))
+                sum(
+                    _show(batch, member, as_json=as_json)
+                    for batch in session.batches(member, checkpoint)
+                )
                 for member in range(members)
             ]
-            if form == "counts":
+            if not as_json:
                 by_member = ", ".join(f"{count:,}" for count in counts)
                 click.echo(
                     f"checkpoint {checkpoint.number}: {counted(sum(counts), 'row')} ({by_member})"
@@ -118,6 +120,7 @@ def run(
                 session.commit(checkpoint)
 
 
+@example("millrace reads status ./mill ledger")
 @reads.command()
 @workspace_argument
 @click.argument("name")
@@ -142,7 +145,7 @@ def status(workspace: str, name: str, *, as_json: bool) -> None:
     for each in about["journals"][:_JOURNALS_MAX]:
         names = ("journal", "binding", "offset", "end", "behind", "open")
         table.add_row(*(Text(cell(each[name])) for name in names))
-    _print(table)
+    print_table(table)
     if len(about["journals"]) > _JOURNALS_MAX:
         click.echo(f"and {len(about['journals']) - _JOURNALS_MAX} more; --json has them all")
 
@@ -152,6 +155,7 @@ def checkpoint() -> None:
     """Checkpoints of a coordinated read, as they are stored."""
 
 
+@example("millrace reads checkpoint show ./mill ledger")
 @checkpoint.command()
 @workspace_argument
 @click.argument("name")
@@ -178,7 +182,7 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
             cells = (row["journal"], row["binding"], row["offset"])
             rest = (each["producer"], each["clock"], each["open"])
             table.add_row(*(Text(cell(value)) for value in (*cells, *rest)))
-    _print(table)
+    print_table(table)
 
 
 class _Names:
@@ -282,16 +286,8 @@ def _rows_of(whole: Checkpoint, names: _Names) -> Iterator[dict[str, Any]]:
         }
 
 
-def _show(batch: pa.RecordBatch, member: int, form: str) -> int:
-    if form == "json":
+def _show(batch: pa.RecordBatch, member: int, *, as_json: bool) -> int:
+    if as_json:
         for row in batch.to_pylist():
             click.echo(json.dumps({"member": member, **row}, default=plain))
     return int(batch.num_rows)
-
-
-def _print(table: Table) -> None:
-    """Print whole, also into a pipe, where rich would fold at 80 columns."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from millrace.cli.common import example
 from millrace.cli.workspace_argument import workspace_argument
 from millrace.errors import AlreadyOwned, UserError
 from millrace.storage.object_address import is_url
@@ -18,6 +19,7 @@ from millrace.workspace import open as open_workspace
 _TICK_S = 0.2
 
 
+@example("millrace serve ./mill")
 @click.command()
 @workspace_argument
 @click.option(

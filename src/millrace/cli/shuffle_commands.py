@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,27 +14,42 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from millrace.cli.common import DURATION, example, json_option, print_table, shown_time
 from millrace.cli.workspace_argument import opened, workspace_argument
-from millrace.errors import Corrupt
+from millrace.errors import Corrupt, MillraceError
 from millrace.ids import StageId
 from millrace.shuffle import runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
-from millrace.text import counted, human_bytes, parse_duration_ms
+from millrace.text import counted, human_bytes
 from millrace.workspace import Workspace
 
 _BAR_WIDTH = 30
 _HEAVY = 2.0
 
-run_argument = click.argument("run", callback=lambda _context, _parameter, text: _run(text))
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+def _runs_that_begin(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """Numbers of runs, for the completion of a shell."""
+    with suppress(MillraceError), opened(context.params["workspace"]) as ws:
+        return [str(run) for run, _ in runs.scan(ws.store) if str(run).startswith(incomplete)]
+    return []
+
+
+run_argument = click.argument(
+    "run",
+    callback=lambda _context, _parameter, text: _run(text),
+    shell_complete=_runs_that_begin,
+)
 
 
 @click.group()
 def shuffle() -> None:
-    """Shuffles of a workspace: rows at rest by key."""
+    """Shuffles of a workspace: rows by key."""
 
 
+@example("millrace shuffle ls ./mill")
 @shuffle.command()
 @workspace_argument
 @json_option
@@ -65,7 +80,7 @@ def _print_runs(rows: Sequence[dict[str, Any]]) -> None:
         table.add_row(
             str(row["run"]),
             escape(row["name"] or ""),
-            "" if row["created_at_ms"] is None else _when(row["created_at_ms"]),
+            "" if row["created_at_ms"] is None else shown_time(row["created_at_ms"]),
             row["state"],
             _count(row["partitions"]),
             _count(row["map_tasks"]),
@@ -73,9 +88,10 @@ def _print_runs(rows: Sequence[dict[str, Any]]) -> None:
             _count(row["rows"]),
             "" if row["bytes"] is None else human_bytes(row["bytes"]),
         )
-    _print(table)
+    print_table(table)
 
 
+@example("millrace shuffle show ./mill 1")
 @shuffle.command()
 @workspace_argument
 @run_argument
@@ -92,7 +108,7 @@ def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
         click.echo(json.dumps(_show_document(found, about)))
         return
     console = Console()
-    console.print(f"run {found.query_id}, {_when(about.created_at_ms)}", highlight=False)
+    console.print(f"run {found.query_id}, {shown_time(about.created_at_ms)}", highlight=False)
     console.print(about.plan, highlight=False, markup=False)
     console.print(
         f"{counted(found.rows, 'row')}, {human_bytes(found.bytes)}, "
@@ -115,9 +131,10 @@ def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
             bar,
             style=style,
         )
-    _print(table)
+    print_table(table)
 
 
+@example("millrace shuffle verify ./mill 1")
 @shuffle.command()
 @workspace_argument
 @run_argument
@@ -147,6 +164,7 @@ def verify(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None
     sys.exit(0 if result.ok else 1)
 
 
+@example("millrace shuffle read ./mill 1 0 --limit 5")
 @shuffle.command()
 @workspace_argument
 @run_argument
@@ -182,27 +200,33 @@ def read(
             if not left:
                 break
     if not as_json:
-        _print(table)
+        print_table(table)
 
 
+@example("millrace shuffle gc ./mill --ttl 1d --drop-runs 30d")
 @shuffle.command()
 @workspace_argument
 @click.option(
-    "--ttl", default="1d", show_default=True, help="Remove unneeded attempts older than this."
+    "--ttl",
+    type=DURATION,
+    default="1d",
+    show_default=True,
+    help="Remove unneeded attempts older than this.",
 )
-@click.option("--drop-runs", help="Also remove whole runs older than this, for example 30d.")
+@click.option(
+    "--drop-runs", type=DURATION, help="Also remove whole runs older than this, for example 30d."
+)
 @json_option
-def gc(workspace: str, ttl: str, drop_runs: str | None, *, as_json: bool) -> None:
+def gc(workspace: str, ttl: float, drop_runs: float | None, *, as_json: bool) -> None:
     """Remove what nobody needs. Safe beside running jobs; done twice it removes nothing more.
 
     Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
     every attempt that a run relies on, stays whatever its age.
     """
-    ttl_ms = parse_duration_ms(ttl)
     with opened(workspace) as ws:
-        found = [ws.cleanup(ttl_ms=ttl_ms)]
+        found = [ws.cleanup(ttl=ttl)]
         if drop_runs is not None:
-            found.append(ws.drop_runs(older_than_ms=parse_duration_ms(drop_runs)))
+            found.append(ws.drop_runs(older_than=drop_runs))
     _print_removed(found, as_json=as_json)
 
 
@@ -269,17 +293,5 @@ def _show_document(found: Shuffle, about: runs.Run) -> dict[str, Any]:
     }
 
 
-def _when(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
-
-
-def _print(table: Table) -> None:
-    """Print whole, also into a pipe, where rich would fold at 80 columns."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)

@@ -8,17 +8,17 @@ its other columns are fetched by its number afterwards.
 from __future__ import annotations
 
 from millrace.engine.ordered_join_sql import (
+    comparable,
     distance,
     equal_keys,
     free_names,
-    moved,
     result_columns,
-    value,
+    shifted_value,
 )
 from millrace.plan.nodes.ordered_joins import AsOfJoin
 from millrace.sql.functions.dates import Span
 from millrace.sql.ordered_offsets import Offset
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 def asof_query(node: AsOfJoin, left: str, right: str) -> str:
@@ -34,12 +34,12 @@ class _AsofWriter:
         names = ("row", "at", "before", "before_at", "after", "after_at")
         self._row, self._at, *ends = free_names(node, *names)
         self._before, self._before_at, self._after, self._after_at = ends
-        self._mine = value(f"l.{quoted(node.left_on)}", node.on_type)
+        self._mine = comparable(f"l.{quoted(node.left_on)}", node.on_type)
 
     def query(self, left: str, right: str) -> str:
         """All right rows with their numbers, the last ones of each value, the nearest of those."""
         node = self._node
-        other = value(quoted(node.right_on), node.on_type)
+        other = comparable(quoted(node.right_on), node.on_type)
         keys = ", ".join(map(quoted, node.right_keys))
         keys = f"{keys}, " if keys else ""
         numbered = f"SELECT *, row_number() OVER () AS {self._row} FROM {right}"
@@ -78,11 +78,11 @@ class _AsofWriter:
         )
 
     def _near_enough(self, compared: str) -> str:
-        line, tolerance = self._node.on_type, self._node.tolerance
+        kind, tolerance = self._node.on_type, self._node.tolerance
         if tolerance is None:
             return f"r.{self._row}"
         back = compared == ">="
-        end = moved(self._mine, line, _back(tolerance) if back else tolerance, low=back)
+        end = shifted_value(self._mine, kind, _back(tolerance) if back else tolerance, low=back)
         near = f"r.{self._at} {'>=' if back else '<='} {end}"
         return f"CASE WHEN {near} THEN r.{self._row} END"
 

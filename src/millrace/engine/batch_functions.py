@@ -51,18 +51,18 @@ class BatchFunction:
         several = iter(answer)
         while True:
             try:
-                one = next(several)
+                part = next(several)
             except StopIteration:
                 return
             except Exception as error:  # noqa: BLE001 - as above
                 raise self._failed(error) from None
-            yield from self._batches(one)
+            yield from self._batches(part)
 
-    def _batches(self, found: Any) -> Sequence[pa.RecordBatch]:  # noqa: ANN401 - the user's
-        if not isinstance(found, pa.RecordBatch | pa.Table):
-            raise self._not_rows(found)
-        self._check(found.schema)
-        return [found] if isinstance(found, pa.RecordBatch) else found.to_batches()
+    def _batches(self, returned: Any) -> Sequence[pa.RecordBatch]:  # noqa: ANN401 - the user's
+        if not isinstance(returned, pa.RecordBatch | pa.Table):
+            raise self._not_rows(returned)
+        self._check(returned.schema)
+        return [returned] if isinstance(returned, pa.RecordBatch) else returned.to_batches()
 
     def _check(self, schema: pa.Schema) -> None:
         different = first_difference(plain_schema(schema), self.schema)
@@ -73,11 +73,11 @@ class BatchFunction:
                 "  to fix: return the columns of schema=, in its order, or change schema="
             )
 
-    def _not_rows(self, found: object) -> SchemaMismatch:
+    def _not_rows(self, returned: object) -> SchemaMismatch:
         return SchemaMismatch(
             f"map_batches({self.name}) returned no rows\n"
             f"  expected: a RecordBatch, a Table, or an iterator of them, "
-            f"found: {type(found).__name__}\n"
+            f"found: {type(returned).__name__}\n"
             "  to fix: return pyarrow rows; for none at all, a batch without rows"
         )
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceKey, borrowed
 from millrace.engine.query_failures import query_failed
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
 from millrace.scan.engine_parquet import NativeRows
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 BATCH_ROWS: Final = 131_072
 
@@ -38,23 +38,23 @@ class Engine:
     time_zone: str
 
     def run(
-        self, sql: str, inputs: Mapping[str, Input], schema: pa.Schema
+        self, sql: str, inputs: Mapping[str, TaskInput], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a query over the named inputs. An input's own error comes out as it is."""
-        files = {name: native for name, one in inputs.items() if (native := one.native())}
-        streams = {name: one.stream() for name, one in inputs.items() if name not in files}
+        files = {name: native for name, source in inputs.items() if (native := source.native())}
+        streams = {name: source.stream() for name, source in inputs.items() if name not in files}
         for rows in files.values():
             rows.check_unchanged()
         try:
             yield from self._run(sql, streams, files, schema)
         except (duckdb.Error, OSError) as error:
-            raise query_failed(error, sql, [one.find for one in inputs.values()]) from error
+            raise query_failed(error, sql, [source.find for source in inputs.values()]) from error
         for rows in files.values():
             rows.check_unchanged()
 
-    def keep_open(self, sql: str, schema: pa.Schema) -> KeptOpen:
+    def prepare(self, sql: str, schema: pa.Schema) -> PreparedQuery:
         """The query over `input_0`, for one batch after the other on one connection."""
-        return KeptOpen(self._wanted(as_written=False), self.time_zone, sql, schema)
+        return PreparedQuery(self._wanted(as_written=False), self.time_zone, sql, schema)
 
     def _run(
         self,
@@ -74,8 +74,8 @@ class Engine:
                     connection.register(
                         name, pa.RecordBatchReader.from_batches(stream.schema, watched)
                     )
-                found = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
-                for batch in found:
+                answer = connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+                for batch in answer:
                     yield batch.cast(schema)
         except (duckdb.Error, OSError) as error:
             if caught:
@@ -90,7 +90,7 @@ class Engine:
         )
 
 
-class KeptOpen:
+class PreparedQuery:
     """A query on a connection of its own; for one thread at a time."""
 
     def __init__(self, wanted: InstanceKey, time_zone: str, sql: str, schema: pa.Schema) -> None:
@@ -104,16 +104,16 @@ class KeptOpen:
         """The rows of the query over these."""
         self._connection.register("input_0", pa.Table.from_batches([batch]))
         try:
-            found = self._connection.sql(self._sql).to_arrow_table()
+            answer = self._connection.sql(self._sql).to_arrow_table()
         except duckdb.Error as error:
             raise query_failed(error, self._sql) from error
         finally:
             self._connection.unregister("input_0")
-        if not found.schema.equals(self._schema):
-            found = found.cast(self._schema)
-        pieces = found.to_batches()
+        if not answer.schema.equals(self._schema):
+            answer = answer.cast(self._schema)
+        pieces = answer.to_batches()
         if len(pieces) > 1:
-            pieces = found.combine_chunks().to_batches()
+            pieces = answer.combine_chunks().to_batches()
         return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
 
     def close(self) -> None:

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 from millrace.engine.ordered_join_sql import (
     Buckets,
+    comparable,
     equal_keys,
     free_names,
-    moved,
     result_columns,
-    value,
+    shifted_value,
 )
 from millrace.plan.nodes.ordered_joins import IntervalJoin
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 def interval_query(node: IntervalJoin, left: str, right: str) -> str:
     """The query of an interval join over the names of its children's rows."""
     at, low, high, bucket, copy = free_names(node, "at", "low", "high", "bucket", "copy")
-    line = node.on_type
-    mine, other = value(quoted(node.left_on), line), value(quoted(node.right_on), line)
-    lower = moved(mine, line, node.lower, low=True)
-    upper = moved(mine, line, node.upper, low=False)
+    kind = node.on_type
+    mine, other = comparable(quoted(node.left_on), kind), comparable(quoted(node.right_on), kind)
+    lower = shifted_value(mine, kind, node.lower, low=True)
+    upper = shifted_value(mine, kind, node.upper, low=False)
     ours = f"SELECT *, {lower} AS {low}, {upper} AS {high} FROM {left}"
     theirs = f"SELECT *, {other} AS {at} FROM {right}"
     on = [*equal_keys(node, "l", "r"), f"r.{at} >= l.{low}", f"r.{at} <= l.{high}"]
-    buckets = Buckets.of(node.lower, node.upper, line)
+    buckets = Buckets.of(node.lower, node.upper, kind)
     if buckets is not None:
         on.append(f"l.{bucket} = r.{bucket}")
         ours = f"SELECT *, {buckets.of_value(low)} AS {bucket} FROM ({ours})"
@@ -38,6 +38,6 @@ def interval_query(node: IntervalJoin, left: str, right: str) -> str:
         copies = f"(VALUES (0), (1)) AS copies({copy})"
         moved_back = f"* REPLACE ({bucket} - {copy} AS {bucket})"
         theirs = f"SELECT {moved_back} FROM ({theirs}) CROSS JOIN {copies}"
-    kind = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
+    join = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
     listed = result_columns(node, "l", "r")
-    return f"SELECT {listed} FROM ({ours}) l {kind} ({theirs}) r ON {' AND '.join(on)}"
+    return f"SELECT {listed} FROM ({ours}) l {join} ({theirs}) r ON {' AND '.join(on)}"

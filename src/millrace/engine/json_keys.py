@@ -33,14 +33,14 @@ class JsonKeys:
 
     def __call__(self, rows: pa.RecordBatch, pointers: Sequence[str]) -> pa.Table:
         """The values at these pointers as texts, one column each; null where there is none."""
-        place = rows.schema.get_field_index(DOCUMENT)
-        if place < 0 or not _is_text(rows.schema.field(place).type):
+        column = rows.schema.get_field_index(DOCUMENT)
+        if column < 0 or not _is_text(rows.schema.field(column).type):
             raise UserError(
                 f"key {pointers[0]} points into JSON documents, and there is no text column "
                 f"{DOCUMENT!r}\n  columns: {', '.join(rows.schema.names)}\n"
                 f"  to fix: keep documents in a column {DOCUMENT}, or name a column as key"
             )
-        documents = pa.table({DOCUMENT: rows.column(place).cast(pa.string())})
+        documents = pa.table({DOCUMENT: rows.column(column).cast(pa.string())})
         wanted = ", ".join(
             f"json_extract_string({DOCUMENT}, {_quoted(pointer)}) AS k{number}"
             for number, pointer in enumerate(pointers)
@@ -48,9 +48,9 @@ class JsonKeys:
         try:
             with borrowed(self._wanted) as connection:
                 connection.register("documents", documents)
-                found = connection.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
+                keys = connection.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
                 connection.unregister("documents")
-                return found
+                return keys
         except duckdb.Error as error:
             raise UserError(
                 f"a document is no JSON\n  found: {error}\n  to fix: write it with json.dumps"

@@ -14,7 +14,7 @@ from millrace.plan.nodes.ordered_joins import OrderedJoin
 from millrace.sql.functions.dates import Span, shifted
 from millrace.sql.name_checks import free_name
 from millrace.sql.ordered_offsets import LONG_MAX, LONG_MIN, Offset, width
-from millrace.sql.terms import Term, as_type, quoted
+from millrace.sql.typed_sql import TypedSql, as_type, quoted
 from millrace.sql.types import DATE, DOUBLE, LONG, SqlType, decimal
 
 _WIDTH_MAX: Final = 1 << 62
@@ -25,26 +25,26 @@ _FLOAT_BUCKETS_MAX: Final = 1 << 46
 _ROUNDING: Final = 1.25
 
 
-def value(sql: str, line: SqlType) -> str:
+def comparable(sql: str, kind: SqlType) -> str:
     """A column's value in the form it is compared in."""
-    if line.is_integer:
+    if kind.is_integer:
         return as_type(sql, LONG)
-    return as_type(sql, DOUBLE if line.is_floating else line)
+    return as_type(sql, DOUBLE if kind.is_floating else kind)
 
 
-def moved(sql: str, line: SqlType, by: Offset, *, low: bool) -> str:
+def shifted_value(sql: str, kind: SqlType, by: Offset, *, low: bool) -> str:
     """A value plus an offset, as the low or the high end of what is looked for.
 
     Where a whole number would leave its type, the end of the type stands for it, or nothing if all
     that is looked for lies beyond.
     """
     if isinstance(by, Span):
-        term = Term(sql=sql, type=line)
+        term = TypedSql(sql=sql, type=kind)
         for part in (Span(months=by.months), Span(days=by.days), Span(micros=by.micros)):
             term = term if part == Span() else shifted(term, part, 1)
         return term.sql
     if isinstance(by, Decimal):
-        kind = decimal(max(len(by.as_tuple().digits), line.scale, 1), line.scale)
+        kind = decimal(max(len(by.as_tuple().digits), kind.scale, 1), kind.scale)
         return f"({sql} + {_literal(f'{by:f}', kind)})"
     if isinstance(by, float):
         return f"({sql} + {_literal(repr(by), DOUBLE)})"
@@ -56,12 +56,12 @@ def moved(sql: str, line: SqlType, by: Offset, *, low: bool) -> str:
     return f"CASE WHEN {sql} {beyond} THEN {end} ELSE {sql} + {_long(by)} END"
 
 
-def distance(high: str, low: str, line: SqlType) -> str:
+def distance(high: str, low: str, kind: SqlType) -> str:
     """How far two values in compared form lie apart."""
-    if line.is_integer:
-        kind = "HUGEINT" if line == LONG else "BIGINT"
-        return f"(CAST({high} AS {kind}) - CAST({low} AS {kind}))"
-    if line.is_numeric or line == DATE:
+    if kind.is_integer:
+        wider = "HUGEINT" if kind == LONG else "BIGINT"
+        return f"(CAST({high} AS {wider}) - CAST({low} AS {wider}))"
+    if kind.is_numeric or kind == DATE:
         return f"({high} - {low})"
     return f"(CAST(epoch_us({high}) AS HUGEINT) - CAST(epoch_us({low}) AS HUGEINT))"
 
@@ -74,15 +74,15 @@ class Buckets:
     of how many buckets' rows are to be looked at: one if the interval is a single value.
     """
 
-    line: SqlType
+    kind: SqlType
     between: float
 
     @classmethod
-    def of(cls, lower: Offset, upper: Offset, line: SqlType) -> Buckets | None:
+    def of(cls, lower: Offset, upper: Offset, kind: SqlType) -> Buckets | None:
         """Buckets for an interval; None if it is too wide for them."""
-        between = width(lower, upper, line)
+        between = width(lower, upper, kind)
         most = _WIDTH_MAX if isinstance(between, int) else _FLOAT_WIDTH_MAX
-        return cls(line, between) if between <= most else None
+        return cls(kind, between) if between <= most else None
 
     @property
     def copies(self) -> int:
@@ -91,16 +91,16 @@ class Buckets:
 
     def of_value(self, sql: str) -> str:
         """The bucket of a value in compared form."""
-        if self.line.is_numeric and not self.line.is_integer:
-            place = as_type(sql, DOUBLE)
+        if self.kind.is_numeric and not self.kind.is_integer:
+            number = as_type(sql, DOUBLE)
             if self.between == 0:
-                return place
-            one = _literal(repr(self.between * _ROUNDING), DOUBLE)
+                return number
+            bucket_width = _literal(repr(self.between * _ROUNDING), DOUBLE)
             most = _FLOAT_BUCKETS_MAX
-            return f"greatest(least(floor({place} / {one}), {most}), -{most})"
-        if self.line == DATE:
+            return f"greatest(least(floor({number} / {bucket_width}), {most}), -{most})"
+        if self.kind == DATE:
             sql = f"({sql} - DATE '1970-01-01')"
-        elif not self.line.is_integer:
+        elif not self.kind.is_integer:
             sql = f"epoch_us({sql})"
         return f"(({sql}) // {_long(int(self.between) + 1)})"
 
@@ -117,7 +117,9 @@ def result_columns(node: OrderedJoin, left: str, right: str) -> str:
 def equal_keys(node: OrderedJoin, left: str, right: str) -> list[str]:
     """That the keys of rows under these two names are equal."""
     pairs = zip(node.left_keys, node.right_keys, strict=True)
-    return [f"{left}.{quoted(one)} = {right}.{quoted(two)}" for one, two in pairs]
+    return [
+        f"{left}.{quoted(left_key)} = {right}.{quoted(right_key)}" for left_key, right_key in pairs
+    ]
 
 
 def free_names(node: OrderedJoin, *wanted: str) -> list[str]:

@@ -32,12 +32,14 @@ def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> Task
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )
     if str(error).startswith(_OF_A_VALUE):
-        found = _CAST.search(said)
-        column, value = (found["column"], found["value"]) if found is not None else ("", "")
-        places = [place for find in finds if (place := find(column, value)) is not None]
+        failed_cast = _CAST.search(said)
+        column, value = (
+            (failed_cast["column"], failed_cast["value"]) if failed_cast is not None else ("", "")
+        )
+        locations = [location for find in finds if (location := find(column, value)) is not None]
         return TaskFailed(
             f"a value cannot be calculated with: {said}\n"
-            f"  found: {'in ' + ' or '.join(places) if places else 'in rows between two stages'}\n"
+            f"  found: in {' or '.join(locations) or 'rows between two stages'}\n"
             "  to fix: correct the value, or replace it before, as in if(x = 'n/a', NULL, x)"
         )
     return TaskFailed(

@@ -16,7 +16,7 @@ from pyarrow.types import is_floating
 
 from millrace.engine.asof_sql import asof_query
 from millrace.engine.interval_sql import interval_query
-from millrace.engine.window_sql import distinct_query, window_query
+from millrace.engine.window_sql import drop_duplicates_query, window_query
 from millrace.plan.nodes.aggregate import (
     Aggregate,
     FinalAggregate,
@@ -34,7 +34,7 @@ from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.window import Window
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 def query(root: Node) -> str:
@@ -62,7 +62,7 @@ def body_of(node: Node, *rows: str) -> str:
 
 
 body_of.register(Window, window_query)
-body_of.register(DropDuplicates, distinct_query)
+body_of.register(DropDuplicates, drop_duplicates_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
 
@@ -96,7 +96,7 @@ def _sort(node: Sort, rows: str) -> str:
 
 @body_of.register
 def _union(node: Union, *rows: str) -> str:
-    return " UNION ALL ".join(f"SELECT {columns(node.columns)} FROM {one}" for one in rows)
+    return " UNION ALL ".join(f"SELECT {columns(node.columns)} FROM {side}" for side in rows)
 
 
 @body_of.register
@@ -164,8 +164,11 @@ def _join(node: Join, left: str, right: str) -> str:
     new = dict(node.right_names)
     names = {name: new.get(name, name) for name in node.right.schema.names}
     renamed = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in names.items())
-    pairs = {one: names[two] for one, two in zip(node.left_keys, node.right_keys, strict=True)}
-    on = [f"l.{quoted(one)} = r.{quoted(two)}" for one, two in pairs.items()]
+    pairs = {
+        left_key: names[right_key]
+        for left_key, right_key in zip(node.left_keys, node.right_keys, strict=True)
+    }
+    on = [f"l.{quoted(left_key)} = r.{quoted(right_key)}" for left_key, right_key in pairs.items()]
     on += [f"({node.condition.sql})"] if node.condition is not None else []
     listed = ", ".join(_join_column(column, pairs, names, node.how) for column in node.columns)
     both = f"{left} l {_JOINS.get(node.how, 'INNER JOIN')} (SELECT {renamed} FROM {right}) r"

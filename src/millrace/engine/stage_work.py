@@ -18,13 +18,13 @@ from millrace.config import Config
 from millrace.engine.batch_functions import BatchFunction
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.map_batches import FunctionRows, MapBatches, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
 
 
 @dataclass(frozen=True, slots=True)
-class PassOn:
+class PassThrough:
     """Rows as they come."""
 
     @property
@@ -43,7 +43,7 @@ class PassOn:
         return None
 
     def rows(
-        self, inputs: Sequence[Input], config: Config, spill_folder: str
+        self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the one input."""
         del config, spill_folder
@@ -59,7 +59,7 @@ class MappedWork:
     """A function over the rows of other work. Without `identity`, `reason` says why it has none."""
 
     call: BatchFunction
-    below: PassOn | QueryWork | MappedWork
+    below: PassThrough | QueryWork | MappedWork
     identity: str | None
     reason: str | None
 
@@ -84,7 +84,7 @@ class MappedWork:
         return self.reason or self.below.unrecognised
 
     def rows(
-        self, inputs: Sequence[Input], config: Config, spill_folder: str
+        self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """What the function makes of the rows."""
         return self.call.over(self.below.rows(inputs, config, spill_folder))
@@ -107,59 +107,61 @@ class QueryWork:
     sql: str
     schema: pa.Schema
     time_zone: str
-    below: tuple[PassOn | MappedWork, ...]
+    below: tuple[PassThrough | MappedWork, ...]
 
     @property
     def leaves(self) -> int:
         """How many inputs it reads."""
-        return sum(one.leaves for one in self.below)
+        return sum(work.leaves for work in self.below)
 
     @property
     def engines(self) -> int:
         """How many queries run side by side in it."""
-        return 1 + sum(one.engines for one in self.below)
+        return 1 + sum(work.engines for work in self.below)
 
     @property
     def unrecognised(self) -> str | None:
         """Why its rows cannot be recognised; None if they can."""
-        return next((one.unrecognised for one in self.below if one.unrecognised), None)
+        return next((work.unrecognised for work in self.below if work.unrecognised), None)
 
     def rows(
-        self, inputs: Sequence[Input], config: Config, spill_folder: str
+        self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the query."""
-        each = max(1, config.query_memory_bytes_max // self.engines)
-        engine = Engine(memory_bytes_max=each, spill_folder=spill_folder, time_zone=self.time_zone)
+        engine_bytes = max(1, config.query_memory_bytes_max // self.engines)
+        engine = Engine(
+            memory_bytes_max=engine_bytes, spill_folder=spill_folder, time_zone=self.time_zone
+        )
         rest = iter(inputs)
         named = {}
-        for number, one in enumerate(self.below):
-            share = config.with_options(query_memory_bytes_max=each * max(1, one.engines))
-            read = list(islice(rest, one.leaves))
-            named[f"input_{number}"] = _input(one, read, share, spill_folder)
+        for number, work in enumerate(self.below):
+            share = config.with_options(query_memory_bytes_max=engine_bytes * max(1, work.engines))
+            read = list(islice(rest, work.leaves))
+            named[f"input_{number}"] = _input(work, read, share, spill_folder)
         return engine.run(self.sql, named, self.schema)
 
     def describe(self) -> dict[str, Any]:
         """All that decides the rows."""
-        made = [one.describe() for one in self.below if isinstance(one, MappedWork)]
+        made = [work.describe() for work in self.below if isinstance(work, MappedWork)]
         return {
             "work": "query",
             "sql": self.sql,
             "schema": _columns(self.schema),
             "zone": self.time_zone,
-            **({"over": [one.describe() for one in self.below]} if made else {}),
+            **({"over": [work.describe() for work in self.below]} if made else {}),
         }
 
 
-Work = PassOn | QueryWork | MappedWork
+Work = PassThrough | QueryWork | MappedWork
 
 
 def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
     """What a task does for a stage's tree. Rows that are only passed on meet no engine."""
     if isinstance(root, Leaf):
-        return PassOn()
+        return PassThrough()
     if isinstance(root, MapBatches):
         return _mapped(root, time_zone, config)
-    below: list[PassOn | MappedWork] = []
+    below: list[PassThrough | MappedWork] = []
     sql = query(_cut_at_functions(root, below, time_zone, config))
     return QueryWork(sql=sql, schema=root.schema, time_zone=time_zone, below=tuple(below))
 
@@ -181,25 +183,25 @@ def _mapped(node: MapBatches, time_zone: str, config: Config) -> MappedWork:
 
 
 def _cut_at_functions(
-    node: Node, below: list[PassOn | MappedWork], time_zone: str, config: Config
+    node: Node, below: list[PassThrough | MappedWork], time_zone: str, config: Config
 ) -> Node:
     """The tree with its functions as leaves; what lies below each leaf is added to `below`."""
     if isinstance(node, MapBatches):
         below.append(_mapped(node, time_zone, config))
         return FunctionRows(node.schema)
     if isinstance(node, Leaf):
-        below.append(PassOn())
+        below.append(PassThrough())
         return node
     children = [_cut_at_functions(child, below, time_zone, config) for child in node.children]
     return with_new_children(node, children)
 
 
 def _input(
-    work: PassOn | MappedWork, inputs: Sequence[Input], config: Config, spill_folder: str
-) -> Input:
-    if isinstance(work, PassOn):
+    work: PassThrough | MappedWork, inputs: Sequence[TaskInput], config: Config, spill_folder: str
+) -> TaskInput:
+    if isinstance(work, PassThrough):
         return inputs[0]
-    return Input(
+    return TaskInput(
         lambda: pa.RecordBatchReader.from_batches(
             work.schema, work.rows(inputs, config, spill_folder)
         )

@@ -19,7 +19,7 @@ def _not_known(_column: str, _value: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class TaskInput:
     """One input. Nothing is opened before `stream` or `native` is called, and only one of them."""
 
     stream: Callable[[], pa.RecordBatchReader]

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
-from millrace.plan.nodes.window import FIRST, HERE, LAST, Frame, Window, WindowFunction
+from millrace.plan.nodes.window import CURRENT_ROW, FIRST, LAST, Frame, Window, WindowFunction
 from millrace.sql.name_checks import free_name
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 def window_query(node: Window, rows: str) -> str:
     """The query of a window over the name of its child's rows."""
     writer = _WindowWriter(node)
-    pieces = node.pieces
+    pieces = node.functions
     taken = [*node.child.schema.names, writer.row]
     prefix = free_name("__piece", [name[: len("__piece")] for name in taken], "_")
     names = {piece: quoted(f"{prefix}{number}") for number, piece in enumerate(pieces)}
@@ -30,16 +30,16 @@ def window_query(node: Window, rows: str) -> str:
     return f"SELECT {outer} FROM (SELECT *, {inner} FROM ({numbered}))"
 
 
-def distinct_query(node: DropDuplicates, rows: str) -> str:
+def drop_duplicates_query(node: DropDuplicates, rows: str) -> str:
     """The query of the first rows over the name of the child's rows."""
     names = node.child.schema.names
-    row, place = free_name("__row", names, "_"), free_name("__place", names, "_")
+    row, rank = free_name("__row", names, "_"), free_name("__place", names, "_")
     numbered = f"SELECT *, row_number() OVER () AS {quoted(row)} FROM {rows}"
     keys = ", ".join(map(quoted, node.keys))
     over = f"PARTITION BY {keys} ORDER BY {quoted(row)}"
-    placed = f"SELECT *, row_number() OVER ({over}) AS {quoted(place)} FROM ({numbered})"
+    placed = f"SELECT *, row_number() OVER ({over}) AS {quoted(rank)} FROM ({numbered})"
     listed = ", ".join(map(quoted, names))
-    return f"SELECT {listed} FROM ({placed}) WHERE {quoted(place)} = 1"
+    return f"SELECT {listed} FROM ({placed}) WHERE {quoted(rank)} = 1"
 
 
 class _WindowWriter:
@@ -53,7 +53,7 @@ class _WindowWriter:
 
     def over(self, piece: WindowFunction) -> str:
         """A function with its window."""
-        match piece.looks:
+        match piece.scope:
             case "rows":
                 return f"{_called(piece)} OVER ({self._window(self._in_turn)})"
             case "ranks":
@@ -89,13 +89,13 @@ class _WindowWriter:
 
 def _as_rows(piece: WindowFunction, frame: Frame | None) -> str:
     """A frame of rows that gives the same value and costs a quarter; empty if there is none."""
-    end = HERE if frame is None else frame.end
+    end = CURRENT_ROW if frame is None else frame.end
     if piece.ignore_nulls:
         return ""
     if piece.function == "first_value" and (frame is None or frame.start == FIRST):
-        return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if end.place >= 0 else ""
+        return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if end.offset >= 0 else ""
     if piece.function == "last_value" and end == LAST and frame is not None:
-        return "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING" if frame.start.place <= 0 else ""
+        return "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING" if frame.start.offset <= 0 else ""
     return ""
 
 

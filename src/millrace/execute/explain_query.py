@@ -45,7 +45,7 @@ def forecast_reuse(
     shuffles: dict[int, Shuffle] = dict(saved_frames)
     left_out: set[int] = set()
     lines: dict[int, str] = {}
-    needs = course.waits()
+    needs = course.dependencies()
     for number in _in_order(needs):
         unknown = sorted(n for n in needs[number] if n not in shuffles and n not in left_out)
         if unknown:
@@ -58,7 +58,7 @@ def forecast_reuse(
         stage = course.stage(number, measured)
         if stage is None:
             left_out.add(number)
-            lines[number] = f"left out: {course.left_out[number]}"
+            lines[number] = f"left out: {course.skipped[number]}"
             continue
         lines[number] = _forecast(workspace, options, stage, shuffles)
     return lines

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.engine.stage_work import PassOn, Work
-from millrace.engine.task_inputs import Input
+from millrace.engine.stage_work import PassThrough, Work
+from millrace.engine.task_inputs import TaskInput
 from millrace.execute.lost_outputs import LOSSES, Lost, decode_lost, encode_lost, find_lost
 from millrace.execute.task_folders import Folders
 from millrace.execute.task_runner import TaskTry, TaskWork
@@ -105,7 +105,7 @@ class StageTask:
     parts: tuple[FilePart | ShufflePart, ...]
     bytes: int
     made_from: Mapping[str, Any] | None
-    work: Work = field(default_factory=PassOn)
+    work: Work = field(default_factory=PassThrough)
     recent: Mapping[str, str] = field(default_factory=dict)
     suspect: str | None = None
 
@@ -248,13 +248,13 @@ class _Inputs:
     def __exit__(self, *_: object) -> None:
         self._agents.close()
 
-    def open(self, part: FilePart | ShufflePart) -> Input:
+    def open(self, part: FilePart | ShufflePart) -> TaskInput:
         """The rows of a part."""
         if isinstance(part, ShufflePart):
-            return Input(partial(self._shuffled, part))
+            return TaskInput(partial(self._shuffled, part))
         native = partial(native_rows, part.reader, part.inputs)
         find = partial(where_is, part.reader, part.inputs, batch_bytes=self._batch_bytes)
-        return Input(partial(self._from_files, part), native, find)
+        return TaskInput(partial(self._from_files, part), native, find)
 
     @property
     def _batch_bytes(self) -> int:

@@ -193,12 +193,12 @@ class QueryRun:
         at_once_max = workspace.config.stages_at_once_max
         with (
             runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart,
-            StageScheduler(course.waits(), at_once_max=at_once_max) as scheduler,
+            StageScheduler(course.dependencies(), at_once_max=at_once_max) as scheduler,
         ):
             for number in scheduler.ready():
                 stage = course.stage(number, self._measured_bytes())
                 if stage is None:
-                    _log.debug("stage %d left out: %s", number, course.left_out[number])
+                    _log.debug("stage %d left out: %s", number, course.skipped[number])
                     scheduler.skip(number)
                     continue
                 fault("dataset.driver.before_stage", number)

@@ -100,7 +100,9 @@ def imports_of(code: CodeType) -> list[Import]:
             if step.opname == "IMPORT_NAME":
                 level, names = (steps[position - back].argval for back in (2, 1))
                 imports.add(Import(str(step.argval), int(level or 0), tuple(names or ())))
-    return sorted(imports, key=lambda found: (found.module, found.level, found.names))
+    return sorted(
+        imports, key=lambda statement: (statement.module, statement.level, statement.names)
+    )
 
 
 def _strings_in(constants: tuple[object, ...] | frozenset[object]) -> Iterator[str]:

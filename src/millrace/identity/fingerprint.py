@@ -42,12 +42,12 @@ def same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """What differs, in words: the reason that `old`'s output cannot be used for `new`."""
     before, after = json.loads(_canonical(old)), json.loads(_canonical(new))
-    found = _input_changes(before.pop("inputs", []), after.pop("inputs", []))
-    found += _column_changes(before.get("scan"), after.get("scan"))
-    _compare(before, after, "", found)
-    shown = found[:_SHOWN_MAX]
-    if len(found) > _SHOWN_MAX:
-        shown.append(f"and {len(found) - _SHOWN_MAX} more")
+    changes = _input_changes(before.pop("inputs", []), after.pop("inputs", []))
+    changes += _column_changes(before.get("scan"), after.get("scan"))
+    _compare(before, after, "", changes)
+    shown = changes[:_SHOWN_MAX]
+    if len(changes) > _SHOWN_MAX:
+        shown.append(f"and {len(changes) - _SHOWN_MAX} more")
     return "; ".join(shown) or "nothing that was recorded"
 
 
@@ -91,12 +91,12 @@ def _column_changes(old: _Object | None, new: _Object | None) -> list[str]:
     ]
 
 
-def _compare(old: object, new: object, name: str, found: list[str]) -> None:
+def _compare(old: object, new: object, name: str, changes: list[str]) -> None:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            _compare(old.get(key), new.get(key), f"{name} {key}" if name else key, found)
+            _compare(old.get(key), new.get(key), f"{name} {key}" if name else key, changes)
     elif old != new:
-        found.append(f"{name} changed from {_short(old)} to {_short(new)}")
+        changes.append(f"{name} changed from {_short(old)} to {_short(new)}")
 
 
 def _names(entries: Sequence[_Object]) -> str:

@@ -65,7 +65,7 @@ _SINGLE_DISPATCH: Final = functools.singledispatch(lambda value: value).__code__
 
 def function_identity(function: object) -> str:
     """A digest of the function and all it reaches; raises `Unrecognisable` where there is none."""
-    walk = _Walk()
+    walk = _FunctionVisitor()
     try:
         walk.visit(function, "the function", 0)
         walk.close()
@@ -79,7 +79,7 @@ def function_identity(function: object) -> str:
     return digest_of([*header, *lines])
 
 
-class _Walk:
+class _FunctionVisitor:
     """Collects, in a fixed order, a line for everything that is reached."""
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class _Walk:
         from _abc import _get_dump  # type: ignore[import-not-found]  # noqa: PLC0415 - rarely needed
 
         registered = [reference() for reference in _get_dump(klass)[0]]
-        self._visit_unordered([found for found in registered if found], what, depth)
+        self._visit_unordered([function for function in registered if function], what, depth)
 
     def _visit_function(self, function: FunctionType, depth: int) -> None:
         name, code = function.__qualname__, function.__code__
@@ -344,10 +344,10 @@ class _Walk:
         module, name = value.__module__, value.__qualname__
         if library_of(str(module)) is None:
             return False
-        found: object = sys.modules.get(module)
+        member: object = sys.modules.get(module)
         for part in name.split("."):
-            found = getattr(found, part, None)
-        return found is value and self._is_of_library(module, name)
+            member = getattr(member, part, None)
+        return member is value and self._is_of_library(module, name)
 
     def _is_of_library(self, module: str, name: str) -> bool:
         library = library_of(module)
@@ -366,7 +366,7 @@ class _Walk:
             return None
         for module in (kind.__module__, kind.__module__.partition(".")[0]):
             space = vars(sys.modules[module]) if module in sys.modules else {}
-            name = next((key for key, found in space.items() if found is value), None)
+            name = next((key for key, member in space.items() if member is value), None)
             if name is not None and self._is_of_library(module, name):
                 return f"{module}.{name}"
         return None

@@ -41,12 +41,12 @@ def library_of(module: str) -> str | None:
         return None
     if spec.origin in _NO_FILE:
         return _python()
-    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    if not places:
+    paths = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    if not paths:
         return None
-    if all(_is_below(place, _installed_folders()) for place in places):
+    if all(_is_below(path, _installed_folders()) for path in paths):
         return _installed(top)
-    return _python() if all(_is_below(place, _standard_folders()) for place in places) else None
+    return _python() if all(_is_below(path, _standard_folders()) for path in paths) else None
 
 
 def spec_of(module: str) -> ModuleSpec | None:
@@ -129,7 +129,7 @@ def _packages() -> Mapping[str, list[str]]:
 
 @cache
 def _names() -> frozenset[str]:
-    names = (found.metadata["Name"] for found in importlib.metadata.distributions())
+    names = (distribution.metadata["Name"] for distribution in importlib.metadata.distributions())
     return frozenset(_plain(name) for name in names if name)
 
 
@@ -137,18 +137,18 @@ def _names() -> frozenset[str]:
 def _required(name: str) -> tuple[str, ...]:
     lines = importlib.metadata.distribution(name).requires or ()
     names = (_REQUIREMENT.match(line) for line in lines)
-    return tuple(sorted({_plain(found.group()) for found in names if found}))
+    return tuple(sorted({_plain(match.group()) for match in names if match}))
 
 
 @cache
 def _distribution_text(name: str) -> str:
-    found = importlib.metadata.distribution(name)
+    distribution = importlib.metadata.distribution(name)
     digest = hashlib.blake2b(digest_size=8)
-    for line in sorted((found.read_text("RECORD") or "").splitlines()):
+    for line in sorted((distribution.read_text("RECORD") or "").splitlines()):
         path, _, checksum = line.partition(",")
         if checksum.strip(",") and not path.startswith("..") and ".dist-info/" not in path:
             digest.update(line.encode() + b"\n")
-    return f"{name}=={found.version}/{digest.hexdigest()}"
+    return f"{name}=={distribution.version}/{digest.hexdigest()}"
 
 
 def _plain(name: str) -> str:

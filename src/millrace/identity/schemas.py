@@ -144,12 +144,12 @@ def _decode_list_view(column: pa.Array, kind: pa.DataType) -> pa.Array:
     begin = int(offsets[used].min(initial=len(column.values)))
     end = int((offsets + sizes)[used].max(initial=begin))
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    places = np.repeat(offsets - begin - ends[:-1], sizes) + np.arange(ends[-1])
+    positions = np.repeat(offsets - begin - ends[:-1], sizes) + np.arange(ends[-1])
     items = _decode(column.values.slice(begin, end - begin), kind.value_type)
     make = pa.LargeListArray if pt.is_large_list(kind) else pa.ListArray
     wide = pa.int64() if pt.is_large_list(kind) else pa.int32()
     return make.from_arrays(
-        pa.array(ends, wide), items.take(pa.array(places)), type=kind, mask=column.is_null()
+        pa.array(ends, wide), items.take(pa.array(positions)), type=kind, mask=column.is_null()
     )
 
 

@@ -102,7 +102,7 @@ def _closure(modules: Iterable[str]) -> dict[str, ModuleText]:
         if module == "__main__" or spec is None or not spec.has_location:
             continue  # What is typed in, or made by code, is told by its objects alone.
         texts[module] = _text(module, spec)
-        wanted += [name for found in texts[module].imports for name in with_packages(found)]
+        wanted += [name for statement in texts[module].imports for name in with_packages(statement)]
     return texts
 
 

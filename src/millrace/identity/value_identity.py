@@ -213,9 +213,9 @@ def _attributes(value: object) -> list[Any]:
 
 
 def _slots(klass: type) -> list[tuple[str, Any]]:
-    found = (
+    home = (
         (name, member)
         for name, member in vars(klass).items()
         if isinstance(member, types.MemberDescriptorType)
     )
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(home, key=lambda pair: pair[0])

@@ -19,10 +19,10 @@ def versions() -> dict[str, str]:
 
 def check_versions(expected: Mapping[str, str]) -> None:
     """Raise unless this host has the driver's versions: outputs are recognised by them."""
-    for name, found in versions().items():
-        if found != expected[name]:
+    for name, version in versions().items():
+        if version != expected[name]:
             raise UserError(
                 f"host {socket.gethostname()} has another {name} than the driver\n"
-                f"  found: {found}, expected: {expected[name]}\n"
+                f"  found: {version}, expected: {expected[name]}\n"
                 "  to fix: install the same versions on all hosts"
             )

@@ -101,18 +101,18 @@ def key_names(schema: pa.Schema, keys: str | Sequence[str]) -> tuple[str, ...]:
     """Check that `keys` are columns of `schema` that can be hashed and compared."""
     names = as_names(keys)
     for name in names:
-        places = schema.get_all_field_indices(name)
-        if not places:
+        positions = schema.get_all_field_indices(name)
+        if not positions:
             raise UserError(
                 f"there is no key column {name!r}\n  found: columns {listed(schema.names)}\n"
                 f"  to fix: {did_you_mean(str(name), schema.names, 'use one of these')}"
             )
-        if len(places) > 1:
+        if len(positions) > 1:
             raise UserError(
-                f"key column {name!r} is ambiguous\n  {len(places)} columns have that name"
+                f"key column {name!r} is ambiguous\n  {len(positions)} columns have that name"
                 "\n  to fix: rename all but one"
             )
-        _check_type(name, schema.field(places[0]).type)
+        _check_type(name, schema.field(positions[0]).type)
     return names
 
 
@@ -274,8 +274,8 @@ def _decimals(array: pa.Array) -> Fixed | Wide:
 
 
 def _buffer(array: pa.Array, index: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    found = array.buffers()[index]
-    return np.frombuffer(found if found is not None else b"", kind)
+    buffer = array.buffers()[index]
+    return np.frombuffer(buffer if buffer is not None else b"", kind)
 
 
 def _values(array: pa.Array, kind: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -63,7 +63,7 @@ def tile(members: int) -> tuple[KeyRange, ...]:
     """
     if not 1 <= members <= KEY_MAX + 1:
         raise UserError(f"cannot cut keys into {members} ranges\n  to fix: give 1 or more")
-    cuts = [place * (KEY_MAX + 1) // members for place in range(members + 1)]
+    cuts = [member * (KEY_MAX + 1) // members for member in range(members + 1)]
     return tuple(KeyRange(begin, end - 1) for begin, end in pairwise(cuts))
 
 

@@ -190,8 +190,8 @@ class CustomPartitioner:
                 raise self._wrong(f"gave null for row {row} of the batch")
             answer = answer.to_numpy(zero_copy_only=False)
         if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "iu":
-            found = getattr(answer, "dtype", type(answer).__name__)
-            raise self._wrong(f"gave {found}")
+            kind = getattr(answer, "dtype", type(answer).__name__)
+            raise self._wrong(f"gave {kind}")
         return answer
 
     def _wrong(self, what: str) -> UserError:

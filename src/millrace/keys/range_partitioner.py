@@ -149,15 +149,15 @@ def _retyped(name: str, bounds: pa.Array, target: pa.DataType) -> pa.Array:
     if bounds.type == target:
         return bounds
     values = bounds.to_pylist()
-    found = f"values that change as {target}"
+    shown = f"values that change as {target}"
     try:
         converted = pa.array(values, target)
         if all(_same(old, new) for old, new in zip(values, converted.to_pylist(), strict=True)):
             return converted
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        found = str(error)
+        shown = str(error)
     raise UserError(
-        f"bounds of {name!r} are {bounds.type}, the column is {target}\n  found: {found}"
+        f"bounds of {name!r} are {bounds.type}, the column is {target}\n  found: {shown}"
         f"\n  to fix: give bounds of type {target}"
     )
 

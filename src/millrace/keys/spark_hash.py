@@ -56,10 +56,10 @@ def hash_rows(rows: Rows, keys: str | Sequence[str]) -> npt.NDArray[np.int32]:
     """Spark's `hash(keys...)` as a numpy array."""
     names = key_names(rows.schema, keys)
     running = np.empty(rows.num_rows, np.int32)
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         at = 0
         for array in chunks(rows.column(name)):
-            _fold(physical(name, array), running[at : at + len(array)], first=place == 0)
+            _fold(physical(name, array), running[at : at + len(array)], first=position == 0)
             at += len(array)
     return running
 

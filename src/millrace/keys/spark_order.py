@@ -73,10 +73,10 @@ def even_cuts(columns: Sequence[pa.Array], partitions: int) -> npt.NDArray[np.in
     done = 0
     for parts in range(partitions, 1, -1):
         share = -((done - len(order)) // parts)
-        place = int(np.searchsorted(ends, done + share))
-        if place >= len(ends) - 1:
+        position = int(np.searchsorted(ends, done + share))
+        if position >= len(ends) - 1:
             break
-        done = int(ends[place])
+        done = int(ends[position])
         cuts.append(int(order[done - 1]))
     return np.array(cuts, np.int64)
 
@@ -107,8 +107,8 @@ def _words(column: Column, longest: int) -> Iterator[_Word]:
         yield (sortable(column.values) * valid).__getitem__
     elif isinstance(column, Wide):
         yield (column.limbs[:, -1].view(np.int64) * valid).__getitem__
-        for place in range(column.limbs.shape[1] - 2, -1, -1):
-            yield (column.limbs[:, place] * valid).__getitem__
+        for limb in range(column.limbs.shape[1] - 2, -1, -1):
+            yield (column.limbs[:, limb] * valid).__getitem__
     else:
         starts = column.offsets[:-1].astype(np.int64)
         sizes = (column.offsets[1:] - starts) * valid
@@ -123,9 +123,9 @@ def _byte_words(
     """Eight bytes of each of `rows` as a big-endian number, filled up with zeros."""
     starts, sizes = starts[rows], sizes[rows]
     words = np.zeros((len(rows), WORD_BYTES), np.uint8)
-    for place in range(WORD_BYTES):
-        longer = np.flatnonzero(sizes > place)
-        words[longer, place] = data[starts[longer] + place]
+    for byte in range(WORD_BYTES):
+        longer = np.flatnonzero(sizes > byte)
+        words[longer, byte] = data[starts[longer] + byte]
     return words.view(">u8").ravel().astype(np.uint64)
 
 
@@ -147,7 +147,7 @@ def sortable(values: _Ints) -> _Ints:
 
 def _sorted(columns: Sequence[pa.Array]) -> tuple[_Ints, npt.NDArray[np.bool_]]:
     """Rows in order, and after each but the last of these whether the next one is greater."""
-    names = [str(place) for place in range(len(columns))]
+    names = [str(number) for number in range(len(columns))]
     table = pa.table([_comparable(column) for column in columns], names)
     keys = [(name, "ascending", "at_start") for name in names]
     order = pc.sort_indices(table, sort_keys=keys)

@@ -21,13 +21,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.errors import UserError
+from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import canonical, operands, read, with_names
 from millrace.sql.syntax_errors import clipped, refuse_name
-from millrace.sql.terms import ExpressionRefused, Term, as_type, quoted
 from millrace.sql.type_names import CAST_NAMES
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, quoted
 from millrace.sql.types import BOOLEAN, SqlType, from_arrow
-from millrace.sql.typing_walk import Walker
 
 __all__ = ["Expression", "parse", "parse_named", "quoted"]
 
@@ -61,29 +61,29 @@ class Expression:
         quotes = {quoted(old): quoted(new) for old, new in names.items()}
         return replace(
             self,
-            sql=_QUOTED.sub(lambda found: quotes.get(found[0], found[0]), self.sql),
+            sql=_QUOTED.sub(lambda match: quotes.get(match[0], match[0]), self.sql),
             columns=frozenset(names.get(name, name) for name in self.columns),
             text=with_names(self.text, names),
         )
 
 
 @contextmanager
-def worded(call: str) -> Iterator[None]:
+def as_user_error(call: str) -> Iterator[None]:
     """Word what was refused for the user who made `call`."""
     try:
         yield
     except ExpressionRefused as refused:
-        found = f"  found: {clipped(refused.found)}\n" if refused.found else ""
+        shown = f"  found: {clipped(refused.found)}\n" if refused.found else ""
         what = f"{refused.what}, in {clipped(call)}"
-        raise UserError(f"{what}\n{found}  to fix: {refused.fix}") from None
+        raise UserError(f"{what}\n{shown}  to fix: {refused.fix}") from None
 
 
 def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
     """One expression without a name, such as a condition."""
-    with worded(call):
+    with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text)
-        return expression(tree, Walker(columns_of(schema)).walk(tree))
+        return expression_of(tree, ExpressionTyper(scope_of(schema)).typed(tree))
 
 
 def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Expression]:
@@ -94,33 +94,35 @@ def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Express
             f"{clipped(call)} is not a condition\n  found: a value of type {whole.type}\n"
             "  to fix: compare it with something, as in a > 0"
         )
-    with worded(call):
+    with as_user_error(call):
         trees = operands(read(text), exp.And, through_brackets=True)
         if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
             return [whole]
-        return [expression(tree, Walker(columns_of(schema)).walk(tree)) for tree in trees]
+        return [
+            expression_of(tree, ExpressionTyper(scope_of(schema)).typed(tree)) for tree in trees
+        ]
 
 
 def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, Expression]]:
     """An expression with its name; `*` is every column. Without AS it has Spark's own name."""
-    with worded(call):
+    with as_user_error(call):
         tree = read(text)
         if isinstance(tree, exp.Star):
             if tree.args.get("except_") or tree.args.get("replace") or tree.args.get("rename"):
                 raise ExpressionRefused("* stands alone here", found=text, fix="use drop or rename")
-            return [passed(field) for field in schema]
+            return [as_is(field) for field in schema]
         name = tree.alias if isinstance(tree, exp.Alias) else None
         body = tree.this if isinstance(tree, exp.Alias) else tree
-        term = Walker(columns_of(schema)).walk(body)
+        term = ExpressionTyper(scope_of(schema)).typed(body)
         name = name or _own_name(body, term)
         if name is None:
             raise ExpressionRefused(
                 "the expression has no certain name", found=text, fix="add AS name"
             )
-        return [(name, expression(body, term))]
+        return [(name, expression_of(body, term))]
 
 
-def columns_of(schema: pa.Schema) -> NameScope:
+def scope_of(schema: pa.Schema) -> NameScope:
     """The columns of a schema by name."""
     kinds = {field.name: from_arrow(field.type) for field in schema}
     other = frozenset(field.name for field in schema if _other_form(field.type))
@@ -132,12 +134,12 @@ def _other_form(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"))
 
 
-def expression(tree: exp.Expression, term: Term) -> Expression:
+def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:
     """A walked tree as an expression."""
     return Expression(term.sql, term.type, term.columns, canonical(tree), term.raises)
 
 
-def passed(field: pa.Field) -> tuple[str, Expression]:
+def as_is(field: pa.Field) -> tuple[str, Expression]:
     """A column as it is, under its name."""
     kind = from_arrow(field.type)
     sql = as_type(quoted(field.name), kind) if _other_form(field.type) else quoted(field.name)
@@ -145,7 +147,7 @@ def passed(field: pa.Field) -> tuple[str, Expression]:
     return field.name, Expression(sql, kind, frozenset([field.name]), text)
 
 
-def _own_name(tree: exp.Expression, term: Term) -> str | None:
+def _own_name(tree: exp.Expression, term: TypedSql) -> str | None:
     """Spark names a cast of a column after the column."""
     while isinstance(tree, exp.Paren | exp.Cast | exp.TryCast) or (
         isinstance(tree, exp.Anonymous) and tree.name.lower() in CAST_NAMES

@@ -12,23 +12,25 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace.sql.expressions import Expression, columns_of, expression
+from millrace.sql.expression_typing import ExpressionTyper
+from millrace.sql.expressions import Expression, expression_of, scope_of
 from millrace.sql.parser import operands, read
-from millrace.sql.typing_walk import Walker
 
 
-def implied(condition: Expression, schema: pa.Schema, columns: frozenset[str]) -> Expression | None:
+def implied_condition(
+    condition: Expression, schema: pa.Schema, columns: frozenset[str]
+) -> Expression | None:
     """The most that a condition over a schema says of these columns; None if it is nothing."""
-    walker = Walker(columns_of(schema))
+    typer = ExpressionTyper(scope_of(schema))
 
     def about(tree: exp.Expression) -> bool:
-        return walker.walk(tree).columns <= columns
+        return typer.typed(tree).columns <= columns
 
     tree = None if condition.raises else _implied(read(condition.text), about)
     if tree is None:
         return None
-    found = expression(tree, walker.walk(tree))
-    return found if found.columns else None
+    weaker = expression_of(tree, typer.typed(tree))
+    return weaker if weaker.columns else None
 
 
 def _implied(

@@ -14,7 +14,7 @@ from millrace.text import did_you_mean, listed
 Named = TypeVar("Named", bound=tuple[str, object])
 
 
-def names_of(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def name_list(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """One name, several, or none."""
     if given is None:
         return ()
@@ -103,13 +103,13 @@ def check_rows(rows: object, call: str) -> None:
 
 def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
     """The name, with an ending as often as it is taken, in whatever case."""
-    used = {_lowered(one) for one in taken}
+    used = {_lowered(other) for other in taken}
     while _lowered(name) in used:
         name += ending
     return name
 
 
-def check_told_apart(names: Sequence[str]) -> None:
+def check_distinguishable(names: Sequence[str]) -> None:
     """No two names may differ in case alone: neither Spark nor DuckDB tells such apart."""
     seen: dict[str, str] = {}
     for name in names:

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import pyarrow.types as pt
 
-from millrace.sql.terms import ExpressionRefused, Term, as_type, made, quoted, text
+from millrace.sql.typed_sql import (
+    ExpressionRefused,
+    TypedSql,
+    as_type,
+    combined,
+    quoted,
+    text_literal,
+)
 from millrace.sql.types import SqlType, from_arrow
 from millrace.text import did_you_mean, listed
 
@@ -19,28 +26,28 @@ class NameScope:
         self._kinds = kinds
         self._cast_first = cast_first
 
-    def find(self, name: str) -> Term:
+    def find(self, name: str) -> TypedSql:
         """The column of this name."""
-        found = [name] if name in self._kinds else self._like(name)
-        if len(found) > 1:
+        matches = [name] if name in self._kinds else self._like(name)
+        if len(matches) > 1:
             raise ExpressionRefused(
                 f"the column {name} is ambiguous",
-                found=", ".join(found),
+                found=", ".join(matches),
                 fix="write its exact name",
             )
-        if not found:
+        if not matches:
             raise ExpressionRefused(
                 f"there is no column {name}",
                 found=f"columns {listed(self._kinds)}",
                 fix=did_you_mean(name, self._kinds, "name one of these columns"),
             )
-        actual = found[0]
+        actual = matches[0]
         kind = self._kinds[actual]
         sql = quoted(actual)
         sql = as_type(sql, kind) if actual in self._cast_first else sql
-        return Term(sql=sql, type=kind, columns=frozenset(found), label=name)
+        return TypedSql(sql=sql, type=kind, columns=frozenset(matches), label=name)
 
-    def find_field(self, name: str, field: str) -> Term:
+    def find_field(self, name: str, field: str) -> TypedSql:
         """A plain field of a column that has fields."""
         column = self.find(name)
         kind = column.type.arrow
@@ -50,16 +57,16 @@ class NameScope:
                 found=f"{name}.{field}, and {name} has no fields",
                 fix="take it out of its column with map_batches",
             )
-        names = [each.name for each in kind]
-        found = [field] if field in names else [n for n in names if n.lower() == field.lower()]
-        if len(found) != 1 or from_arrow(kind.field(found[0]).type).arrow is not None:
+        names = [child.name for child in kind]
+        matches = [field] if field in names else [n for n in names if n.lower() == field.lower()]
+        if len(matches) != 1 or from_arrow(kind.field(matches[0]).type).arrow is not None:
             raise ExpressionRefused(
                 f"{name} has no plain field {field}",
                 found=f"fields {', '.join(names)}",
                 fix="name one of these, or use map_batches",
             )
-        sql = f"struct_extract({column.sql}, {text(found[0])})"
-        return made(sql, from_arrow(kind.field(found[0]).type), [column], label=field)
+        sql = f"struct_extract({column.sql}, {text_literal(matches[0])})"
+        return combined(sql, from_arrow(kind.field(matches[0]).type), [column], label=field)
 
     def _like(self, name: str) -> list[str]:
         return [known for known in self._kinds if known.lower() == name.lower()]

@@ -49,7 +49,7 @@ class OffsetArgument:
 
     call: str
     name: str
-    line: SqlType
+    on_type: SqlType
     least: bool = False
 
     def refused(self, given: object, why: str, fix: str) -> UserError:
@@ -57,30 +57,30 @@ class OffsetArgument:
         return UserError(f"{self.call}: {self.name} {why}\n  found: {given!r}\n  to fix: {fix}")
 
 
-def read_offset(given: OffsetValue, asked: OffsetArgument) -> Offset:
+def read_offset(given: OffsetValue, argument: OffsetArgument) -> Offset:
     """An offset that fits its line."""
-    if asked.line in TIMES:
+    if argument.on_type in TIMES:
         if not isinstance(given, str):
-            fix = f"write an interval, such as {asked.name}='10 days'"
-            raise asked.refused(given, f"is no interval, for a {asked.line}", fix)
-        return _span(given, asked)
+            fix = f"write an interval, such as {argument.name}='10 days'"
+            raise argument.refused(given, f"is no interval, for a {argument.on_type}", fix)
+        return _span(given, argument)
     number = _number(given)
     if number is None:
-        raise asked.refused(given, f"is no number, for a {asked.line}", "give a number")
+        raise argument.refused(given, f"is no number, for a {argument.on_type}", "give a number")
     if not math.isfinite(number):
-        raise asked.refused(given, "has no end", "give a number that can be added to others")
-    if asked.line.is_floating:
+        raise argument.refused(given, "has no end", "give a number that can be added to others")
+    if argument.on_type.is_floating:
         return float(number)
-    scale = asked.line.scale if asked.line.is_decimal else 0
+    scale = argument.on_type.scale if argument.on_type.is_decimal else 0
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
-    way = ROUND_CEILING if asked.least else ROUND_FLOOR
+    way = ROUND_CEILING if argument.least else ROUND_FLOOR
     fitted = exact.quantize(Decimal(1).scaleb(-scale), way, _EXACT)
-    if asked.line.is_decimal:
+    if argument.on_type.is_decimal:
         if len(fitted.as_tuple().digits) > PRECISION_MAX:
-            raise asked.refused(given, "has too many digits", "give at most 38")
+            raise argument.refused(given, "has too many digits", "give at most 38")
         return fitted
     if not LONG_MIN <= fitted <= LONG_MAX:
-        raise asked.refused(given, "does not fit bigint", "give a smaller number")
+        raise argument.refused(given, "does not fit bigint", "give a smaller number")
     return int(fitted)
 
 
@@ -111,7 +111,7 @@ def is_above(lower: Offset, upper: Offset) -> bool:
     return _micros(lower, lowest=True) > _micros(upper, lowest=False)
 
 
-def width(lower: Offset, upper: Offset, line: SqlType) -> float:
+def width(lower: Offset, upper: Offset, kind: SqlType) -> float:
     """The most that lies between the two: a whole number of days or microseconds for times."""
     if not isinstance(lower, Span) or not isinstance(upper, Span):
         assert not isinstance(lower, Span)
@@ -122,10 +122,10 @@ def width(lower: Offset, upper: Offset, line: SqlType) -> float:
     if lower == upper:
         return 0
     between = _micros(upper, lowest=False) - _micros(lower, lowest=True)
-    if line == DATE:
+    if kind == DATE:
         return between // DAY_MICROS
     calendar = any((lower.months, lower.days, upper.months, upper.days))
-    return between + (_CLOCK_CHANGE if line == TIMESTAMP and calendar else 0)
+    return between + (_CLOCK_CHANGE if kind == TIMESTAMP and calendar else 0)
 
 
 def _micros(span: Span, *, lowest: bool) -> int:
@@ -135,35 +135,35 @@ def _micros(span: Span, *, lowest: bool) -> int:
     return (span.months * days + span.days) * DAY_MICROS + span.micros
 
 
-def _span(given: str, asked: OffsetArgument) -> Span:
+def _span(given: str, argument: OffsetArgument) -> Span:
     """An interval as Spark writes it: `10 seconds`, `1 day 2 hours`, `INTERVAL 3 MONTHS`."""
     text = given.lower().replace("'", " ").strip().removeprefix("interval ")
     months = days = micros = at = 0
     while at < len(text):
-        found = _PART.match(text, at)
-        unit = found[3].removesuffix("s") if found else ""
-        if found is None or unit not in {*_MONTHS, *_DAYS, *_MICROS}:
+        part = _PART.match(text, at)
+        unit = part[3].removesuffix("s") if part else ""
+        if part is None or unit not in {*_MONTHS, *_DAYS, *_MICROS}:
             break
-        if found[2] and unit != "second":
+        if part[2] and unit != "second":
             break
-        amount = Decimal(found[1] + (found[2] or ""))
+        amount = Decimal(part[1] + (part[2] or ""))
         months += int(amount * _MONTHS.get(unit, 0))
         days += int(amount * _DAYS.get(unit, 0))
         micros += int(amount * _MICROS.get(unit, 0))
-        at = found.end()
-        if asked.line == DATE and unit in _MICROS:
+        at = part.end()
+        if argument.on_type == DATE and unit in _MICROS:
             fix = "use days, or cast the column to timestamp with with_columns"
-            raise asked.refused(given, "is less than dates can tell apart", fix)
+            raise argument.refused(given, "is less than dates can tell apart", fix)
     if at < len(text) or not text:
         units = ", ".join([*_MONTHS, *_DAYS, *_MICROS])
         fix = f"write numbers and units, such as '1 day 12 hours'; units: {units}"
-        raise asked.refused(given, "is no interval", fix)
+        raise argument.refused(given, "is no interval", fix)
     if months and (days or micros):
         fix = "use one or the other, as in Spark"
-        raise asked.refused(given, "mixes months with days or hours", fix)
+        raise argument.refused(given, "mixes months with days or hours", fix)
     # As in Spark, 24 hours are a day, which is longer or shorter where clocks change.
     total = days * DAY_MICROS + micros
     if abs(total) > LONG_MAX or abs(months) > _MONTHS_MAX:
-        raise asked.refused(given, "is longer than Spark's intervals", "give a shorter one")
+        raise argument.refused(given, "is longer than Spark's intervals", "give a shorter one")
     days = abs(total) // DAY_MICROS * (1 if total >= 0 else -1)
     return Span(months=months, days=days, micros=total - days * DAY_MICROS)

@@ -16,8 +16,8 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millrace.sql.syntax_errors import not_sql
-from millrace.sql.terms import ExpressionRefused
 from millrace.sql.text_limits import check_depth
+from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
 
@@ -72,7 +72,7 @@ def operands(
     tree: exp.Expression, kind: type[exp.Expression], *, through_brackets: bool = False
 ) -> list[exp.Expression]:
     """What is joined by AND, or by OR, from left to right, however many there are."""
-    found, waiting = [], [tree]
+    parts, waiting = [], [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, kind):
@@ -80,34 +80,34 @@ def operands(
         elif through_brackets and isinstance(node, exp.Paren) and isinstance(node.this, kind):
             waiting.append(node.this)
         else:
-            found.append(node)
-    return found
+            parts.append(node)
+    return parts
 
 
 def _with_suffixes(tokens: list[Token]) -> list[Token]:
     """Write `1L`, which arrives as `1 :: L`, as a call that a cast by hand is not mistaken for."""
     out: list[Token] = []
-    place = 0
-    while place < len(tokens):
-        token = tokens[place]
-        mark = tokens[place + 1] if place + 2 < len(tokens) else None
+    position = 0
+    while position < len(tokens):
+        token = tokens[position]
+        mark = tokens[position + 1] if position + 2 < len(tokens) else None
         if (
             token.token_type == TokenType.NUMBER
             and mark is not None
             and mark.token_type == TokenType.DCOLON
             and mark.start == token.start
         ):
-            suffix = tokens[place + 2].text.upper()
+            suffix = tokens[position + 2].text.upper()
             out += [
                 _like(token, TokenType.VAR, LITERAL + suffix),
                 _like(token, TokenType.L_PAREN, "("),
                 token,
                 _like(token, TokenType.R_PAREN, ")"),
             ]
-            place += 3
+            position += 3
         else:
             out.append(token)
-            place += 1
+            position += 1
     return out
 
 

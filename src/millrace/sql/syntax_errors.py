@@ -11,7 +11,7 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from millrace.sql.terms import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
 
 _LINE_CHARS_MAX: Final = 100
@@ -62,8 +62,8 @@ def not_sql(error: SqlglotError, sql: str) -> ExpressionRefused:
     start = _place(sql, int(said["line"] or 1), int(said["col"] or 1), word)
     what, fix = _expected(str(said["description"]), word)
     after = what.endswith("is missing") or "after" in what
-    place = pointed(sql, start + len(word)) if after else pointed(sql, start, len(word))
-    return ExpressionRefused(f"{_NOT_SQL}: {what}", found=place, fix=fix)
+    pointed_at = pointed(sql, start + len(word)) if after else pointed(sql, start, len(word))
+    return ExpressionRefused(f"{_NOT_SQL}: {what}", found=pointed_at, fix=fix)
 
 
 def refuse_name(tree: exp.Expression, text: str, fix: str = "leave it out") -> None:
@@ -117,7 +117,7 @@ def _not_closed(sql: str) -> ExpressionRefused:
     closed = re.compile(
         r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|/\*.*?\*/", re.DOTALL
     )
-    rest = closed.sub(lambda found: "_" * len(found[0]), sql)
+    rest = closed.sub(lambda match: "_" * len(match[0]), sql)
     opened = re.search(r"['\"`]|/\*", rest)
     if opened is None:
         return ExpressionRefused(_NOT_SQL, found=clipped(sql), fix="write a Spark SQL expression")

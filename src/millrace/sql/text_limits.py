@@ -16,7 +16,7 @@ from typing import Final
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millrace.config import Config
-from millrace.sql.terms import SQL_CHARS_MAX, ExpressionRefused
+from millrace.sql.typed_sql import SQL_CHARS_MAX, ExpressionRefused
 
 DEEP_ENOUGH: Final = 10
 """Up to here Python's usual stack has room."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.sql.terms import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -46,7 +46,7 @@ CAST_NAMES: Final = {kind.name: kind for kind in _TYPES.values() if kind != TIME
 def type_of(node: exp.DataType) -> SqlType:
     """The type that a cast names."""
     if node.this == exp.DType.DECIMAL:
-        given = [int(one.name) for one in node.expressions]
+        given = [int(digits.name) for digits in node.expressions]
         precision, scale = [*given, *(10, 0)[len(given) :]]
         if not 0 <= scale <= precision <= 38:  # noqa: PLR2004
             raise ExpressionRefused(

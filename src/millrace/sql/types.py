@@ -188,9 +188,9 @@ def _common_number(left: SqlType, right: SqlType) -> SqlType:
     if left.is_decimal or right.is_decimal:
         if left.is_floating or right.is_floating:
             return DOUBLE
-        one, two = as_decimal(left), as_decimal(right)
-        scale = max(one.scale, two.scale)
-        whole = max(one.precision - one.scale, two.precision - two.scale)
+        first, second = as_decimal(left), as_decimal(right)
+        scale = max(first.scale, second.scale)
+        whole = max(first.precision - first.scale, second.precision - second.scale)
         if whole + scale > PRECISION_MAX:
             return decimal(PRECISION_MAX, max(0, PRECISION_MAX - whole))
         return decimal(whole + scale, scale)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.sql.expressions import parse
-from millrace.sql.implied_conditions import implied
+from millrace.sql.implied_conditions import implied_condition
 
 COLUMNS = ("a", "b", "c")
 SCHEMA = pa.schema([(name, pa.int32()) for name in COLUMNS])
@@ -55,7 +55,7 @@ def test_where_a_condition_is_true_so_is_what_it_implies(
 ) -> None:
     condition = parse(text, SCHEMA, call="test")
 
-    weaker = implied(condition, SCHEMA, columns)
+    weaker = implied_condition(condition, SCHEMA, columns)
 
     if weaker is not None:
         assert weaker.columns <= columns
@@ -69,7 +69,7 @@ def test_of_all_its_columns_a_condition_implies_itself(
 ) -> None:
     condition = parse(text, SCHEMA, call="test")
 
-    weaker = implied(condition, SCHEMA, frozenset(COLUMNS))
+    weaker = implied_condition(condition, SCHEMA, frozenset(COLUMNS))
 
     if condition.columns:
         assert weaker is not None

@@ -64,7 +64,7 @@ def test_accept_loss_goes_on_and_is_not_needed_again(mill: Path) -> None:
 def test_the_command_says_what_is_missing_asks_and_goes_on(mill: Path) -> None:
     shown = call("journal", "ls", mill)
     assert isinstance(shown.exception, DataLost)
-    rows = call("journal", "read", mill, "a", "--despite-loss", "--format", "json").output
+    rows = call("journal", "read", mill, "a", "--despite-loss", "--json").output
     assert [json.loads(line)["id"] for line in rows.splitlines()] == [1]
     assert json.loads(call("journal", "ls", mill, "--despite-loss", "--json").output)[0]["end"] == 1
     refused = CliRunner().invoke(cli, ["journal", "accept-loss", str(mill)], input="n\n")

@@ -37,8 +37,8 @@ def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_ls_shows_each_job(mill: Path) -> None:
-    text = call("ls", "-w", mill)
-    (found,) = json.loads(call("ls", "-w", mill, "--json").output)
+    text = call("ls", mill)
+    (found,) = json.loads(call("ls", mill, "--json").output)
 
     assert text.exit_code == 0, text.output
     line = next(line for line in text.output.splitlines() if JOB in line)
@@ -47,8 +47,8 @@ def test_ls_shows_each_job(mill: Path) -> None:
 
 
 def test_status_shows_each_step(mill: Path) -> None:
-    text = call("status", JOB, "--workspace", mill)
-    found = json.loads(call("status", JOB, "-w", mill, "--json").output)
+    text = call("status", mill, JOB)
+    found = json.loads(call("status", mill, JOB, "--json").output)
 
     assert "run it again to go on where it stopped" in text.output
     steps = {step["name"]: step for step in found["steps"]}
@@ -57,20 +57,20 @@ def test_status_shows_each_step(mill: Path) -> None:
 
 
 def test_dead_letters_are_printed_with_their_row_and_error(mill: Path) -> None:
-    text = call("dead-letters", JOB, "caption", "-w", mill)
+    text = call("dead-letters", mill, JOB, "caption")
     (found,) = map(
         json.loads,
-        call("dead-letters", JOB, "caption", "-w", mill, "--format", "json").output.splitlines(),
+        call("dead-letters", mill, JOB, "caption", "--json").output.splitlines(),
     )
 
     assert '{"n": 1}' in text.output
     assert "[/e]" in text.output
     assert (found["error"], found["traceback"], found["row_json"]) == ("[/e]", "t", '{"n": 1}')
-    assert call("dead-letters", JOB, "by_user", "-w", mill, "--format", "json").output == ""
+    assert call("dead-letters", mill, JOB, "by_user", "--json").output == ""
 
 
 def test_reset_says_what_it_set_back(mill: Path) -> None:
-    done = call("reset", JOB, "by_user", "-w", mill)
+    done = call("reset", mill, JOB, "by_user")
 
     assert done.output == "set back: by_user, out\n"
     with mr.open(mill) as ws:
@@ -78,11 +78,11 @@ def test_reset_says_what_it_set_back(mill: Path) -> None:
 
 
 def test_gc_removes_what_all_have_read_and_nothing_more(mill: Path) -> None:
-    done = call("gc", JOB, "-w", mill)
+    done = call("gc", mill, JOB)
 
     assert done.output.startswith("removed 16 rows from 4 journals, 0 large values"), done.output
-    assert call("gc", JOB, "-w", mill).output.startswith("removed 0 rows from 0 journals")
-    found = json.loads(call("status", JOB, "-w", mill, "--json").output)
+    assert call("gc", mill, JOB).output.startswith("removed 0 rows from 0 journals")
+    found = json.loads(call("status", mill, JOB, "--json").output)
     assert [step["rows_in"] for step in found["steps"]] == [8, 8, 0]
 
 
@@ -93,15 +93,15 @@ def test_what_is_not_there_is_said(mill: Path, tmp_path: Path) -> None:
         return str(raised.value)
 
     assert f"there is no job 'other' in this workspace\n  found: {JOB}" in error(
-        "status", "other", "-w", mill
+        "status", mill, "other"
     )
-    assert "there is no workspace at" in error("ls", "-w", tmp_path / "nothing")
-    assert "has no step 'x'" in error("reset", JOB, "x", "-w", mill)
+    assert "there is no workspace at" in error("ls", tmp_path / "nothing")
+    assert "has no step 'x'" in error("reset", mill, JOB, "x")
     file = tmp_path / "job.py"
     file.write_text("x = 1\n")
-    assert "has no function build(ws)" in error("run", file, "-w", mill)
+    assert "has no function build(ws)" in error("run", mill, file)
     file.write_text("def build(ws):\n    return 7\n")
-    assert "returned a int" in error("run", file, "-w", mill)
+    assert "returned a int" in error("run", mill, file)
 
 
 def test_help_says_what_a_file_must_have() -> None:

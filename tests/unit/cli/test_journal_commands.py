@@ -66,8 +66,8 @@ def test_ls_shows_rows_offsets_and_labels(mill: Path) -> None:
 
 
 def test_read_prints_rows_from_an_offset_up_to_a_limit(mill: Path) -> None:
-    lines = call("journal", "read", mill, "acme/a", "--format", "json", "--from", 1, "--limit", 2)
-    everything = call("journal", "read", mill, "acme/a", "--format", "json", "--limit", 0)
+    lines = call("journal", "read", mill, "acme/a", "--json", "--from", 1, "--limit", 2)
+    everything = call("journal", "read", mill, "acme/a", "--json", "--limit", 0)
     text = call("journal", "read", mill, "acme/a")
 
     assert [json.loads(line) for line in lines.output.splitlines()] == [
@@ -80,7 +80,7 @@ def test_read_prints_rows_from_an_offset_up_to_a_limit(mill: Path) -> None:
 
 
 def test_read_raw_shows_every_stored_row(mill: Path) -> None:
-    lines = call("journal", "read", mill, "acme/b", "--raw", "--format", "json").output
+    lines = call("journal", "read", mill, "acme/b", "--raw", "--json").output
     flags = [json.loads(line)["_mr_flag"] for line in lines.splitlines()]
 
     assert flags == [1, 2]
@@ -129,7 +129,7 @@ def test_every_command_explains_itself(command: list[str]) -> None:
 
 
 def shown(*arguments: object) -> list[dict[str, object]]:
-    found = call("journal", "read", *arguments, "--format", "json")
+    found = call("journal", "read", *arguments, "--json")
     assert found.exit_code == 0, found.output
     return [json.loads(line) for line in found.stdout.splitlines()]
 
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_a_follower_without_a_fuss(mill: Path) -> None:
     main = "from millrace.cli.main import main; main()"
     command = [sys.executable, "-c", main, "journal", "read", str(mill), "acme", "--follow"]
     with subprocess.Popen(
-        [*command, "--format", "json"],
+        [*command, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

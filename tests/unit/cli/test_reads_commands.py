@@ -46,7 +46,7 @@ def call(*args: object) -> Result:
 
 
 def test_run_prints_every_row_once_and_commits(workspace: Path, read: Path) -> None:
-    first = call("run", workspace, read, "--members", 2, "--format", "json", "--patience", 1)
+    first = call("run", workspace, read, "--members", 2, "--json", "--patience", 1)
     rows = [json.loads(line) for line in first.output.splitlines()]
     assert sorted((row["cust"], row["amount"]) for row in rows) == sorted(
         2 * [(1, 10), (2, 20), (3, 30)]

@@ -13,7 +13,7 @@ from tests.unit.runner_kit import NoRunner
 from millrace.dataset import Dataset
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.node import Leaf, Node
 from millrace.shuffle.reports import QueryReport
 
@@ -50,7 +50,7 @@ class OneTask(NoRunner):
 
     def _run(self, plan: Node) -> Iterator[pa.RecordBatch]:
         named = {
-            f"input_{number}": Input(partial(stream, table))
+            f"input_{number}": TaskInput(partial(stream, table))
             for number, table in enumerate(tables(plan))
         }
         with tempfile.TemporaryDirectory(dir=self.spill_parent) as folder:

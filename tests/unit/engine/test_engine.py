@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace.engine.duckdb_engine import Engine
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import DataLost, TaskFailed
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -26,7 +26,7 @@ def test_an_input_that_is_lost_half_way_is_lost_and_not_short(tmp_path: Path, sq
     stream = pa.RecordBatchReader.from_batches(SCHEMA, cut_off())
 
     with pytest.raises(DataLost, match=r"part-3\.ipc is gone"):
-        list(engine.run(sql, {"input_0": Input(lambda: stream)}, SCHEMA))
+        list(engine.run(sql, {"input_0": TaskInput(lambda: stream)}, SCHEMA))
 
 
 def test_a_query_that_fails_says_which(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_joins_of_streams_run_in_the_order_they_are_written_in(tmp_path: Path) -
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
     setting = pa.schema([("setting", pa.string())])
     asked = "SELECT current_setting('disabled_optimizers') AS setting"
-    stream = Input(lambda: pa.RecordBatchReader.from_batches(SCHEMA, iter([])))
+    stream = TaskInput(lambda: pa.RecordBatchReader.from_batches(SCHEMA, iter([])))
 
     (streamed,) = engine.run(asked, {"input_0": stream}, setting)
     (alone,) = engine.run(asked, {}, setting)

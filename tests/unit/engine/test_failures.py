@@ -12,7 +12,7 @@ import pytest
 
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import TaskFailed
 from millrace.plan.nodes.map_batches import FunctionRows
 from millrace.plan.nodes.project import Project
@@ -36,7 +36,7 @@ def run(tmp_path: Path, expression: str, *values: list[str]) -> str:
     batches = [batch for one in inputs for batch in reader.batches(one, 1 << 20)]
     plan = Project(FunctionRows(SCHEMA), tuple(parse_named(expression, SCHEMA, call="select")))
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path / "s"), time_zone="UTC")
-    rows = Input(
+    rows = TaskInput(
         lambda: pa.RecordBatchReader.from_batches(SCHEMA, batches),
         find=partial(where_is, reader, inputs, batch_bytes=1 << 20),
     )

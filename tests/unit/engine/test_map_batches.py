@@ -17,8 +17,8 @@ from tests.unit.runner_kit import NoRunner
 from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.engine.batch_functions import first_difference
-from millrace.engine.stage_work import MappedWork, PassOn, QueryWork, Work, work_of
-from millrace.engine.task_inputs import Input
+from millrace.engine.stage_work import MappedWork, PassThrough, QueryWork, Work, work_of
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import FunctionFailed, SchemaMismatch, UserError
 from millrace.plan.nodes.map_batches import MapBatches, name_of
 from millrace.plan.nodes.scan import Scan
@@ -45,7 +45,7 @@ def dataset(tmp_path: Path, table: pa.Table) -> Dataset:
 def made(dataset: Dataset, *tables: pa.Table, config: Config = CONFIG, spill: Path) -> pa.Table:
     """What a task of a stage with this tree makes of tables, one for each leaf."""
     work = work_of(dataset._plan, time_zone="UTC", config=config)
-    inputs = [Input(table.to_reader) for table in tables]
+    inputs = [TaskInput(table.to_reader) for table in tables]
     rows = work.rows(inputs, config, str(spill))
     return pa.Table.from_batches(rows, dataset.schema)
 
@@ -69,8 +69,8 @@ class Add:
 
 def kinds(work: Work) -> Any:  # noqa: ANN401 - a tree of types
     match work:
-        case PassOn():
-            return PassOn
+        case PassThrough():
+            return PassThrough
         case MappedWork(below=below):
             return (MappedWork, kinds(below))
         case QueryWork(below=several):
@@ -97,8 +97,11 @@ def test_a_function_over_a_leaf_meets_no_engine(dataset: Dataset) -> None:
         MapBatches(joined._plan, Add(2), joined.schema, None), time_zone="UTC", config=CONFIG
     )
 
-    assert kinds(work) == (MappedWork, PassOn)
-    assert kinds(both) == (MappedWork, (MappedWork, (QueryWork, (MappedWork, PassOn), PassOn)))
+    assert kinds(work) == (MappedWork, PassThrough)
+    assert kinds(both) == (
+        MappedWork,
+        (MappedWork, (QueryWork, (MappedWork, PassThrough), PassThrough)),
+    )
     assert both.leaves == 2
 
 
@@ -148,7 +151,7 @@ def test_rows_flow_through_a_function_without_being_gathered(
     work = work_of(
         dataset.map_batches(add_one, BOTH).select("v")._plan, time_zone="UTC", config=CONFIG
     )
-    given = Input(lambda: pa.RecordBatchReader.from_batches(BOTH, batches()))
+    given = TaskInput(lambda: pa.RecordBatchReader.from_batches(BOTH, batches()))
     above = work_of(dataset.map_batches(add_one, BOTH)._plan, time_zone="UTC", config=CONFIG)
 
     assert next(above.rows([given], CONFIG, str(tmp_path))).num_rows == 10

@@ -12,7 +12,7 @@ import pytest
 
 from millrace.config import MIB
 from millrace.engine.duckdb_engine import Engine
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 
 ROWS = 4_000_000
 EACH = 200_000
@@ -45,7 +45,7 @@ def spilled_bytes(folder: Path) -> int:
 @pytest.mark.parametrize("sql", [JOIN, GROUP])
 def test_a_query_larger_than_its_memory_spills_and_finishes(tmp_path: Path, sql: str) -> None:
     engine = Engine(memory_bytes_max=LIMIT, spill_folder=str(tmp_path), time_zone="UTC")
-    inputs = {"input_0": Input(stream), "input_1": Input(stream)}
+    inputs = {"input_0": TaskInput(stream), "input_1": TaskInput(stream)}
 
     seen, total, most = 0, 0, 0
     for batch in engine.run(sql, inputs, SCHEMA):

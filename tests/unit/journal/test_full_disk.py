@@ -88,7 +88,7 @@ def test_the_commands_work_on_a_full_disk(disk: Path) -> None:
     mill = disk / "mill"
 
     assert len(json.loads(call("journal", "ls", mill, "--json").output)) == 3
-    assert call("journal", "read", mill, "unread", "--format", "json").output.count("\n") == 20
+    assert call("journal", "read", mill, "unread", "--json").output.count("\n") == 20
     assert call("journal", "gc", mill).output.endswith("removed 1,000 rows\n")
     fill(disk)
     assert call("journal", "delete", mill, "unread", "--yes").output == "deleted unread\n"

@@ -92,7 +92,7 @@ def test_the_larger_side_waits_for_the_smaller_and_is_left_out_if_that_is_small(
     stages = planned(orders.join(customers, on="cust"))
     course = AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1)
 
-    assert course.waits() == [{1}, set(), {0, 1}]
+    assert course.dependencies() == [{1}, set(), {0, 1}]
     assert course.stage(1, {}) is stages[1]
     assert course.stage(0, {1: 10}) is None
     changed = course.stage(2, {1: 10})
@@ -134,7 +134,9 @@ def test_a_side_that_is_only_read_is_not_waited_for(orders: Dataset) -> None:
     stages = planned(orders.join(orders.select("cust", "amount AS more"), on="cust"))
 
     assert adaptable_joins(stages) == []
-    assert AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1).waits()[:2] == [
+    assert AdaptiveStages(stages, broadcast_bytes_max=10, together_bytes_max=1).dependencies()[
+        :2
+    ] == [
         set(),
         set(),
     ]
@@ -156,7 +158,7 @@ def test_what_follows_few_rows_is_done_in_one_task(orders: Dataset) -> None:
         "    final aggregate by note: COUNT(*)",
         "      read stage 0",
     ]
-    assert course.left_out == dict.fromkeys((1, 2), "its rows are few and made in stage 3")
+    assert course.skipped == dict.fromkeys((1, 2), "its rows are few and made in stage 3")
 
 
 def test_many_rows_are_sorted_in_parts(orders: Dataset) -> None:

@@ -15,7 +15,7 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.plan.planner.exchanges import PlanLimits
 from millrace.plan.planner.stages import explain, plan_stages
-from millrace.sql.expressions import parse, passed
+from millrace.sql.expressions import as_is, parse
 
 TABLE = pa.table({"a": list(range(8)), "t": [str(n) for n in range(8)]})
 ORDERS: Any = rows(TABLE)
@@ -143,7 +143,7 @@ def test_five_thousand_aggregates_are_calculated() -> None:
 def test_a_column_that_is_passed_on_is_written_as_if_it_was_read() -> None:
     schema = pa.schema({"a b`c": pa.int64(), "d": pa.date64(), "s": pa.timestamp("s")})
     for each in schema:
-        name, column = passed(each)
+        name, column = as_is(each)
         read = parse("`" + name.replace("`", "``") + "`", schema, call="x")
         assert (column.sql, column.text, column.columns) == (read.sql, read.text, read.columns)
 

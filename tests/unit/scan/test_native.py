@@ -14,7 +14,7 @@ import pytest
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.engine.duckdb_engine import Engine
-from millrace.engine.task_inputs import Input
+from millrace.engine.task_inputs import TaskInput
 from millrace.errors import UserError
 from millrace.scan.engine_parquet import native_rows
 from millrace.scan.source import FileSource, Listing, open_source
@@ -46,8 +46,8 @@ def run(tmp_path: Path, source: FileSource, inputs: list[MapInput], where: str) 
     """Rows as the engine reads them by itself, and through Arrow."""
     reader = source.reader()
     rows = [batch for one in inputs for batch in reader.batches(one, 1 << 20)]
-    stream = Input(lambda: pa.RecordBatchReader.from_batches(reader.schema, rows))
-    native = Input(stream.stream, lambda: native_rows(reader, inputs))
+    stream = TaskInput(lambda: pa.RecordBatchReader.from_batches(reader.schema, rows))
+    native = TaskInput(stream.stream, lambda: native_rows(reader, inputs))
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
     sql = f"SELECT * FROM input_0 WHERE {where}"
     return [
@@ -153,7 +153,7 @@ def test_a_file_that_changed_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": list(range(1000))}), tmp_path / "a.parquet")
     reader = source.reader()
     engine = Engine(memory_bytes_max=1 << 28, spill_folder=str(tmp_path), time_zone="UTC")
-    rows = Input(lambda: pytest.fail("not as Arrow"), lambda: native_rows(reader, inputs))
+    rows = TaskInput(lambda: pytest.fail("not as Arrow"), lambda: native_rows(reader, inputs))
 
     with pytest.raises(UserError, match="changed while it was being read"):
         list(engine.run("SELECT * FROM input_0", {"input_0": rows}, reader.schema))

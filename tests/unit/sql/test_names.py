@@ -16,7 +16,7 @@ from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.scan import Scan
 from millrace.scan.source import Listing, open_source
-from millrace.sql.name_checks import check_told_apart, free_name
+from millrace.sql.name_checks import check_distinguishable, free_name
 
 
 def scan(path: Path, table: pa.Table) -> Dataset:
@@ -32,9 +32,9 @@ def test_a_name_is_taken_in_whatever_case() -> None:
 
 
 def test_names_that_differ_in_case_alone_are_told() -> None:
-    check_told_apart(["a", "b", "é", "É"])
+    check_distinguishable(["a", "b", "é", "É"])
     with pytest.raises(UserError, match="the columns 'id' and 'ID' differ in case alone"):
-        check_told_apart(["id", "x", "ID"])
+        check_distinguishable(["id", "x", "ID"])
 
 
 def test_no_call_makes_columns_that_cannot_be_told_apart(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from sqlglot import exp
 from millrace.errors import UserError
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.journal.core.row_format import PREFIX
-from millrace.sql.name_checks import check_told_apart
+from millrace.sql.name_checks import check_distinguishable
 
 _PLAIN: Final[dict[object, pa.DataType]] = {
     bool: pa.bool_(),
@@ -78,7 +78,7 @@ def checked(call: str, schema: pa.Schema) -> pa.Schema:
             "  to fix: choose another name"
         )
     check_names(schema)
-    check_told_apart(schema.names)
+    check_distinguishable(schema.names)
     return plain_schema(schema)
 
 

@@ -151,8 +151,16 @@ def _kind(node: job_model.Anything) -> str:
             return "sink"
         case job_model.KeyBy():
             return "key_by"
+        case job_model.Map():
+            return "map"
+        case job_model.FilterStep():
+            return "filter"
+        case job_model.Select():
+            return "select"
+        case job_model.UnionStep():
+            return "union"
         case _:
-            return type(node).__name__.lower()
+            raise AssertionError(f"{type(node).__name__} is no part of a job")
 
 
 def _told_by(node: job_model.Anything) -> dict[str, str]:

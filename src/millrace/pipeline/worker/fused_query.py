@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.engine.duckdb_engine import Engine, KeptOpen
+from millrace.engine.duckdb_engine import Engine, PreparedQuery
 from millrace.engine.query_writer import query
 from millrace.errors import TaskFailed
 from millrace.journal.core.row_format import OFFSET, OFFSET_FIELD
@@ -52,14 +52,14 @@ class FusedQuery:
             spill_folder=scratch,
             time_zone=time_zone,
         )
-        self._open: KeptOpen | None = None
+        self._open: PreparedQuery | None = None
 
     def run(self, rows: HopRows) -> HopRows:
         """What is left of some rows."""
         if not len(rows):
             return nothing(self.schema)
         if self._open is None:
-            self._open = self._engine.keep_open(query(self._root), self._root.schema)
+            self._open = self._engine.prepare(query(self._root), self._root.schema)
         try:
             found = HopRows.from_offsets(self._open.run(rows.with_offsets()))
         except TaskFailed as error:

@@ -12,7 +12,7 @@ from millrace.errors import UserError
 from millrace.plan.nodes.join import KEEPS_LEFT, Join, JoinColumn, JoinKind
 from millrace.plan.nodes.node import Node
 from millrace.sql.expressions import Expression, parse
-from millrace.sql.name_checks import check_keys, free_name, names_of
+from millrace.sql.name_checks import check_keys, free_name, name_list
 from millrace.sql.types import BOOLEAN, from_arrow
 
 Names = str | Sequence[str] | None
@@ -83,8 +83,8 @@ def pairs_of(
     """The keys of both sides, checked."""
     if on is not None and (left_on is not None or right_on is not None):
         raise UserError(f"{call} has on= and left_on= or right_on=\n  to fix: give one of them")
-    ours = names_of(on if on is not None else left_on)
-    theirs = names_of(on if on is not None else right_on)
+    ours = name_list(on if on is not None else left_on)
+    theirs = name_list(on if on is not None else right_on)
     if len(ours) != len(theirs):
         raise UserError(
             f"{call} has no pairs of keys\n  found: {list(ours)} and {list(theirs)}\n"
@@ -92,17 +92,20 @@ def pairs_of(
         )
     check_keys(left.schema, ours, call)
     check_keys(right.schema, theirs, call)
-    for one, two in zip(ours, theirs, strict=True):
-        check_same_type(left.schema, right.schema, one, two, call)
+    for left_key, right_key in zip(ours, theirs, strict=True):
+        check_same_type(left.schema, right.schema, left_key, right_key, call)
     return Pairs(ours, theirs, merged=on is not None)
 
 
-def check_same_type(left: pa.Schema, right: pa.Schema, one: str, two: str, call: str) -> None:
+def check_same_type(
+    left: pa.Schema, right: pa.Schema, left_name: str, right_name: str, call: str
+) -> None:
     """Columns that are compared must have the same type."""
-    mine, other = from_arrow(left.field(one).type), from_arrow(right.field(two).type)
+    mine, other = from_arrow(left.field(left_name).type), from_arrow(right.field(right_name).type)
     if mine != other:
         raise UserError(
-            f"{call}: keys of different types\n  found: {one!r} is {mine}, {two!r} is {other}\n"
+            f"{call}: keys of different types\n"
+            f"  found: {left_name!r} is {mine}, {right_name!r} is {other}\n"
             "  to fix: cast one of them with with_columns"
         )
 

@@ -12,7 +12,7 @@ from millrace.plan.builders.build_join import Names, Pairs, check_same_type, pai
 from millrace.plan.nodes.join import JoinColumn
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.ordered_joins import AsOfJoin, Direction, IntervalJoin, OrderedJoinKind
-from millrace.sql.name_checks import check_columns, names_of
+from millrace.sql.name_checks import check_columns, name_list
 from millrace.sql.ordered_offsets import (
     TIMES,
     OffsetArgument,
@@ -153,7 +153,7 @@ def _both(given: Columns, word: str, call: str) -> tuple[tuple[str, ...], tuple[
         raise UserError(
             f"{call} has {word}= and left_{word}= or right_{word}=\n  to fix: give one of them"
         )
-    return names_of(ours if both is None else both), names_of(theirs if both is None else both)
+    return name_list(ours if both is None else both), name_list(theirs if both is None else both)
 
 
 def _values(left: pa.Schema, right: pa.Schema, on: Columns, call: str) -> tuple[str, str]:

@@ -14,19 +14,19 @@ from millrace.plan.builders.sort_orders import with_order
 from millrace.plan.builders.window_frames import read_frame
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import select_only
-from millrace.plan.nodes.window import Looks, Window, WindowCall, WindowColumn, WindowFunction
+from millrace.plan.nodes.window import Window, WindowCall, WindowColumn, WindowFunction, WindowScope
 from millrace.sql.aggregates.aggregate_expressions import aggregate_call
-from millrace.sql.expressions import columns_of, expression, worded
+from millrace.sql.expression_typing import ExpressionTyper
+from millrace.sql.expressions import as_user_error, expression_of, scope_of
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES
-from millrace.sql.name_checks import check_keys, names_of
+from millrace.sql.name_checks import check_keys, name_list
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import refuse_name
-from millrace.sql.terms import ExpressionRefused, Term, as_type
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type
 from millrace.sql.types import DOUBLE, INT, SqlType
-from millrace.sql.typing_walk import Walker
 
-_RANKS: Final[dict[str, tuple[Looks, SqlType]]] = {
+_RANKS: Final[dict[str, tuple[WindowScope, SqlType]]] = {
     "row_number": ("rows", INT),
     "rank": ("ranks", INT),
     "dense_rank": ("ranks", INT),
@@ -78,7 +78,7 @@ def plan_window(
     """A window, checked."""
     if not columns:
         raise UserError("window() has nothing to calculate\n  to fix: window(n='row_number()')")
-    keys, order = names_of(partition_by), names_of(order_by)
+    keys, order = name_list(partition_by), name_list(order_by)
     check_keys(child.schema, keys, f"window(partition_by={partition_by!r})")
     new = tuple(
         _column(name, text, child.schema, call, ordered=bool(order))
@@ -86,35 +86,35 @@ def plan_window(
     )
     rows, by = with_order(child, order, f"window(order_by={order_by!r})") if order else (child, ())
     given = None if frame is None else read_frame(frame, rows.schema, by)
-    names = [*child.schema.names, *(one for one in columns if one not in child.schema.names)]
+    names = [*child.schema.names, *(name for name in columns if name not in child.schema.names)]
     return select_only(Window(child=rows, keys=keys, order=by, frame=given, columns=new), names)
 
 
 def _column(name: str, text: str, schema: pa.Schema, call: str, *, ordered: bool) -> WindowColumn:
-    with worded(call):
+    with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text, f"write window({name}=...)")
-        walker = _WindowMarks(schema, ordered=ordered)
-        term = walker.walk(tree)
-        if not walker.calls:
+        typer = _WindowMarks(schema, ordered=ordered)
+        term = typer.typed(tree)
+        if not typer.calls:
             raise ExpressionRefused(
                 "there is no window function",
                 found=text,
                 fix="use sum, row_number, lag, ..., or with_columns for plain expressions",
             )
-        return WindowColumn(name, expression(tree, term), tuple(walker.calls))
+        return WindowColumn(name, expression_of(tree, term), tuple(typer.calls))
 
 
-class _WindowMarks(Walker):
+class _WindowMarks(ExpressionTyper):
     """Types an expression over columns and calls, each call standing as a mark in its SQL."""
 
     def __init__(self, schema: pa.Schema, *, ordered: bool) -> None:
-        super().__init__(columns_of(schema))
+        super().__init__(scope_of(schema))
         self._inner = _Inside(self.columns)
         self._ordered = ordered
         self.calls: list[WindowCall] = []
 
-    def walk(self, node: exp.Expression) -> Term:
+    def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
         if isinstance(node, exp.Window):
             raise ExpressionRefused(
@@ -127,7 +127,7 @@ class _WindowMarks(Walker):
             node = node.this
         name = _called(node.this if isinstance(node, exp.Filter) else node)
         if name not in _NAMES:
-            return super().walk(node)
+            return super().typed(node)
         if name in _ORDERED and not self._ordered:
             raise ExpressionRefused(
                 f"{name} needs an order",
@@ -138,7 +138,7 @@ class _WindowMarks(Walker):
         if call not in self.calls:
             self.calls.append(call)
         mark = f"\0{self.calls.index(call)}\0"
-        return Term(sql=mark, type=call.type, columns=call.columns)
+        return TypedSql(sql=mark, type=call.type, columns=call.columns)
 
     def _call(self, name: str, node: exp.Expression, *, ignore_nulls: bool) -> WindowCall:
         shown = node.sql(dialect="spark")
@@ -171,11 +171,11 @@ class _WindowMarks(Walker):
         self, name: str, arguments: list[exp.Expression], shown: str, *, ignore_nulls: bool
     ) -> WindowCall:
         _check_count(name, arguments, 1, 3, shown)
-        value = self._inner.walk(arguments[0])
+        value = self._inner.typed(arguments[0])
         by = self._number(name, arguments[1]) if len(arguments) > 1 else 1
         given, columns = [value.sql, str(by)], value.columns
         if len(arguments) == 3:  # noqa: PLR2004 - the default
-            default = self._inner.walk(arguments[2])
+            default = self._inner.typed(arguments[2])
             default = default if default.type == value.type else cast(default, value.type)
             given.append(default.sql)
             columns |= default.columns
@@ -187,7 +187,7 @@ class _WindowMarks(Walker):
     ) -> WindowCall:
         least = 2 if name == "nth_value" else 1
         _check_count(name, arguments, least, least + 1, shown)
-        value = self._inner.walk(arguments[0])
+        value = self._inner.typed(arguments[0])
         given = [value.sql]
         if name == "nth_value":
             given.append(str(self._number(name, arguments[1], least=1)))
@@ -203,7 +203,7 @@ class _WindowMarks(Walker):
         return WindowCall(name, (piece,), value.type, value.columns)
 
     def _number(self, name: str, node: exp.Expression, least: int | None = None) -> int:
-        value = self._inner.walk(node)
+        value = self._inner.typed(node)
         if value.type != INT or not isinstance(value.literal, int):
             raise ExpressionRefused(
                 f"{name} needs a number that is written out",
@@ -219,10 +219,10 @@ class _WindowMarks(Walker):
         return value.literal
 
 
-class _Inside(Walker):
+class _Inside(ExpressionTyper):
     """What a window function is over; another one inside of it is refused."""
 
-    def walk(self, node: exp.Expression) -> Term:
+    def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
         if _called(node) in _NAMES or isinstance(node, exp.Filter):
             raise ExpressionRefused(
@@ -230,7 +230,7 @@ class _Inside(Walker):
                 found=node.sql(dialect="spark"),
                 fix="calculate the inner one in a window before this one",
             )
-        return super().walk(node)
+        return super().typed(node)
 
 
 def _called(node: exp.Expression) -> str:
@@ -247,7 +247,7 @@ def _check_count(
         )
 
 
-def _aggregate(name: str, node: exp.Expression, inner: Walker, shown: str) -> WindowCall:
+def _aggregate(name: str, node: exp.Expression, inner: ExpressionTyper, shown: str) -> WindowCall:
     """An aggregate over the rows of the frame."""
     if name not in _TOGETHER:
         raise ExpressionRefused(
@@ -277,6 +277,7 @@ def _aggregate(name: str, node: exp.Expression, inner: Walker, shown: str) -> Wi
             plain = f"CASE WHEN {odd} THEN NULL ELSE {x} END"
             functions = {"count": x, "bool_or": odd, call.function: plain}
             pieces = [
-                WindowFunction(one, (argument,), "frame") for one, argument in functions.items()
+                WindowFunction(function, (argument,), "frame")
+                for function, argument in functions.items()
             ]
     return WindowCall(call.function, tuple(pieces), call.type, columns, call)

@@ -14,11 +14,11 @@ from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import Sort, SortKey
-from millrace.sql.expressions import Expression, parse, worded
+from millrace.sql.expressions import Expression, as_user_error, parse
 from millrace.sql.name_checks import free_name
 from millrace.sql.parser import read
 from millrace.sql.syntax_errors import pointed
-from millrace.sql.terms import ExpressionRefused, quoted
+from millrace.sql.typed_sql import ExpressionRefused, quoted
 from millrace.text import did_you_mean
 
 _ORDER: Final = re.compile(
@@ -47,22 +47,22 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
 
 
 def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
-    with worded(call):
+    with as_user_error(call):
         given: object = text
-        found = _ORDER.fullmatch(text) if isinstance(given, str) else None
-        if found is None:
+        match = _ORDER.fullmatch(text) if isinstance(given, str) else None
+        if match is None:
             raise ExpressionRefused(
                 "an order is a column or an expression", found=repr(text), fix="write 'a DESC'"
             )
-        _refuse_other_words(read(found["what"]), text)
-    expression = parse(found["what"], child.schema, call=call)
+        _refuse_other_words(read(match["what"]), text)
+    expression = parse(match["what"], child.schema, call=call)
     if expression.type.arrow is not None:
         raise UserError(
             f"{call}: rows cannot be sorted by {text!r}\n  found: type {expression.type.arrow}\n"
             "  to fix: sort by a number, text, date or time"
         )
-    descending = (found["way"] or "").lower() == "desc"
-    nulls = (found["nulls"] or "").lower()
+    descending = (match["way"] or "").lower() == "desc"
+    nulls = (match["nulls"] or "").lower()
     return expression, descending, nulls == "first" if nulls else not descending
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace.plan.nodes.sort import SortKey
-from millrace.plan.nodes.window import FIRST, HERE, LAST, Bound, Frame
-from millrace.sql.expressions import worded
+from millrace.plan.nodes.window import CURRENT_ROW, FIRST, LAST, Bound, Frame
+from millrace.sql.expressions import as_user_error
 from millrace.sql.functions.dates import Span, span
 from millrace.sql.parser import read
-from millrace.sql.terms import ExpressionRefused, as_type
+from millrace.sql.typed_sql import ExpressionRefused, as_type
 from millrace.sql.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, SqlType, from_arrow
 
 _FRAME: Final = re.compile(
@@ -36,18 +36,18 @@ _SHAPE: Final = (
 
 def read_frame(text: str, schema: pa.Schema, order: tuple[SortKey, ...]) -> Frame:
     """A frame over rows in an order."""
-    with worded(f"window(frame={text!r})"):
-        found = _FRAME.fullmatch(str(text))
-        if found is None:
+    with as_user_error(f"window(frame={text!r})"):
+        match = _FRAME.fullmatch(str(text))
+        if match is None:
             raise ExpressionRefused("the frame cannot be read", found=str(text), fix=_SHAPE)
-        unit = "ROWS" if found["unit"].upper() == "ROWS" else "RANGE"
+        unit = "ROWS" if match["unit"].upper() == "ROWS" else "RANGE"
         if unit == "RANGE" and not order:
             raise ExpressionRefused("a RANGE needs an order", fix="give order_by=, or use ROWS")
         kinds = [from_arrow(schema.field(key.column).type) for key in order]
         by = kinds if unit == "RANGE" else None
-        start = _bound(found["only"] or found["start"], by)
-        end = HERE if found["only"] else _bound(found["end"], by)
-        if start.place > end.place or start == LAST or end == FIRST:
+        start = _bound(match["only"] or match["start"], by)
+        end = CURRENT_ROW if match["only"] else _bound(match["end"], by)
+        if start.offset > end.offset or start == LAST or end == FIRST:
             raise ExpressionRefused(
                 "the frame ends before it begins", found=text, fix="swap its bounds"
             )
@@ -60,23 +60,23 @@ def _way(sign: int) -> str:
 
 def _bound(text: str, order: list[SqlType] | None) -> Bound:
     """One end of a frame; `order` has the types that a RANGE is counted in."""
-    found = _BOUND.fullmatch(text)
-    if found is None:
+    match = _BOUND.fullmatch(text)
+    if match is None:
         raise ExpressionRefused("the bound of a frame cannot be read", found=text, fix=_SHAPE)
-    if found["by"] is None:
-        return HERE
-    sign = -1 if found["way"].upper() == "PRECEDING" else 1
-    if found["by"].upper() == "UNBOUNDED":
+    if match["by"] is None:
+        return CURRENT_ROW
+    sign = -1 if match["way"].upper() == "PRECEDING" else 1
+    if match["by"].upper() == "UNBOUNDED":
         return FIRST if sign < 0 else LAST
     if order is None:
-        return _rows(found["by"], sign, text)
+        return _rows(match["by"], sign, text)
     if len(order) != 1:
         raise ExpressionRefused(
             "a RANGE by value needs one column to order by",
             found=text,
             fix="order by one column, or use ROWS",
         )
-    return _range(found["by"], sign, order[0], text)
+    return _range(match["by"], sign, order[0], text)
 
 
 def _rows(by: str, sign: int, text: str) -> Bound:

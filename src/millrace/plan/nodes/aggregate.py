@@ -54,7 +54,7 @@ class Aggregate(UnaryNode):
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys and what is calculated with."""
         del wanted
-        return self, ({*self.keys}.union(*(one.columns for one in self.aggregates)),)
+        return self, ({*self.keys}.union(*(aggregate.columns for aggregate in self.aggregates)),)
 
     def describe(self) -> str:
         """Keys and aggregates."""

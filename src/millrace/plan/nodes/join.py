@@ -100,12 +100,12 @@ class Join(Node):
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on one side that the join keeps, or on keys."""
-        found = {c.name: c for c in self.columns}
+        by_name = {c.name: c for c in self.columns}
         pairs = dict(zip(self.left_keys, self.right_keys, strict=True))
         left: dict[str, str] | None = {}
         right: dict[str, str] | None = {}
         for name in columns:
-            column = found[name]
+            column = by_name[name]
             if left is not None and column.side != "right":
                 left[name] = column.source
             else:
@@ -131,6 +131,8 @@ class Join(Node):
 
     def describe(self) -> str:
         """Kind, keys and condition."""
-        pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
+        pairs = [
+            f"{left} = {right}" for left, right in zip(self.left_keys, self.right_keys, strict=True)
+        ]
         pairs += [self.condition.text] if self.condition is not None else []
         return f"{self.how} join on {', '.join(pairs)}" if pairs else f"{self.how} join"

@@ -97,7 +97,9 @@ class OrderedJoin(Node):
 
     def by(self) -> str:
         """The keys, for a description."""
-        pairs = [f"{one} = {two}" for one, two in zip(self.left_keys, self.right_keys, strict=True)]
+        pairs = [
+            f"{left} = {right}" for left, right in zip(self.left_keys, self.right_keys, strict=True)
+        ]
         return f" by {', '.join(pairs)}" if pairs else ""
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import Placement, renamed
 from millrace.sql.expressions import Expression
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 from millrace.sql.types import from_arrow, to_arrow
 
 

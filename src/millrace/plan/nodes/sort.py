@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millrace.plan.nodes.node import Node, UnaryNode
 from millrace.plan.nodes.placement import ByRange, Placement, ToOne
-from millrace.sql.terms import quoted
+from millrace.sql.typed_sql import quoted
 
 
 @dataclass(frozen=True, slots=True)

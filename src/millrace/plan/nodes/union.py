@@ -37,7 +37,7 @@ class Union(Node):
     def output_placement(self) -> Placement | None:
         """As all of them do, if that is the same."""
         first = self.inputs[0].output_placement
-        alike = all(one.output_placement == first for one in self.inputs[1:])
+        alike = all(side.output_placement == first for side in self.inputs[1:])
         return renamed(first, {name: name for name in self.columns}) if alike else None
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
@@ -47,7 +47,7 @@ class Union(Node):
     @property
     def branches(self) -> tuple[Node, ...]:
         """Its sides, each with just the columns of the union."""
-        return tuple(Project(one, pass_columns(one.schema, self.columns)) for one in self.inputs)
+        return tuple(Project(side, pass_columns(side.schema, self.columns)) for side in self.inputs)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """What is wanted, of each."""

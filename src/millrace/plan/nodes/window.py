@@ -18,10 +18,10 @@ from millrace.plan.nodes.project import Project, pass_columns
 from millrace.plan.nodes.sort import SortKey
 from millrace.sql.aggregates.aggregate_calls import AggregateCall
 from millrace.sql.expressions import Expression
-from millrace.sql.terms import as_type
+from millrace.sql.typed_sql import as_type
 from millrace.sql.types import DOUBLE, SqlType, to_arrow
 
-Looks = Literal["ranks", "rows", "frame", "values"]
+WindowScope = Literal["ranks", "rows", "frame", "values"]
 """What a function looks at: ranks of the order; single rows in turn, whatever the frame; all rows
 of the frame together; single rows of the frame."""
 
@@ -31,11 +31,11 @@ class Bound:
     """Where a frame begins or ends, counted from the current row; `place` tells which is first."""
 
     sql: str
-    place: float
+    offset: float
 
 
 FIRST: Final = Bound("UNBOUNDED PRECEDING", float("-inf"))
-HERE: Final = Bound("CURRENT ROW", 0)
+CURRENT_ROW: Final = Bound("CURRENT ROW", 0)
 LAST: Final = Bound("UNBOUNDED FOLLOWING", float("inf"))
 
 
@@ -58,7 +58,7 @@ class WindowFunction:
 
     function: str
     arguments: tuple[str, ...]
-    looks: Looks
+    scope: WindowScope
     ignore_nulls: bool = False
 
 
@@ -67,7 +67,7 @@ class WindowCall:
     """One call as the user wrote it, and the pieces that it is calculated from."""
 
     function: str
-    pieces: tuple[WindowFunction, ...]
+    functions: tuple[WindowFunction, ...]
     type: SqlType
     columns: frozenset[str]
     aggregate: AggregateCall | None = None
@@ -101,9 +101,9 @@ class WindowColumn:
     def sql(self, names: Mapping[WindowFunction, str]) -> str:
         """The expression over columns and the values of pieces, which have these names."""
         parts = self.expression.sql.split("\0")
-        for place in range(1, len(parts), 2):
-            call = self.calls[int(parts[place])]
-            parts[place] = f"({call.value([names[piece] for piece in call.pieces])})"
+        for position in range(1, len(parts), 2):
+            call = self.calls[int(parts[position])]
+            parts[position] = f"({call.value([names[piece] for piece in call.functions])})"
         return "".join(parts)
 
 
@@ -120,7 +120,7 @@ class Window(UnaryNode):
     @property
     def schema(self) -> pa.Schema:
         """The child's columns, then the new ones."""
-        new = {one.name: to_arrow(one.expression.type) for one in self.columns}
+        new = {column.name: to_arrow(column.expression.type) for column in self.columns}
         kept = [
             pa.field(field.name, new.pop(field.name)) if field.name in new else field
             for field in self.child.schema
@@ -128,15 +128,15 @@ class Window(UnaryNode):
         return pa.schema([*kept, *(pa.field(name, kind) for name, kind in new.items())])
 
     @property
-    def pieces(self) -> tuple[WindowFunction, ...]:
+    def functions(self) -> tuple[WindowFunction, ...]:
         """All that DuckDB has to calculate, each once."""
         calls = [call for column in self.columns for call in column.calls]
-        return tuple(dict.fromkeys(piece for call in calls for piece in call.pieces))
+        return tuple(dict.fromkeys(piece for call in calls for piece in call.functions))
 
     @property
     def output_placement(self) -> Placement | None:
         """As the child, as long as the columns that tell are not replaced."""
-        new = {one.name for one in self.columns}
+        new = {column.name for column in self.columns}
         names = [name for name in self.child.schema.names if name not in new]
         return renamed(self.child.output_placement, {name: name for name in names})
 
@@ -150,13 +150,13 @@ class Window(UnaryNode):
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """Filters on keys: they take out whole partitions."""
-        whole = self.keys and columns <= {*self.keys} - {one.name for one in self.columns}
+        whole = self.keys and columns <= {*self.keys} - {column.name for column in self.columns}
         return ({name: name for name in columns} if whole else None,)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys, the order, and what is wanted or calculated with; no window if none is."""
-        some = tuple(one for one in self.columns if one.name in wanted)
-        new = {one.name for one in self.columns}
+        some = tuple(column for column in self.columns if column.name in wanted)
+        new = {column.name for column in self.columns}
         rest = wanted - new
         if not some:
             names = [name for name in self.child.schema.names if name in rest]
@@ -167,7 +167,7 @@ class Window(UnaryNode):
 
     def describe(self) -> str:
         """New columns, keys, order and frame."""
-        parts = [", ".join(f"{one.expression.text} as {one.name}" for one in self.columns)]
+        parts = [", ".join(f"{column.expression.text} as {column.name}" for column in self.columns)]
         parts += [f"by {', '.join(self.keys)}"] if self.keys else []
         parts += [f"in order of {', '.join(map(str, self.order))}"] if self.order else []
         parts += [self.frame.sql()] if self.frame is not None else []

@@ -42,7 +42,7 @@ class AdaptableJoin:
 
 def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
     """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
-    found = []
+    joins = []
     for stage in stages:
         join = _join_of(stage.root)
         if join is None:
@@ -54,10 +54,10 @@ def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
         if join.how in KEEPS_RIGHT and _leaves_out(stages, left.stage):
             sides.append(("left", left.stage, right.stage))
         if sides:
-            side, small, large = min(sides, key=lambda one: _scanned(stages, one[1]))
+            side, small, large = min(sides, key=lambda side: _scanned(stages, side[1]))
             if not stages[large].alone:  # Its work belongs into one task.
-                found.append(AdaptableJoin(stage.number, small, large, side))
-    return found
+                joins.append(AdaptableJoin(stage.number, small, large, side))
+    return joins
 
 
 def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
@@ -82,10 +82,10 @@ class AdaptiveStages:
         self._choices = adaptable_joins(stages)
         self._broadcast_limit = broadcast_bytes_max
         self._together_limit = together_bytes_max
-        self.left_out: dict[int, str] = {}
+        self.skipped: dict[int, str] = {}
         """Stages that are not run, and why."""
 
-    def waits(self) -> list[frozenset[int]]:
+    def dependencies(self) -> list[frozenset[int]]:
         """For each stage, those that have to be finished or left out before it is looked at."""
         return [
             frozenset(n for n in stage.reads if n >= 0)  # Others were taken in before.
@@ -101,10 +101,10 @@ class AdaptiveStages:
             if choice.reader == number:
                 self._stages[number] = adapt_stage(self._stages, choice)
         if any(choice.large == number for choice in small):
-            self.left_out[number] = "the other side of the join is small"
-        elif number not in self.left_out:
+            self.skipped[number] = "the other side of the join is small"
+        elif number not in self.skipped:
             self._gather(number, measured)
-        return None if number in self.left_out else self._stages[number]
+        return None if number in self.skipped else self._stages[number]
 
     def _gather(self, number: int, measured: Mapping[int, int]) -> None:
         """Put a stage, and those behind it, into the last one if what it reads is small."""
@@ -118,8 +118,8 @@ class AdaptiveStages:
             root = _replaced(self._stages[stage].root, read, root)
         last = behind[-1]
         self._stages[last] = replace(self._stages[last], root=root, alone=True)
-        for each in (number, *behind[:-1]):
-            self.left_out[each] = f"its rows are few and made in stage {last}"
+        for earlier in (number, *behind[:-1]):
+            self.skipped[earlier] = f"its rows are few and made in stage {last}"
 
 
 def followers(stages: Sequence[Stage], number: int) -> list[int]:

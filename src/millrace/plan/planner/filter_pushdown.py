@@ -13,7 +13,7 @@ from typing import Final
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node, with_new_children
-from millrace.sql.implied_conditions import implied
+from millrace.sql.implied_conditions import implied_condition
 
 _LEFT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "right"})
 _RIGHT_NEEDS_PARTNER: Final = frozenset({"inner", "cross", "semi", "anti", "left"})
@@ -56,12 +56,12 @@ def _narrowed(plan: Filter) -> Node:
     every = plan.condition.columns
     alone = {name: below.pushdown_columns(frozenset({name})) for name in every}
     children = list(below.children)
-    for place, child in enumerate(children):
-        mine = frozenset(name for name in every if alone[name][place] is not None)
-        weaker = implied(plan.condition, below.schema, mine) if mine else None
-        names = below.pushdown_columns(weaker.columns)[place] if weaker is not None else None
+    for side, child in enumerate(children):
+        mine = frozenset(name for name in every if alone[name][side] is not None)
+        weaker = implied_condition(plan.condition, below.schema, mine) if mine else None
+        names = below.pushdown_columns(weaker.columns)[side] if weaker is not None else None
         if weaker is not None and names is not None:
-            children[place] = Filter(child, weaker.renamed(names))
+            children[side] = Filter(child, weaker.renamed(names))
     return below.with_children(*children) if children else below
 
 
@@ -73,8 +73,8 @@ def _by_condition(join: Join) -> Join:
     schema = join.condition_schema()
     left, right = join.left, join.right
     mine = frozenset(join.left.schema.names)
-    about_left = implied(join.condition, schema, mine)
-    about_right = implied(join.condition, schema, frozenset(theirs))
+    about_left = implied_condition(join.condition, schema, mine)
+    about_right = implied_condition(join.condition, schema, frozenset(theirs))
     if about_left is not None and join.how in _LEFT_NEEDS_PARTNER:
         left = Filter(left, about_left)
     if about_right is not None and join.how in _RIGHT_NEEDS_PARTNER:

@@ -81,32 +81,32 @@ def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ..
 
 def reads_text(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
     """What was chosen, in words; nothing if every partition is read by a task of its own."""
-    found = []
+    lines = []
     grouped = [piece for piece in pieces if len(piece.partitions) > 1]
     if grouped:
         few = sum(len(piece.partitions) for piece in grouped)
         by = counted(len(grouped), "task")
-        found.append(f"{few} of {partitions} partitions are small and read by {by}")
+        lines.append(f"{few} of {partitions} partitions are small and read by {by}")
     for number in sorted({p.partitions[0] for p in pieces if p.split_side is not None}):
         parts = sum(p.partitions == (number,) for p in pieces)
-        found.append(f"partition {number} is skewed and read in {parts} parts")
-    return found
+        lines.append(f"partition {number} is skewed and read in {parts} parts")
+    return lines
 
 
 def _split(sides: Sequence[ReadSide], number: int, limits: ReadLimits) -> list[TaskRead]:
     """The parts of a skewed partition: of its largest side that may be split; none if none may."""
     skewed = [
-        (side.partition_bytes[number], place)
-        for place, side in enumerate(sides)
+        (side.partition_bytes[number], side_number)
+        for side_number, side in enumerate(sides)
         if side.split is not None and _is_skewed(side.partition_bytes, number, limits)
     ]
     if not skewed:
         return []
-    _, place = max(skewed)
-    by_output = sides[place].split
+    _, side_number = max(skewed)
+    by_output = sides[side_number].split
     assert by_output is not None, "only such sides were looked at"
     parts = group_neighbours(by_output(number), limits.split_bytes_target)
-    return [TaskRead((number,), place, part) for part in parts] if len(parts) > 1 else []
+    return [TaskRead((number,), side_number, part) for part in parts] if len(parts) > 1 else []
 
 
 def _is_skewed(sizes: Sequence[int], number: int, limits: ReadLimits) -> bool:
@@ -130,8 +130,8 @@ def can_be_split(node: Node) -> set[int]:
                 return can_be_split(left) if how in KEEPS_LEFT else set()
             if is_broadcast(left):
                 return can_be_split(right) if how in KEEPS_RIGHT else set()
-            found = can_be_split(left) if how in ("inner", "semi", "anti") else set()
-            return found | can_be_split(right) if how == "inner" else found
+            splittable = can_be_split(left) if how in ("inner", "semi", "anti") else set()
+            return splittable | can_be_split(right) if how == "inner" else splittable
         case _:
             return set()
 

@@ -114,6 +114,6 @@ def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
 
 def _branches(node: Node) -> list[Node]:
     if isinstance(node, Union) and node.output_placement is None:
-        return [one for side in node.branches for one in _branches(side)]
+        return [branch for side in node.branches for branch in _branches(side)]
     below = [_branches(child) for child in node.children]
     return [with_new_children(node, children) for children in product(*below)]

@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from millrace.sql.aggregates import aggregate_sql
 from millrace.sql.aggregates.aggregate_sql import AggregateSql, typed
+from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression
 from millrace.sql.parser import canonical
-from millrace.sql.terms import ExpressionRefused, Term, quoted, union
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, quoted, read_columns
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -27,7 +28,6 @@ from millrace.sql.types import (
     SqlType,
     decimal,
 )
-from millrace.sql.typing_walk import Walker
 
 _OTHER_NAMES: Final = {
     "mean": "avg",
@@ -208,7 +208,7 @@ class ParsedCall:
         return ExpressionRefused(what, found=self.shown, fix=fix)
 
 
-def _written(name: str, node: exp.Expression) -> ParsedCall:
+def _parse_call(name: str, node: exp.Expression) -> ParsedCall:
     where: exp.Expression | None = None
     within: tuple[exp.Expression, ...] = ()
     ignore = False
@@ -262,9 +262,9 @@ def _check_clauses(written: ParsedCall) -> None:
 class AggregateInput:
     """A call as it is written, with what types its arguments and its FILTER."""
 
-    walker: Walker
+    typer: ExpressionTyper
     written: ParsedCall
-    where: Term | None
+    where: TypedSql | None
 
     def arguments(self, least: int, most: int, words: str) -> Sequence[exp.Expression]:
         """The arguments, if there are as many as there should be."""
@@ -276,13 +276,15 @@ class AggregateInput:
             )
         return nodes
 
-    def term(self, node: exp.Expression) -> Term:
+    def term(self, node: exp.Expression) -> TypedSql:
         """An argument."""
         if isinstance(node, exp.Star):
             raise self.written.refused(f"{self.written.name} takes no *", "name a column")
-        return self.walker.walk(node)
+        return self.typer.typed(node)
 
-    def fitting(self, node: exp.Expression, fits: Callable[[SqlType], bool], wanted: str) -> Term:
+    def fitting(
+        self, node: exp.Expression, fits: Callable[[SqlType], bool], wanted: str
+    ) -> TypedSql:
         """An argument of a fitting type."""
         term = self.term(node)
         if not fits(term.type):
@@ -293,10 +295,10 @@ class AggregateInput:
             )
         return term
 
-    def filtered(self, term: Term, node: exp.Expression) -> Expression:
+    def filtered(self, term: TypedSql, node: exp.Expression) -> Expression:
         """The term as an expression, null where FILTER takes a row out."""
         if self.where is not None:
-            term = only_if(self.where, term)
+            term = null_unless(self.where, term)
         return Expression(term.sql, term.type, term.columns, canonical(node), term.raises)
 
     def build(
@@ -319,7 +321,7 @@ class AggregateInput:
             options=options or CallOptions(),
         )
 
-    def order_key(self) -> Term:
+    def order_key(self) -> TypedSql:
         """One key that compares as the whole ORDER BY does."""
         parts, terms = [], []
         for ordered in self.written.order:
@@ -328,29 +330,29 @@ class AggregateInput:
             nulls = "FIRST" if ordered.args.get("nulls_first") else "LAST"
             parts.append(f"{term.sql}, '{way} NULLS {nulls}'")
             terms.append(term)
-        return Term(
+        return TypedSql(
             sql=f"create_sort_key({', '.join(parts)})",
             type=BINARY,
-            columns=union(terms),
+            columns=read_columns(terms),
             raises=any(term.raises for term in terms),
         )
 
 
-def input_of(walker: Walker, name: str, node: exp.Expression) -> AggregateInput:
+def input_of(typer: ExpressionTyper, name: str, node: exp.Expression) -> AggregateInput:
     """The call that a node is, with FILTER and other clauses around it or not."""
-    written = _written(name, node)
+    written = _parse_call(name, node)
     _check_clauses(written)
     if written.where is None:
-        return AggregateInput(walker, written, None)
-    condition = walker.walk(written.where)
+        return AggregateInput(typer, written, None)
+    condition = typer.typed(written.where)
     if condition.type != BOOLEAN:
         raise written.refused("FILTER needs a condition", "compare it with something")
-    return AggregateInput(walker, written, condition)
+    return AggregateInput(typer, written, condition)
 
 
-def only_if(condition: Term, term: Term) -> Term:
+def null_unless(condition: TypedSql, term: TypedSql) -> TypedSql:
     """The term where the condition is true; elsewhere it is null and not evaluated."""
-    return Term(
+    return TypedSql(
         sql=typed(f"CASE WHEN {condition.sql} THEN {term.sql} END", term.type),
         type=term.type,
         columns=condition.columns | term.columns,

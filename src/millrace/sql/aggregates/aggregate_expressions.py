@@ -21,17 +21,18 @@ from millrace.sql.aggregates.aggregate_calls import (
     input_of,
     is_plain,
     mean_type,
-    only_if,
+    null_unless,
     sum_type,
 )
 from millrace.sql.aggregates.aggregate_sql import list_of
-from millrace.sql.expressions import columns_of, worded
-from millrace.sql.functions.conditions import truth
+from millrace.sql.expression_typing import ExpressionTyper
+from millrace.sql.expressions import as_user_error, scope_of
+from millrace.sql.functions.conditions import as_condition
 from millrace.sql.functions.function_registry import ANY_NUMBER
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, read
 from millrace.sql.syntax_errors import refuse_name
-from millrace.sql.terms import ExpressionRefused, Term, as_type, union
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, read_columns
 from millrace.sql.types import (
     BOOLEAN,
     DATE,
@@ -44,7 +45,6 @@ from millrace.sql.types import (
     SqlType,
     to_arrow,
 )
-from millrace.sql.typing_walk import Walker
 
 USAGES: Final = (
     "sum(x)",
@@ -105,11 +105,11 @@ class AggregateExpression:
 
 def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> AggregateExpression:
     """An expression over aggregates, such as sum(x) / count(*)."""
-    with worded(call):
+    with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text, f"write agg({name}=...)")
-        collected = _AggregateMarks(Walker(columns_of(schema)))
-        term = Walker(_Outside(), collected.add).walk(tree)
+        collected = _AggregateMarks(ExpressionTyper(scope_of(schema)))
+        term = ExpressionTyper(_NoColumns(), collected.add).typed(tree)
         if not collected.calls:
             raise ExpressionRefused(
                 "there is no aggregate", found=text, fix="use sum, count, min, ..."
@@ -126,19 +126,19 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
         )
 
 
-def aggregate_call(name: str, node: exp.Expression, inner: Walker) -> AggregateCall:
+def aggregate_call(name: str, node: exp.Expression, inner: ExpressionTyper) -> AggregateCall:
     """One call; `inner` types its arguments."""
     call = input_of(inner, name, node)
     return _TYPED_BY[call.written.function](call)
 
 
-class _Outside(NameScope):
+class _NoColumns(NameScope):
     """A column outside of every aggregate has many values, so it is refused."""
 
     def __init__(self) -> None:
         super().__init__({}, cast_first=frozenset())
 
-    def find(self, name: str) -> Term:
+    def find(self, name: str) -> TypedSql:
         raise ExpressionRefused(
             f"the column {name} stands outside of an aggregate",
             found=name,
@@ -149,16 +149,16 @@ class _Outside(NameScope):
 class _AggregateMarks:
     """The calls of one expression, each standing as a mark in the SQL around them."""
 
-    def __init__(self, inner: Walker) -> None:
+    def __init__(self, inner: ExpressionTyper) -> None:
         self._inner = inner
         self.calls: list[AggregateCall] = []
 
-    def add(self, name: str, node: exp.Expression) -> Term:
+    def add(self, name: str, node: exp.Expression) -> TypedSql:
         """A call met in the tree; equal calls are kept once."""
         call = aggregate_call(name, node, self._inner)
         if call not in self.calls:
             self.calls.append(call)
-        return Term(sql=f"\0{self.calls.index(call)}\0", type=call.type)
+        return TypedSql(sql=f"\0{self.calls.index(call)}\0", type=call.type)
 
     @staticmethod
     def cut(sql: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -179,7 +179,7 @@ def _is_measure(kind: SqlType) -> bool:
     return kind.is_numeric or kind in (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
 
-def _of_number(call: AggregateInput) -> AggregateCall:
+def _over_number(call: AggregateInput) -> AggregateCall:
     node = call.arguments(1, 1, "one argument")[0]
     term = call.fitting(node, _is_number, "a number")
     kinds = {"sum": sum_type, "avg": mean_type}
@@ -193,7 +193,7 @@ def _extreme(call: AggregateInput) -> AggregateCall:
     return call.build(call.filtered(term, node), term.type)
 
 
-def _of_condition(call: AggregateInput) -> AggregateCall:
+def _over_condition(call: AggregateInput) -> AggregateCall:
     node = call.arguments(1, 1, "one argument")[0]
     term = call.fitting(node, _is_condition, "a condition")
     return call.build(call.filtered(term, node), BOOLEAN)
@@ -211,7 +211,7 @@ def _count(call: AggregateInput) -> AggregateCall:
     if len(nodes) == 1:
         term = call.term(nodes[0])
     elif written.distinct:
-        term = together([call.fitting(node, is_plain, "plain types") for node in nodes])
+        term = row_of([call.fitting(node, is_plain, "plain types") for node in nodes])
     else:
         term = one_if(none_null([call.term(node) for node in nodes]))
     return call.build(call.filtered(term, nodes[0]), LONG, distinct=written.distinct)
@@ -220,7 +220,7 @@ def _count(call: AggregateInput) -> AggregateCall:
 def _count_if(call: AggregateInput) -> AggregateCall:
     node = call.arguments(1, 1, "one argument")[0]
     term = call.fitting(node, lambda kind: kind in (BOOLEAN, VOID), "a condition")
-    argument = call.filtered(one_if(truth(term, "count_if")), node)
+    argument = call.filtered(one_if(as_condition(term, "count_if")), node)
     return call.build(argument, LONG, function="count", distinct=call.written.distinct)
 
 
@@ -253,7 +253,7 @@ def _ordered(call: AggregateInput) -> AggregateCall:
     term = call.fitting(node, is_known, "a value with a type")
     key = call.order_key()
     if ignore_nulls:
-        key = only_if(none_null([term]), key)
+        key = null_unless(none_null([term]), key)
     by = call.filtered(key, written.order[0])
     return call.build(call.filtered(term, node), term.type, function=function, by=by)
 
@@ -347,15 +347,17 @@ def _fractions(call: AggregateInput, node: exp.Expression) -> tuple[tuple[float,
 _TYPED_BY: Final[dict[str, Callable[[AggregateInput], AggregateCall]]] = {
     "count": _count,
     "count_if": _count_if,
-    **dict.fromkeys(("sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop"), _of_number),
+    **dict.fromkeys(
+        ("sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop"), _over_number
+    ),
     **dict.fromkeys(("min", "max"), _extreme),
-    **dict.fromkeys(("bool_and", "bool_or"), _of_condition),
+    **dict.fromkeys(("bool_and", "bool_or"), _over_condition),
     "any_value": _any_value,
     **dict.fromkeys(("first", "last"), _ordered),
     **dict.fromkeys(("min_by", "max_by"), _by),
     **dict.fromkeys(("collect_list", "collect_set"), _collect),
     "approx_count_distinct": _estimate,
-    "median": _of_number,
+    "median": _over_number,
     **dict.fromkeys(("percentile", "percentile_disc"), _percentile),
     "percentile_approx": _approximate,
 }
@@ -366,25 +368,27 @@ def is_known(kind: SqlType) -> bool:
     return kind != VOID
 
 
-def one_if(condition: Term | None = None) -> Term:
+def one_if(condition: TypedSql | None = None) -> TypedSql:
     """1 where the condition is true."""
-    one = Term(sql=as_type("1", INT), type=INT)
-    return one if condition is None else only_if(condition, one)
+    number_one = TypedSql(sql=as_type("1", INT), type=INT)
+    return number_one if condition is None else null_unless(condition, number_one)
 
 
-def none_null(terms: Sequence[Term]) -> Term:
+def none_null(terms: Sequence[TypedSql]) -> TypedSql:
     """Whether no term is null."""
     sql = " AND ".join(f"({term.sql} IS NOT NULL)" for term in terms)
     raises = any(term.raises for term in terms)
-    return Term(sql=sql, type=BOOLEAN, columns=union(terms), raises=raises)
+    return TypedSql(sql=sql, type=BOOLEAN, columns=read_columns(terms), raises=raises)
 
 
-def together(terms: Sequence[Term]) -> Term:
+def row_of(terms: Sequence[TypedSql]) -> TypedSql:
     """A row of the terms, null where one of them is."""
     fields = [pa.field(f"v{n}", to_arrow(term.type)) for n, term in enumerate(terms)]
     listed = ", ".join(term.sql for term in terms)
     kind = SqlType("passed on", arrow=pa.struct(fields))
-    return only_if(none_null(terms), Term(sql=f"row({listed})", type=kind, columns=union(terms)))
+    return null_unless(
+        none_null(terms), TypedSql(sql=f"row({listed})", type=kind, columns=read_columns(terms))
+    )
 
 
 def number_written(node: exp.Expression) -> float | None:

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.sql.functions.arithmetic import quotient
-from millrace.sql.terms import Term, as_type
+from millrace.sql.typed_sql import TypedSql, as_type
 from millrace.sql.types import DOUBLE, LONG, SqlType, decimal, to_arrow
 
 # Names inside of lambdas. A column of the same name would be read in their place.
@@ -96,8 +96,8 @@ def divided(summed: str, counted: str, sum_kind: SqlType, kind: SqlType) -> str:
     """The mean, from the SQL of the sum and of the count."""
     if not kind.is_decimal:
         return as_type(f"({summed} / nullif(CAST({counted} AS DOUBLE), 0))", DOUBLE)
-    divisor = Term(sql=f"CAST({counted} AS DECIMAL(20,0))", type=decimal(20, 0))
-    value = quotient(Term(sql=summed, type=sum_kind), divisor, kind)
+    divisor = TypedSql(sql=f"CAST({counted} AS DECIMAL(20,0))", type=decimal(20, 0))
+    value = quotient(TypedSql(sql=summed, type=sum_kind), divisor, kind)
     return as_type(f"CASE WHEN {counted} > 0 THEN {value} ELSE NULL END", kind)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.terms import ExpressionRefused, Term, failure, made
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure
 from millrace.sql.types import (
     DOUBLE,
     LONG,
@@ -29,7 +29,7 @@ _WHOLE_KEPT: Final = 12
 _DIVIDED: Final = "division by zero; guard the divisor with nullif(x, 0)"
 
 
-def arithmetic(symbol: str, left: Term, right: Term) -> Term:
+def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of + - * / % div between two numbers."""
     left, right = _typed(symbol, left, right)
     label = None
@@ -44,11 +44,13 @@ def arithmetic(symbol: str, left: Term, right: Term) -> Term:
     return _labelled(_plain(symbol, left, right), label)
 
 
-def _labelled(term: Term, label: str | None) -> Term:
-    return Term(sql=term.sql, type=term.type, columns=term.columns, label=label, raises=term.raises)
+def _labelled(term: TypedSql, label: str | None) -> TypedSql:
+    return TypedSql(
+        sql=term.sql, type=term.type, columns=term.columns, label=label, raises=term.raises
+    )
 
 
-def _typed(symbol: str, left: Term, right: Term) -> tuple[Term, Term]:
+def _typed(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:
     for side, term in (("left", left), ("right", right)):
         if not term.type.is_numeric and term.type != VOID:
             raise ExpressionRefused(
@@ -65,7 +67,7 @@ def _typed(symbol: str, left: Term, right: Term) -> tuple[Term, Term]:
     return left, right
 
 
-def in_decimal(term: Term) -> Term:
+def in_decimal(term: TypedSql) -> TypedSql:
     """A whole number as a decimal: a literal by its own digits, a column by its type's."""
     if term.type.is_decimal:
         return term
@@ -74,7 +76,7 @@ def in_decimal(term: Term) -> Term:
     return cast(term, as_decimal(term.type))
 
 
-def _plain(symbol: str, left: Term, right: Term) -> Term:
+def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     kind = common(left.type, right.type)
     assert kind is not None
     if symbol == "/":
@@ -89,7 +91,7 @@ def _plain(symbol: str, left: Term, right: Term) -> Term:
         kind = LONG
     one, two = cast(left, kind), cast(right, kind)
     if symbol in ("+", "-", "*"):
-        return made(f"({one.sql} {symbol} {two.sql})", kind, [one, two], raises=kind.is_integer)
+        return combined(f"({one.sql} {symbol} {two.sql})", kind, [one, two], raises=kind.is_integer)
     if symbol == "%":
         value = f"({one.sql} % {two.sql})"
         if kind.is_integer and not _nonzero(right):
@@ -99,20 +101,22 @@ def _plain(symbol: str, left: Term, right: Term) -> Term:
     return divided(value, kind, one, two, never_zero=_nonzero(right))
 
 
-def _nonzero(term: Term) -> bool:
+def _nonzero(term: TypedSql) -> bool:
     return isinstance(term.literal, int) and term.literal not in (0, -1)
 
 
-def divided(value: str, kind: SqlType, one: Term, two: Term, *, never_zero: bool) -> Term:
+def divided(
+    value: str, kind: SqlType, left: TypedSql, right: TypedSql, *, never_zero: bool
+) -> TypedSql:
     """A quotient or remainder that fails for a divisor of zero."""
     if never_zero:
-        return made(value, kind, [one, two])
-    stop = f"CASE WHEN {one.sql} IS NULL THEN NULL ELSE {failure(_DIVIDED)} END"
-    sql = f"CASE WHEN {two.sql} = 0 THEN {stop} ELSE {value} END"
-    return made(sql, kind, [one, two], raises=True)
+        return combined(value, kind, [left, right])
+    stop = f"CASE WHEN {left.sql} IS NULL THEN NULL ELSE {failure(_DIVIDED)} END"
+    sql = f"CASE WHEN {right.sql} = 0 THEN {stop} ELSE {value} END"
+    return combined(sql, kind, [left, right], raises=True)
 
 
-def negated(term: Term) -> Term:
+def negated(term: TypedSql) -> TypedSql:
     """Unary minus."""
     label = None if term.label is None else f"(- {term.label})"
     if not term.type.is_numeric:
@@ -121,15 +125,15 @@ def negated(term: Term) -> Term:
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a number",
         )
-    return made(f"(-{term.sql})", term.type, [term], label=label, raises=term.type.is_integer)
+    return combined(f"(-{term.sql})", term.type, [term], label=label, raises=term.type.is_integer)
 
 
 def _wholes(*kinds: SqlType) -> int:
     return max(kind.precision - kind.scale for kind in kinds)
 
 
-def _added(symbol: str) -> Callable[[Term, Term], Term]:
-    def build(one: Term, two: Term) -> Term:
+def _added(symbol: str) -> Callable[[TypedSql, TypedSql], TypedSql]:
+    def build(one: TypedSql, two: TypedSql) -> TypedSql:
         scale = max(one.type.scale, two.type.scale)
         precision = _wholes(one.type, two.type) + scale + 1
         kind = adjusted(precision, scale)
@@ -138,35 +142,35 @@ def _added(symbol: str) -> Callable[[Term, Term], Term]:
         step = decimal(min(precision, PRECISION_MAX), scale)
         a, b = cast(one, step), cast(two, step)
         raises = precision > PRECISION_MAX
-        return made(f"({a.sql} {symbol} {b.sql})", kind, [one, two], raises=raises)
+        return combined(f"({a.sql} {symbol} {b.sql})", kind, [one, two], raises=raises)
 
     return build
 
 
-def _too_wide(symbol: str, one: Term, two: Term) -> ExpressionRefused:
+def _too_wide(symbol: str, left: TypedSql, right: TypedSql) -> ExpressionRefused:
     return ExpressionRefused(
-        f"{symbol} of {one.type} and {two.type} needs more than 38 digits on the way",
-        found=f"{one.label or one.sql} and {two.label or two.sql}",
+        f"{symbol} of {left.type} and {right.type} needs more than 38 digits on the way",
+        found=f"{left.label or left.sql} and {right.label or right.sql}",
         fix="cast one side to fewer digits, or to double",
     )
 
 
-def _multiplied(one: Term, two: Term) -> Term:
-    scale = one.type.scale + two.type.scale
-    digits = one.type.precision + two.type.precision
+def _multiplied(left: TypedSql, right: TypedSql) -> TypedSql:
+    scale = left.type.scale + right.type.scale
+    digits = left.type.precision + right.type.precision
     if digits > PRECISION_MAX and PRECISION_MAX - scale < _WHOLE_KEPT:
-        raise _too_wide("*", one, two)
+        raise _too_wide("*", left, right)
     kind = adjusted(digits + 1, scale)
     raises = digits > PRECISION_MAX
-    return made(f"({_wide(one)} * {two.sql})", kind, [one, two], raises=raises)
+    return combined(f"({_wide(left)} * {right.sql})", kind, [left, right], raises=raises)
 
 
-def _wide(term: Term) -> str:
+def _wide(term: TypedSql) -> str:
     """A decimal in 128 bits: DuckDB multiplies two short ones in 64 and fails beyond."""
     return f"CAST({term.sql} AS DECIMAL({PRECISION_MAX},{term.type.scale}))"
 
 
-def unscaled(term: Term) -> str:
+def unscaled(term: TypedSql) -> str:
     """A decimal's digits without the point, as a 128-bit whole number."""
     precision, scale = term.type.precision, term.type.scale
     if scale == 0:
@@ -185,48 +189,52 @@ def scaled(sql: str, kind: SqlType) -> str:
     return f"(CAST({sql} AS DECIMAL(38,0)) * CAST('{unit}' AS DECIMAL({kind.scale},{kind.scale})))"
 
 
-def quotient(one: Term, two: Term, kind: SqlType) -> str:
+def quotient(dividend: TypedSql, divisor: TypedSql, kind: SqlType) -> str:
     """A decimal divided by another, exact and rounded half up to the scale of `kind`."""
-    shift = kind.scale - one.type.scale + two.type.scale
+    shift = kind.scale - dividend.type.scale + divisor.type.scale
     assert shift >= 0
-    n = unscaled(one)
+    n = unscaled(dividend)
     if shift:
         n = f"({n} * CAST('{10**shift}' AS HUGEINT))"
-    d = unscaled(two)
+    d = unscaled(divisor)
     rest = f"abs({n} % {d})"
     away = f"CASE WHEN ({n} < 0) = ({d} < 0) THEN 1 ELSE -1 END"
     whole = f"(({n} // {d}) + CASE WHEN {rest} >= abs({d}) - {rest} THEN {away} ELSE 0 END)"
     return scaled(whole, kind)
 
 
-def _decimal_divided(one: Term, two: Term) -> Term:
-    scale = max(SCALE_KEPT, one.type.scale + two.type.precision + 1)
-    kind = adjusted(one.type.precision - one.type.scale + two.type.scale + scale, scale)
-    return divided(quotient(one, two, kind), kind, one, two, never_zero=False)
+def _decimal_divided(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
+    scale = max(SCALE_KEPT, dividend.type.scale + divisor.type.precision + 1)
+    kind = adjusted(
+        dividend.type.precision - dividend.type.scale + divisor.type.scale + scale, scale
+    )
+    return divided(quotient(dividend, divisor, kind), kind, dividend, divisor, never_zero=False)
 
 
-def _same_scale(symbol: str, one: Term, two: Term) -> tuple[Term, Term]:
-    scale = max(one.type.scale, two.type.scale)
-    precision = _wholes(one.type, two.type) + scale
+def _same_scale(symbol: str, left: TypedSql, right: TypedSql) -> tuple[TypedSql, TypedSql]:
+    scale = max(left.type.scale, right.type.scale)
+    precision = _wholes(left.type, right.type) + scale
     if precision > PRECISION_MAX:
-        raise _too_wide(symbol, one, two)
+        raise _too_wide(symbol, left, right)
     kind = decimal(precision, scale)
-    return cast(one, kind), cast(two, kind)
+    return cast(left, kind), cast(right, kind)
 
 
-def _decimal_rest(one: Term, two: Term) -> Term:
-    a, b = _same_scale("%", one, two)
-    whole = min(one.type.precision - one.type.scale, two.type.precision - two.type.scale)
+def _decimal_rest(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
+    a, b = _same_scale("%", dividend, divisor)
+    whole = min(
+        dividend.type.precision - dividend.type.scale, divisor.type.precision - divisor.type.scale
+    )
     kind = adjusted(whole + a.type.scale, a.type.scale)
     return divided(f"({a.sql} % {b.sql})", kind, a, b, never_zero=False)
 
 
-def _decimal_div(one: Term, two: Term) -> Term:
-    a, b = _same_scale("div", one, two)
+def _decimal_div(dividend: TypedSql, divisor: TypedSql) -> TypedSql:
+    a, b = _same_scale("div", dividend, divisor)
     return divided(f"({unscaled(a)} // {unscaled(b)})", LONG, a, b, never_zero=False)
 
 
-_DECIMAL: Final[dict[str, Callable[[Term, Term], Term]]] = {
+_DECIMAL: Final[dict[str, Callable[[TypedSql, TypedSql], TypedSql]]] = {
     "+": _added("+"),
     "-": _added("-"),
     "*": _multiplied,

@@ -11,7 +11,16 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final
 
-from millrace.sql.terms import ExpressionRefused, Term, as_type, day_term, failure, made, null, text
+from millrace.sql.typed_sql import (
+    ExpressionRefused,
+    TypedSql,
+    as_type,
+    combined,
+    day_literal,
+    failure,
+    null_of,
+    text_literal,
+)
 from millrace.sql.types import (
     DATE,
     DOUBLE,
@@ -42,21 +51,23 @@ _FULL_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _FLOAT_MAX: Final = "3.4028235677973366e38"
 
 
-def cast(term: Term, to: SqlType, *, label: str | None = None) -> Term:
+def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
     """The term as another type."""
     label = label if label is not None else term.label
     if term.type == to:
-        return Term(sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises)
+        return TypedSql(
+            sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises
+        )
     if term.type == VOID:
-        return Term(sql=null(to).sql, type=to, label=label)
+        return TypedSql(sql=null_of(to).sql, type=to, label=label)
     day = _written_day(term) if to == DATE else None
     if day is not None:
-        return day_term(day, label)
+        return day_literal(day, label)
     sql, raises = _written(term, to)
-    return made(sql, to, [term], label=label, raises=raises)
+    return combined(sql, to, [term], label=label, raises=raises)
 
 
-def _written_day(term: Term) -> date | None:
+def _written_day(term: TypedSql) -> date | None:
     """The day that a text names in full, so that nothing has to be looked at for each row."""
     if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
         return None
@@ -66,7 +77,7 @@ def _written_day(term: Term) -> date | None:
         return None
 
 
-def to_text(term: Term, where: str) -> Term:
+def to_text(term: TypedSql, where: str) -> TypedSql:
     """An argument that Spark turns into text by itself."""
     if term.type.is_floating:
         raise ExpressionRefused(
@@ -86,7 +97,7 @@ def family(kind: SqlType) -> str:
     return kind.name
 
 
-def _written(term: Term, to: SqlType) -> tuple[str, bool]:
+def _written(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     writer = _WRITERS.get((family(term.type), family(to)))
     if writer is None:
         raise ExpressionRefused(
@@ -97,17 +108,17 @@ def _written(term: Term, to: SqlType) -> tuple[str, bool]:
     return writer(term, to)
 
 
-def _plain(term: Term, _: SqlType) -> tuple[str, bool]:
+def _plain(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return term.sql, False
 
 
-def _exact(term: Term, to: SqlType) -> tuple[str, bool]:
-    one, two = as_decimal(term.type), as_decimal(to)
-    fits = one.precision - one.scale <= two.precision - two.scale
+def _exact(term: TypedSql, to: SqlType) -> tuple[str, bool]:
+    old, new = as_decimal(term.type), as_decimal(to)
+    fits = old.precision - old.scale <= new.precision - new.scale
     return term.sql, not fits and term.literal is None
 
 
-def _floating(term: Term, to: SqlType) -> tuple[str, bool]:
+def _floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if to == DOUBLE:
         return term.sql, False
     x = term.sql
@@ -119,7 +130,7 @@ def _floating(term: Term, to: SqlType) -> tuple[str, bool]:
     )
 
 
-def _floating_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+def _floating_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = as_type(term.sql, DOUBLE)
     whole = as_type(f"trunc({x})", to)
     if to == LONG:
@@ -128,7 +139,7 @@ def _floating_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
     return whole, True
 
 
-def _floating_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
+def _floating_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if term.type == FLOAT:
         raise ExpressionRefused(
             f"float cannot be cast to {to}",
@@ -141,11 +152,11 @@ def _floating_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
     return f"CASE WHEN abs({x}) >= {PLAIN_DOUBLE_MAX} THEN {large} ELSE {digits} END", True
 
 
-def _decimal_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+def _decimal_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     return as_type(f"trunc({term.sql})", to), True
 
 
-def _decimal_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
+def _decimal_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if to == FLOAT:
         return f"CAST({term.sql} AS VARCHAR)", False
     exact = 15
@@ -154,7 +165,7 @@ def _decimal_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
     return f"CAST({term.sql} AS VARCHAR)", False
 
 
-def _decimal_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+def _decimal_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     precision, scale = term.type.precision, term.type.scale
     if precision > scale:
         return term.sql, False
@@ -167,74 +178,76 @@ def _decimal_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
     return f"CAST({term.sql} AS DECIMAL({precision + 1},{scale}))", False
 
 
-def _number_to_boolean(term: Term, _: SqlType) -> tuple[str, bool]:
+def _number_to_boolean(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return f"({term.sql} <> 0)", False
 
 
-def _boolean_to_number(term: Term, to: SqlType) -> tuple[str, bool]:
+def _boolean_to_number(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     return as_type(f"CAST({term.sql} AS TINYINT)", to), to.is_decimal
 
 
-def _unread(term: Term, to: SqlType) -> str:
+def _unread(term: TypedSql, to: SqlType) -> str:
     """SQL that fails with the value and the column it stands in."""
-    after = text(f"' of {term.label or 'an expression'} to {to}")
+    after = text_literal(f"' of {term.label or 'an expression'} to {to}")
     return f"error(concat('cannot cast ''', {term.sql}, {after}))"
 
 
-def _matching(term: Term, pattern: str, value: str, to: SqlType) -> str:
+def _matching(term: TypedSql, pattern: str, value: str, to: SqlType) -> str:
     x = term.sql
-    full = text(f"{_BLANK}(?:{pattern}){_BLANK}")
+    full = text_literal(f"{_BLANK}(?:{pattern}){_BLANK}")
     return (
         f"CASE WHEN {x} IS NULL THEN NULL WHEN regexp_full_match({x}, {full}) THEN {value} "
         f"ELSE {_unread(term, to)} END"
     )
 
 
-def _text_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    digits = f"regexp_extract({x}, {text(_WHOLE)})"
+    digits = f"regexp_extract({x}, {text_literal(_WHOLE)})"
     return _matching(term, _WHOLE, as_type(digits, to), to), True
 
 
-def _text_to_decimal(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    digits = f"regexp_extract({x}, {text(_NUMBER)})"
+    digits = f"regexp_extract({x}, {text_literal(_NUMBER)})"
     return _matching(term, _NUMBER, as_type(digits, to), to), True
 
 
-def _text_to_floating(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if to == FLOAT:
         raise ExpressionRefused(
             "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
         )
     x = term.sql
-    number = as_type(f"regexp_extract({x}, {text(_NUMBER)})", DOUBLE)
-    word = as_type(f"regexp_extract({x}, {text(_WORDS)})", DOUBLE)
-    value = f"CASE WHEN regexp_matches({x}, {text('(?i)[in]')}) THEN {word} ELSE {number} END"
+    number = as_type(f"regexp_extract({x}, {text_literal(_NUMBER)})", DOUBLE)
+    word = as_type(f"regexp_extract({x}, {text_literal(_WORDS)})", DOUBLE)
+    value = (
+        f"CASE WHEN regexp_matches({x}, {text_literal('(?i)[in]')}) THEN {word} ELSE {number} END"
+    )
     return _matching(term, f"{_NUMBER}[dDfF]?|{_WORDS}", value, to), True
 
 
-def _text_to_boolean(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_boolean(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
-    trimmed = f"lower(regexp_extract({x}, {text('[a-zA-Z01]+')}))"
+    trimmed = f"lower(regexp_extract({x}, {text_literal('[a-zA-Z01]+')}))"
     value = f"{trimmed} IN ('t', 'true', 'y', 'yes', '1')"
     words = "(?i)t|true|y|yes|1|f|false|n|no|0"
     return _matching(term, words, value, to), True
 
 
 def _group(x: str, pattern: str, number: int, default: str) -> str:
-    found = f"regexp_extract({x}, {text(_BLANK + pattern)}, {number})"
-    return f"coalesce(nullif({found}, ''), '{default}')"
+    extracted = f"regexp_extract({x}, {text_literal(_BLANK + pattern)}, {number})"
+    return f"coalesce(nullif({extracted}, ''), '{default}')"
 
 
-def _text_to_date(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_date(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     parts = [_group(x, _DAY, 1, "1"), _group(x, _DAY, 2, "1"), _group(x, _DAY, 3, "1")]
     day = " || '-' || ".join(parts)
     return _matching(term, _DAY, as_type(day, DATE), to), True
 
 
-def _text_to_moment(term: Term, to: SqlType) -> tuple[str, bool]:
+def _text_to_moment(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     x = term.sql
     part = [_group(x, _MOMENT, number, "0") for number in range(1, 8)]
     day = " || '-' || ".join(part[:3])
@@ -255,29 +268,29 @@ def _instant(local: str) -> str:
     return f"CASE {steps} ELSE {later} END"
 
 
-def _local_to_instant(term: Term, _: SqlType) -> tuple[str, bool]:
+def _local_to_instant(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return _instant(f"CAST({term.sql} AS TIMESTAMP)"), False
 
 
-def _moment_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+def _moment_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return f"CAST(CAST({term.sql} AS TIMESTAMP) AS VARCHAR)", False
 
 
-def _moment_to_integer(term: Term, to: SqlType) -> tuple[str, bool]:
+def _moment_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     micros = f"epoch_us({term.sql})"
     seconds = f"(({micros} - (({micros} % 1000000) + 1000000) % 1000000) // 1000000)"
     return seconds, to != LONG
 
 
-def _binary_to_text(term: Term, _: SqlType) -> tuple[str, bool]:
+def _binary_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return f"decode({term.sql})", True
 
 
-def _text_to_binary(term: Term, _: SqlType) -> tuple[str, bool]:
+def _text_to_binary(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     return f"encode({term.sql})", False
 
 
-_WRITERS: Final[dict[tuple[str, str], Callable[[Term, SqlType], tuple[str, bool]]]] = {
+_WRITERS: Final[dict[tuple[str, str], Callable[[TypedSql, SqlType], tuple[str, bool]]]] = {
     ("integer", "integer"): _exact,
     ("integer", "floating"): _plain,
     ("integer", "decimal"): _exact,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.terms import ExpressionRefused, Term, failure, made, text
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure, text_literal
 from millrace.sql.types import (
     BOOLEAN,
     STRING,
@@ -23,7 +23,7 @@ from millrace.sql.types import (
 _SAFE: Final = "IS NOT DISTINCT FROM"
 
 
-def united(parts: Sequence[Term], where: str, *, mixed: bool = True) -> list[Term]:
+def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True) -> list[TypedSql]:
     """All parts in their common type; `mixed` lets text stand beside other types."""
     kind: SqlType = VOID
     for part in parts:
@@ -32,14 +32,14 @@ def united(parts: Sequence[Term], where: str, *, mixed: bool = True) -> list[Ter
         if wider is None:
             raise ExpressionRefused(
                 f"the values of {where} have no common type",
-                found=", ".join(f"{one.label or one.sql} of type {one.type}" for one in parts),
+                found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
                 fix="cast them to one type",
             )
         kind = wider
     return [cast(part, kind) for part in parts]
 
 
-def _no_nested(part: Term, where: str) -> None:
+def _no_nested(part: TypedSql, where: str) -> None:
     if part.type.arrow is not None:
         raise ExpressionRefused(
             f"{where} cannot calculate with a column of type {part.type.arrow}",
@@ -48,17 +48,17 @@ def _no_nested(part: Term, where: str) -> None:
         )
 
 
-def compared(symbol: str, left: Term, right: Term) -> Term:
+def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of = <=> < <= > >= between two values."""
-    one, two = united([left, right], symbol)
+    one, two = to_common_type([left, right], symbol)
     shown = None
     if left.label is not None and right.label is not None:
         shown = f"({left.label} {symbol} {right.label})"
     step = _SAFE if symbol == "<=>" else symbol
-    return made(f"({one.sql} {step} {two.sql})", BOOLEAN, [one, two], label=shown)
+    return combined(f"({one.sql} {step} {two.sql})", BOOLEAN, [one, two], label=shown)
 
 
-def truth(part: Term, where: str) -> Term:
+def as_condition(part: TypedSql, where: str) -> TypedSql:
     """A condition; anything else is refused."""
     if part.type not in (BOOLEAN, VOID):
         raise ExpressionRefused(
@@ -69,18 +69,18 @@ def truth(part: Term, where: str) -> Term:
     return cast(part, BOOLEAN)
 
 
-def joined(symbol: str, parts: Sequence[Term]) -> Term:
+def connect(symbol: str, parts: Sequence[TypedSql]) -> TypedSql:
     """Conditions joined by AND or OR, as one list however many there are."""
-    terms = [truth(part, symbol) for part in parts]
+    terms = [as_condition(part, symbol) for part in parts]
     sql = "(" + f" {symbol} ".join(term.sql for term in terms) + ")"
     if any(term.raises for term in terms):
         no, value = ("NOT ", "false") if symbol == "AND" else ("", "true")
         ended = " ".join(f"WHEN {no}{term.sql} THEN {value}" for term in terms[:-1])
         sql = f"CASE {ended} ELSE {sql} END"
-    return made(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
+    return combined(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
 
 
-def _joined_label(symbol: str, parts: Sequence[Term]) -> str | None:
+def _joined_label(symbol: str, parts: Sequence[TypedSql]) -> str | None:
     """Spark's name: pairs from the left, as in ((a OR b) OR c)."""
     labels = [part.label for part in parts if part.label is not None]
     if len(labels) < len(parts):
@@ -89,54 +89,54 @@ def _joined_label(symbol: str, parts: Sequence[Term]) -> str | None:
     return "(" * (len(labels) - 1) + labels[0] + pairs
 
 
-def inverted(part: Term) -> Term:
+def negate_condition(part: TypedSql) -> TypedSql:
     """NOT."""
-    one = truth(part, "NOT")
+    condition = as_condition(part, "NOT")
     shown = None if part.label is None else f"(NOT {part.label})"
-    return made(f"(NOT {one.sql})", BOOLEAN, [one], label=shown)
+    return combined(f"(NOT {condition.sql})", BOOLEAN, [condition], label=shown)
 
 
-def among(part: Term, values: Sequence[Term]) -> Term:
+def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     """IN with a list."""
     if not values:
         raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
-    one, *rest = united([part, *values], "IN")
+    value, *rest = to_common_type([part, *values], "IN")
     shown = None
     labels = [value.label for value in values]
     if part.label is not None and all(label is not None for label in labels):
         shown = f"({part.label} IN ({', '.join(str(label) for label in labels)}))"
     listed = ", ".join(value.sql for value in rest)
-    return made(f"({one.sql} IN ({listed}))", BOOLEAN, [one, *rest], label=shown)
+    return combined(f"({value.sql} IN ({listed}))", BOOLEAN, [value, *rest], label=shown)
 
 
-def like(part: Term, pattern: Term, escape: str) -> Term:
+def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
     """LIKE with Spark's escape, which stands only before %, _ and itself."""
-    for one in (part, pattern):
-        if one.type not in (STRING, VOID):
+    for side in (part, pattern):
+        if side.type not in (STRING, VOID):
             raise ExpressionRefused(
                 "LIKE needs text",
-                found=f"{one.label or one.sql} of type {one.type}",
+                found=f"{side.label or side.sql} of type {side.type}",
                 fix="cast it to string",
             )
     x, p = cast(part, STRING), cast(pattern, STRING)
     shown = None
     if part.label is not None and pattern.label is not None and escape == "\\":
         shown = f"{part.label} LIKE {pattern.label}"
-    sql = f"({x.sql} LIKE {p.sql} ESCAPE {text(escape)})"
+    sql = f"({x.sql} LIKE {p.sql} ESCAPE {text_literal(escape)})"
     if isinstance(pattern.literal, str):
         _check_pattern(pattern.literal, escape)
         if escape not in pattern.literal:  # So that the engine can look for a plain text.
             sql = f"({x.sql} LIKE {p.sql})"
-        return made(sql, BOOLEAN, [x, p], label=shown)
+        return combined(sql, BOOLEAN, [x, p], label=shown)
     if escape != "\\":
         raise ExpressionRefused(
             "ESCAPE needs a pattern that is written out", found=p.label or "", fix="write it out"
         )
-    good = text(r"(?s)(?:[^\\]|\\[\\%_])*")
+    good = text_literal(r"(?s)(?:[^\\]|\\[\\%_])*")
     stop = failure("a pattern of LIKE has \\ before something else than %, _ or \\")
     sql = f"CASE WHEN regexp_full_match({p.sql}, {good}) THEN {sql} ELSE {stop} END"
     sql = f"CASE WHEN {x.sql} IS NULL OR {p.sql} IS NULL THEN NULL ELSE {sql} END"
-    return made(sql, BOOLEAN, [x, p], label=shown, raises=True)
+    return combined(sql, BOOLEAN, [x, p], label=shown, raises=True)
 
 
 def _check_pattern(pattern: str, escape: str) -> None:
@@ -150,14 +150,16 @@ def _check_pattern(pattern: str, escape: str) -> None:
             )
 
 
-def chosen(branches: Sequence[tuple[Term, Term]], other: Term | None, where: str) -> Term:
+def if_else(
+    branches: Sequence[tuple[TypedSql, TypedSql]], other: TypedSql | None, where: str
+) -> TypedSql:
     """CASE WHEN: conditions with their values, and what holds otherwise."""
-    tests = [truth(test, where) for test, _ in branches]
+    tests = [as_condition(test, where) for test, _ in branches]
     ends = [value for _, value in branches] + ([other] if other is not None else [])
-    values = united(ends, where)
+    values = to_common_type(ends, where)
     kind = values[0].type
     steps = " ".join(
         f"WHEN {test.sql} THEN {value.sql}" for test, value in zip(tests, values, strict=False)
     )
     last = f" ELSE {values[-1].sql}" if other is not None else ""
-    return made(f"CASE {steps}{last} END", kind, [*tests, *values])
+    return combined(f"CASE {steps}{last} END", kind, [*tests, *values])

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from millrace.sql.terms import ExpressionRefused, Term
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql
 
-Build = Callable[[str, list[Term]], Term]
+Build = Callable[[str, list[TypedSql]], TypedSql]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def function(
     return enter
 
 
-def call(name: str, arguments: list[Term]) -> Term:
+def call(name: str, arguments: list[TypedSql]) -> TypedSql:
     """Call a function of the table."""
     known = FUNCTIONS[name]
     if not known.least <= len(arguments) <= known.most:

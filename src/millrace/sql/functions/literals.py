@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.terms import ExpressionRefused, Term, as_type, text
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, as_type, text_literal
 from millrace.sql.types import (
     BINARY,
     BOOLEAN,
@@ -31,26 +31,28 @@ _PLAIN_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _MOMENT: Final = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([ T]\d{1,2}:\d{1,2}(:\d{1,2}(\.\d{1,9})?)?)?")
 
 
-def string(value: str) -> Term:
+def string(value: str) -> TypedSql:
     """A text."""
-    return Term(sql=as_type(text(value), STRING), type=STRING, label=value, literal=value)
+    return TypedSql(
+        sql=as_type(text_literal(value), STRING), type=STRING, label=value, literal=value
+    )
 
 
-def boolean(*, value: bool) -> Term:
+def boolean(*, value: bool) -> TypedSql:
     """True or false."""
     word = "true" if value else "false"
-    return Term(sql=as_type(word, BOOLEAN), type=BOOLEAN, label=word)
+    return TypedSql(sql=as_type(word, BOOLEAN), type=BOOLEAN, label=word)
 
 
-def binary(digits: str) -> Term:
+def binary(digits: str) -> TypedSql:
     """X'1F'."""
     if len(digits) % 2:
         digits = "0" + digits
     sql = as_type(f"unhex('{digits}')", BINARY)
-    return Term(sql=sql, type=BINARY, label=f"X'{digits.upper()}'")
+    return TypedSql(sql=sql, type=BINARY, label=f"X'{digits.upper()}'")
 
 
-def number(written: str, suffix: str = "", *, negative: bool = False) -> Term:
+def number(written: str, suffix: str = "", *, negative: bool = False) -> TypedSql:
     """A number as it is written, with the suffix that gives its type."""
     sign = "-" if negative else ""
     if suffix in _SUFFIXES:
@@ -74,13 +76,13 @@ def _fits(value: int, kind: SqlType) -> bool:
     return -half <= value < half
 
 
-def _whole(value: int, kind: SqlType) -> Term:
+def _whole(value: int, kind: SqlType) -> TypedSql:
     if not _fits(value, kind):
         raise ExpressionRefused(f"{value} does not fit {kind}", fix="use a wider type")
-    return Term(sql=as_type(f"{value}", kind), type=kind, label=str(value), literal=value)
+    return TypedSql(sql=as_type(f"{value}", kind), type=kind, label=str(value), literal=value)
 
 
-def _exact(sign: str, written: str) -> Term:
+def _exact(sign: str, written: str) -> TypedSql:
     whole, _, behind = written.partition(".")
     digits = (whole + behind).lstrip("0")
     kind = decimal(max(len(digits), len(behind), 1), len(behind))
@@ -91,14 +93,14 @@ def _exact(sign: str, written: str) -> Term:
     value = f"{sign}{whole or '0'}{'.' + behind if behind else ''}"
     tiny = len(behind) - max(len(digits), 1) > 5  # noqa: PLR2004 - Java writes 1E-7 from there on
     label = None if tiny else f"{sign}{int(whole or '0')}{'.' + behind if behind else ''}"
-    return Term(sql=as_type(f"'{value}'", kind), type=kind, label=label)
+    return TypedSql(sql=as_type(f"'{value}'", kind), type=kind, label=label)
 
 
-def _floating(value: float, kind: SqlType) -> Term:
+def _floating(value: float, kind: SqlType) -> TypedSql:
     if value in (float("inf"), float("-inf")):
         raise ExpressionRefused("the number is beyond double", fix="write cast('inf' as double)")
     label = shown(value) if kind == DOUBLE else None
-    return Term(sql=as_type(f"'{value!r}'", kind), type=kind, label=label)
+    return TypedSql(sql=as_type(f"'{value!r}'", kind), type=kind, label=label)
 
 
 def shown(value: float) -> str | None:
@@ -108,7 +110,7 @@ def shown(value: float) -> str | None:
     return None
 
 
-def dated(value: str, kind: SqlType) -> Term:
+def dated(value: str, kind: SqlType) -> TypedSql:
     """DATE '2020-01-31' or TIMESTAMP '2020-01-31 10:00:00'."""
     plain = _PLAIN_DAY if kind == DATE else _PLAIN_MOMENT
     if not (_PLAIN_DAY if kind == DATE else _MOMENT).fullmatch(value):

@@ -6,9 +6,9 @@ from typing import Final
 
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import PLAIN_DOUBLE_MAX, cast
-from millrace.sql.functions.conditions import compared, united
+from millrace.sql.functions.conditions import compare, to_common_type
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
-from millrace.sql.terms import ExpressionRefused, Term, called, made, require
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, require
 from millrace.sql.types import BOOLEAN, DOUBLE, FLOAT, LONG, PRECISION_MAX, VOID, SqlType, decimal
 
 NUMBERS: Final = "Numbers"
@@ -16,58 +16,60 @@ NULLS: Final = "Nulls and conditions"
 _ROUND_DIGITS_MAX: Final = 22
 
 
-def _number(name: str, part: Term) -> Term:
+def _number(name: str, part: TypedSql) -> TypedSql:
     require(part, part.type.is_numeric, "a number", name)
     return cast(part, DOUBLE) if part.type == VOID else part
 
 
-def _double(name: str, part: Term) -> Term:
+def _double(name: str, part: TypedSql) -> TypedSql:
     return cast(_number(name, part), DOUBLE)
 
 
 @function("abs(x)", group=NUMBERS)
-def _abs(name: str, args: list[Term]) -> Term:
+def _abs(name: str, args: list[TypedSql]) -> TypedSql:
     x = _number(name, args[0])
-    return made(f"abs({x.sql})", x.type, [x], label=called(name, args), raises=x.type.is_integer)
+    return combined(
+        f"abs({x.sql})", x.type, [x], label=call_label(name, args), raises=x.type.is_integer
+    )
 
 
 @function("negative(x)", group=NUMBERS)
-def _negative(name: str, args: list[Term]) -> Term:
+def _negative(name: str, args: list[TypedSql]) -> TypedSql:
     x = negated(_number(name, args[0]))
-    return made(x.sql, x.type, [x], label=called(name, args))
+    return combined(x.sql, x.type, [x], label=call_label(name, args))
 
 
 @function("mod(a, b)", group=NUMBERS, least=2)
-def _mod(name: str, args: list[Term]) -> Term:
+def _mod(name: str, args: list[TypedSql]) -> TypedSql:
     rest = arithmetic("%", args[0], args[1])
-    return made(rest.sql, rest.type, [rest], label=called(name, args))
+    return combined(rest.sql, rest.type, [rest], label=call_label(name, args))
 
 
-def _to_whole(shown: str, name: str, args: list[Term]) -> Term:
+def _to_whole(shown: str, name: str, args: list[TypedSql]) -> TypedSql:
     x = _number(name, args[0])
-    label = called(shown, args)
+    label = call_label(shown, args)
     step = "floor" if name == "floor" else "ceil"
     if x.type.is_decimal:
         digits = x.type.precision - x.type.scale + (1 if x.type.scale else 0)
-        return made(f"{step}({x.sql})", decimal(digits, 0), [x], label=label)
+        return combined(f"{step}({x.sql})", decimal(digits, 0), [x], label=label)
     if x.type.is_integer:
         return cast(x, LONG, label=label)
     wide = cast(x, DOUBLE)
-    return cast(made(f"{step}({wide.sql})", DOUBLE, [wide]), LONG, label=label)
+    return cast(combined(f"{step}({wide.sql})", DOUBLE, [wide]), LONG, label=label)
 
 
 @function("floor(x); ceil(x)", group=NUMBERS)
-def _floor(name: str, args: list[Term]) -> Term:
+def _floor(name: str, args: list[TypedSql]) -> TypedSql:
     return _to_whole(name.upper(), name, args)
 
 
 @function("ceiling(x)", group=NUMBERS)
-def _ceiling(name: str, args: list[Term]) -> Term:
+def _ceiling(name: str, args: list[TypedSql]) -> TypedSql:
     return _to_whole(name, name, args)
 
 
 @function("round(x, digits)", group=NUMBERS, most=2)
-def _round(name: str, args: list[Term]) -> Term:
+def _round(name: str, args: list[TypedSql]) -> TypedSql:
     x = _number(name, args[0])
     digits = args[1].literal if len(args) > 1 else 0
     if not isinstance(digits, int) or not 0 <= digits <= _ROUND_DIGITS_MAX:
@@ -76,11 +78,11 @@ def _round(name: str, args: list[Term]) -> Term:
             found=args[1].label or args[1].sql,
             fix="write, for example, round(x, 2)",
         )
-    label = called(name, args[:1], str(digits))
+    label = call_label(name, args[:1], str(digits))
     if x.type.is_integer:
         return cast(x, x.type, label=label)
     if x.type.is_decimal:
-        return made(x.sql, _rounded(x.type, digits), [x], label=label)
+        return combined(x.sql, _rounded(x.type, digits), [x], label=label)
     if x.type == FLOAT:
         raise ExpressionRefused(
             "round of a float is not certain to equal Spark's",
@@ -91,7 +93,7 @@ def _round(name: str, args: list[Term]) -> Term:
     value = f"CAST(CAST({short} AS VARCHAR) AS DOUBLE)"
     # NaN is the greatest number, so it takes the first way too.
     sql = f"CASE WHEN abs({x.sql}) >= {PLAIN_DOUBLE_MAX} THEN {x.sql} ELSE {value} END"
-    return made(sql, DOUBLE, [x], label=label)
+    return combined(sql, DOUBLE, [x], label=label)
 
 
 def _rounded(kind: SqlType, digits: int) -> SqlType:
@@ -110,91 +112,91 @@ _SHOWN: Final = {
 
 
 @function("sqrt(x); exp(x)", group=NUMBERS)
-def _root(name: str, args: list[Term]) -> Term:
+def _root(name: str, args: list[TypedSql]) -> TypedSql:
     x = _double(name, args[0])
-    return made(f"{name}({x.sql})", DOUBLE, [x], label=called(_SHOWN[name], args))
+    return combined(f"{name}({x.sql})", DOUBLE, [x], label=call_label(_SHOWN[name], args))
 
 
 @function("ln(x); log(x); log10(x); log2(x)", group=NUMBERS)
-def _logarithm(name: str, args: list[Term]) -> Term:
+def _logarithm(name: str, args: list[TypedSql]) -> TypedSql:
     x = _double(name, args[0])
     step = "ln" if name == "log" else name
-    shown = called(_SHOWN.get(name, name), args)
+    shown = call_label(_SHOWN.get(name, name), args)
     if name == "log":
         shown = None if args[0].label is None else f"LOG(E(), {args[0].label})"
     sql = f"CASE WHEN {x.sql} <= 0 THEN NULL ELSE {step}({x.sql}) END"
-    return made(sql, DOUBLE, [x], label=shown)
+    return combined(sql, DOUBLE, [x], label=shown)
 
 
 @function("pow(x, y); power(x, y)", group=NUMBERS, least=2)
-def _power(name: str, args: list[Term]) -> Term:
+def _power(name: str, args: list[TypedSql]) -> TypedSql:
     x, y = _double(name, args[0]), _double(name, args[1])
     unknown = f"isnan({y.sql}) OR (abs({x.sql}) = 1 AND isinf({y.sql}))"
     sql = f"CASE WHEN {unknown} THEN CAST('NaN' AS DOUBLE) ELSE pow({x.sql}, {y.sql}) END"
     sql = f"CASE WHEN {x.sql} IS NULL THEN NULL ELSE {sql} END"
-    return made(sql, DOUBLE, [x, y], label=called(_SHOWN.get(name, name), args))
+    return combined(sql, DOUBLE, [x, y], label=call_label(_SHOWN.get(name, name), args))
 
 
 @function("sign(x); signum(x)", group=NUMBERS)
-def _sign(name: str, args: list[Term]) -> Term:
+def _sign(name: str, args: list[TypedSql]) -> TypedSql:
     x = _double(name, args[0])
     sql = (
         f"CASE WHEN isnan({x.sql}) THEN {x.sql} WHEN {x.sql} > 0 THEN 1 "
         f"WHEN {x.sql} < 0 THEN -1 ELSE {x.sql} END"
     )
-    return made(sql, DOUBLE, [x], label=called(_SHOWN.get(name, name), args))
+    return combined(sql, DOUBLE, [x], label=call_label(_SHOWN.get(name, name), args))
 
 
 @function("isnan(x)", group=NUMBERS)
-def _isnan(name: str, args: list[Term]) -> Term:
+def _isnan(name: str, args: list[TypedSql]) -> TypedSql:
     x = _double(name, args[0])
-    return made(f"coalesce(isnan({x.sql}), false)", BOOLEAN, [x], label=called(name, args))
+    return combined(f"coalesce(isnan({x.sql}), false)", BOOLEAN, [x], label=call_label(name, args))
 
 
 @function("greatest(a, b, ...); least(a, b, ...)", group=NUMBERS, least=2, most=ANY_NUMBER)
-def _extreme(name: str, args: list[Term]) -> Term:
-    parts = united(args, name, mixed=False)
+def _extreme(name: str, args: list[TypedSql]) -> TypedSql:
+    parts = to_common_type(args, name, mixed=False)
     sql = f"{name}({', '.join(part.sql for part in parts)})"
-    return made(sql, parts[0].type, parts, label=called(name, args))
+    return combined(sql, parts[0].type, parts, label=call_label(name, args))
 
 
 @function("coalesce(a, b, ...)", group=NULLS, most=ANY_NUMBER)
-def _coalesce(name: str, args: list[Term]) -> Term:
-    parts = united(args, name)
+def _coalesce(name: str, args: list[TypedSql]) -> TypedSql:
+    parts = to_common_type(args, name)
     sql = f"coalesce({', '.join(part.sql for part in parts)})"
-    return made(sql, parts[0].type, parts, label=called(name, args))
+    return combined(sql, parts[0].type, parts, label=call_label(name, args))
 
 
 @function("nvl(a, b); ifnull(a, b)", group=NULLS, least=2)
-def _nvl(name: str, args: list[Term]) -> Term:
+def _nvl(name: str, args: list[TypedSql]) -> TypedSql:
     return _coalesce(name, args)
 
 
 @function("nvl2(a, b, c)", group=NULLS, least=3)
-def _nvl2(name: str, args: list[Term]) -> Term:
-    then, other = united(args[1:], name)
+def _nvl2(name: str, args: list[TypedSql]) -> TypedSql:
+    then, other = to_common_type(args[1:], name)
     sql = f"CASE WHEN {args[0].sql} IS NOT NULL THEN {then.sql} ELSE {other.sql} END"
-    return made(sql, then.type, [args[0], then, other], label=called(name, args))
+    return combined(sql, then.type, [args[0], then, other], label=call_label(name, args))
 
 
 @function("nullif(a, b)", group=NULLS, least=2)
-def _nullif(name: str, args: list[Term]) -> Term:
-    same = compared("=", args[0], args[1])
+def _nullif(name: str, args: list[TypedSql]) -> TypedSql:
+    same = compare("=", args[0], args[1])
     sql = f"CASE WHEN {same.sql} THEN NULL ELSE {args[0].sql} END"
-    return made(sql, args[0].type, [args[0], same], label=called(name, args))
+    return combined(sql, args[0].type, [args[0], same], label=call_label(name, args))
 
 
 @function("isnull(a); isnotnull(a)", group=NULLS)
-def _isnull(name: str, args: list[Term]) -> Term:
+def _isnull(name: str, args: list[TypedSql]) -> TypedSql:
     test = "IS NULL" if name == "isnull" else "IS NOT NULL"
     shown = None if args[0].label is None else f"({args[0].label} {test})"
-    return made(f"({args[0].sql} {test})", BOOLEAN, args, label=shown)
+    return combined(f"({args[0].sql} {test})", BOOLEAN, args, label=shown)
 
 
 @function("nanvl(a, b)", group=NULLS, least=2)
-def _nanvl(name: str, args: list[Term]) -> Term:
+def _nanvl(name: str, args: list[TypedSql]) -> TypedSql:
     a, b = _double(name, args[0]), _double(name, args[1])
     if FLOAT in (args[0].type, args[1].type):
         raise ExpressionRefused("nanvl needs doubles", found="float", fix="cast it to double")
     sql = f"CASE WHEN isnan({a.sql}) THEN {b.sql} ELSE {a.sql} END"
-    return made(sql, DOUBLE, [a, b], label=called(name, args))
+    return combined(sql, DOUBLE, [a, b], label=call_label(name, args))

@@ -6,7 +6,15 @@ from typing import Final
 
 from millrace.sql.functions.casts import cast, to_text
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
-from millrace.sql.terms import ExpressionRefused, Term, called, failure, made, require, text
+from millrace.sql.typed_sql import (
+    ExpressionRefused,
+    TypedSql,
+    call_label,
+    combined,
+    failure,
+    require,
+    text_literal,
+)
 from millrace.sql.types import BINARY, BOOLEAN, INT, STRING, VOID
 
 TEXT: Final = "Text"
@@ -27,38 +35,38 @@ _LAST_SIGMA: Final = r"\x{03A3}([^\p{Lu}\p{Ll}]|$)"
 
 
 @function("upper(s); ucase(s)", group=TEXT)
-def _upper(name: str, args: list[Term]) -> Term:
+def _upper(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
     stop = failure("upper: the text has a letter whose capital form is not certain")
-    known = f"regexp_matches({x.sql}, {text(f'[{_UPPER_UNCERTAIN}]')})"
+    known = f"regexp_matches({x.sql}, {text_literal(f'[{_UPPER_UNCERTAIN}]')})"
     sql = f"CASE WHEN {known} THEN {stop} ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
-    return made(sql, STRING, [x], label=called(name, args), raises=True)
+    return combined(sql, STRING, [x], label=call_label(name, args), raises=True)
 
 
 @function("lower(s); lcase(s)", group=TEXT)
-def _lower(name: str, args: list[Term]) -> Term:
+def _lower(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
     stop = failure("lower: the text has a letter whose small form is not certain")
-    known = f"regexp_matches({x.sql}, {text(f'[{_LOWER_UNCERTAIN}]|{_LAST_SIGMA}')})"
+    known = f"regexp_matches({x.sql}, {text_literal(f'[{_LOWER_UNCERTAIN}]|{_LAST_SIGMA}')})"
     sql = f"CASE WHEN {known} THEN {stop} ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
-    return made(sql, STRING, [x], label=called(name, args), raises=True)
+    return combined(sql, STRING, [x], label=call_label(name, args), raises=True)
 
 
 @function("length(s); char_length(s); character_length(s)", group=TEXT)
-def _length(name: str, args: list[Term]) -> Term:
+def _length(name: str, args: list[TypedSql]) -> TypedSql:
     if args[0].type == BINARY:
         sql = f"octet_length({args[0].sql})"
-        return made(sql, INT, args, label=called(name, args))
+        return combined(sql, INT, args, label=call_label(name, args))
     x = to_text(args[0], name)
-    return made(f"length({x.sql})", INT, [x], label=called(name, args))
+    return combined(f"length({x.sql})", INT, [x], label=call_label(name, args))
 
 
-def _whole(name: str, part: Term) -> Term:
+def _whole(name: str, part: TypedSql) -> TypedSql:
     require(part, part.type.is_integer, "a whole number", name)
     return cast(part, INT)
 
 
-def _part(x: Term, start: Term, size: Term) -> str:
+def _part(x: TypedSql, start: TypedSql, size: TypedSql) -> str:
     """The characters from `start`, which counts from the end when it is negative."""
     sized = f"CAST({size.sql} AS BIGINT)"
     if isinstance(start.literal, int) and start.literal >= 0:
@@ -72,13 +80,13 @@ def _part(x: Term, start: Term, size: Term) -> str:
     return f"substring({x.sql}, greatest({begin}, 0) + 1, {count})"
 
 
-def _not_null(sql: str, *parts: Term) -> str:
+def _not_null(sql: str, *parts: TypedSql) -> str:
     missing = " OR ".join(f"{part.sql} IS NULL" for part in parts)
     return f"CASE WHEN {missing} THEN NULL ELSE {sql} END"
 
 
 @function("substring(s, start, size); substr(s, start, size)", group=TEXT, least=2, most=3)
-def _substring(name: str, args: list[Term]) -> Term:
+def _substring(name: str, args: list[TypedSql]) -> TypedSql:
     if args[0].type == BINARY:
         raise ExpressionRefused("substring needs text", found="binary", fix="cast it to string")
     x, start = to_text(args[0], name), _whole(name, args[1])
@@ -86,66 +94,68 @@ def _substring(name: str, args: list[Term]) -> Term:
     size = _whole(name, args[2]) if len(args) > 2 else _number(_ALL)  # noqa: PLR2004
     extra = () if len(args) > 2 else (str(_ALL),)  # noqa: PLR2004
     sql = _not_null(_part(x, start, size), x, start, size)
-    return made(sql, STRING, [x, start, size], label=called(name, args, *extra))
+    return combined(sql, STRING, [x, start, size], label=call_label(name, args, *extra))
 
 
-def _number(value: int) -> Term:
-    return Term(sql=f"CAST({value} AS INTEGER)", type=INT, label=str(value), literal=value)
+def _number(value: int) -> TypedSql:
+    return TypedSql(sql=f"CAST({value} AS INTEGER)", type=INT, label=str(value), literal=value)
 
 
 @function("left(s, size)", group=TEXT, least=2)
-def _left(name: str, args: list[Term]) -> Term:
+def _left(name: str, args: list[TypedSql]) -> TypedSql:
     x, size = to_text(args[0], name), _whole(name, args[1])
     sql = _not_null(_part(x, _number(1), size), x, size)
-    return made(sql, STRING, [x, size], label=called(name, args))
+    return combined(sql, STRING, [x, size], label=call_label(name, args))
 
 
 @function("right(s, size)", group=TEXT, least=2)
-def _right(name: str, args: list[Term]) -> Term:
+def _right(name: str, args: list[TypedSql]) -> TypedSql:
     x, size = to_text(args[0], name), _whole(name, args[1])
-    back = Term(sql=f"(-CAST({size.sql} AS BIGINT))", type=INT)
+    back = TypedSql(sql=f"(-CAST({size.sql} AS BIGINT))", type=INT)
     part = f"CASE WHEN {size.sql} <= 0 THEN '' ELSE {_part(x, back, _number(_ALL))} END"
-    return made(_not_null(part, x, size), STRING, [x, size], label=called(name, args))
+    return combined(_not_null(part, x, size), STRING, [x, size], label=call_label(name, args))
 
 
 @function("trim(s); ltrim(s); rtrim(s); btrim(s)", group=TEXT)
-def _trim(name: str, args: list[Term]) -> Term:
+def _trim(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
     step = "trim" if name == "btrim" else name
-    return made(f"{step}({x.sql}, ' ')", STRING, [x], label=called(name, args))
+    return combined(f"{step}({x.sql}, ' ')", STRING, [x], label=call_label(name, args))
 
 
 @function("replace(s, search, replacement)", group=TEXT, least=2, most=3)
-def _replace(name: str, args: list[Term]) -> Term:
+def _replace(name: str, args: list[TypedSql]) -> TypedSql:
     parts = [to_text(part, name) for part in args]
     if len(parts) == 2:  # noqa: PLR2004
-        parts.append(Term(sql="''", type=STRING, label="", literal=""))
+        parts.append(TypedSql(sql="''", type=STRING, label="", literal=""))
     sql = f"replace({', '.join(part.sql for part in parts)})"
-    return made(sql, STRING, parts, label=called(name, parts))
+    return combined(sql, STRING, parts, label=call_label(name, parts))
 
 
 _TESTS: Final = {"startswith": "starts_with", "endswith": "suffix", "contains": "contains"}
 
 
 @function("startswith(s, part); endswith(s, part); contains(s, part)", group=TEXT, least=2)
-def _holds(name: str, args: list[Term]) -> Term:
+def _holds(name: str, args: list[TypedSql]) -> TypedSql:
     x, y = to_text(args[0], name), to_text(args[1], name)
-    return made(f"{_TESTS[name]}({x.sql}, {y.sql})", BOOLEAN, [x, y], label=called(name, args))
+    return combined(
+        f"{_TESTS[name]}({x.sql}, {y.sql})", BOOLEAN, [x, y], label=call_label(name, args)
+    )
 
 
 @function("instr(s, part)", group=TEXT, least=2)
-def _instr(name: str, args: list[Term]) -> Term:
+def _instr(name: str, args: list[TypedSql]) -> TypedSql:
     x, y = to_text(args[0], name), to_text(args[1], name)
     sql = f"CASE WHEN {y.sql} = '' AND {x.sql} IS NOT NULL THEN 1 ELSE instr({x.sql}, {y.sql}) END"
-    return made(sql, INT, [x, y], label=called(name, args))
+    return combined(sql, INT, [x, y], label=call_label(name, args))
 
 
 @function("concat(a, b, ...)", group=TEXT, most=ANY_NUMBER)
-def concat(name: str, args: list[Term]) -> Term:
+def concat(name: str, args: list[TypedSql]) -> TypedSql:
     """Text put together; null if any part is. Parts that are all binary stay binary."""
     if args and all(part.type == BINARY for part in args):
         sql = " || ".join(part.sql for part in args)
-        return made(f"({sql})", BINARY, args, label=called(name, args))
+        return combined(f"({sql})", BINARY, args, label=call_label(name, args))
     parts = [cast(part, STRING) if part.type == VOID else to_text(part, name) for part in args]
     sql = " || ".join(part.sql for part in parts)
-    return made(f"({sql})", STRING, parts, label=called(name, args))
+    return combined(f"({sql})", STRING, parts, label=call_label(name, args))

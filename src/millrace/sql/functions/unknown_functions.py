@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS
 from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
-from millrace.sql.terms import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
 
 _SAME: Final = {"len": "length", "average": "avg", "ucase": "upper", "lcase": "lower"}

@@ -17,8 +17,8 @@ from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
-from millrace.sql.terms import ExpressionRefused, Term, called, made, null
 from millrace.sql.type_names import CAST_NAMES, type_of
+from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, null_of
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
 assert number_functions.NUMBERS  # imported for the table it fills
@@ -52,24 +52,24 @@ _REFUSED: Final = {
 }
 
 
-Aggregate = Callable[[str, exp.Expression], Term]
+AggregateHook = Callable[[str, exp.Expression], TypedSql]
 
 
-class Walker:
+class ExpressionTyper:
     """Types one tree over some columns; `aggregate` says what an aggregate call stands for."""
 
-    def __init__(self, columns: NameScope, aggregate: Aggregate | None = None) -> None:
+    def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
         self.columns = columns
         self.aggregate = aggregate
 
-    def walk(self, node: exp.Expression) -> Term:
+    def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
         kind = type(node)
         if kind in _ARITHMETIC:
             return _calculated(self, _ARITHMETIC[kind], node)
         if kind in _COMPARED:
-            left, right = self.walk(node.this), self.walk(node.expression)
-            return conditions.compared(_COMPARED[kind], left, right)
+            left, right = self.typed(node.this), self.typed(node.expression)
+            return conditions.compare(_COMPARED[kind], left, right)
         method = _NODES.get(kind)
         if method is None:
             what, fix = _REFUSED.get(
@@ -78,60 +78,60 @@ class Walker:
             raise ExpressionRefused(what, found=node.sql(dialect="spark"), fix=fix)
         return method(self, node)
 
-    def each(self, nodes: Sequence[exp.Expression]) -> list[Term]:
+    def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
         """The typed forms of several nodes."""
-        return [self.walk(node) for node in nodes]
+        return [self.typed(node) for node in nodes]
 
 
-def _column(walker: Walker, node: exp.Expression) -> Term:
+def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     assert isinstance(node, exp.Column)
     if node.table and not node.db and not isinstance(node.this, exp.Star):
-        return walker.columns.find_field(node.table, node.name)
+        return typer.columns.find_field(node.table, node.name)
     if node.table or isinstance(node.this, exp.Star):
         raise ExpressionRefused(
             "a field of a column cannot be named",
             found=node.sql(dialect="spark"),
             fix="take it out of its column with map_batches",
         )
-    return walker.columns.find(node.name)
+    return typer.columns.find(node.name)
 
 
-def _literal(_: Walker, node: exp.Expression) -> Term:
+def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
     assert isinstance(node, exp.Literal)
     return literals.string(node.name) if node.is_string else literals.number(node.name)
 
 
-def _adjacent(_: Walker, node: exp.Expression) -> Term:
+def _adjacent(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return literals.string("".join(part.name for part in node.expressions))
 
 
-def _boolean(_: Walker, node: exp.Expression) -> Term:
+def _boolean(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return literals.boolean(value=bool(node.this))
 
 
-def _negated(walker: Walker, node: exp.Expression) -> Term:
+def _negated(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     inner = node.this
     if isinstance(inner, exp.Literal) and not inner.is_string:
         return literals.number(inner.name, negative=True)
     if isinstance(inner, exp.Anonymous) and inner.name.startswith(LITERAL):
         return _suffixed(inner, negative=True)
-    return negated(walker.walk(inner))
+    return negated(typer.typed(inner))
 
 
-def _suffixed(node: exp.Anonymous, *, negative: bool = False) -> Term:
+def _suffixed(node: exp.Anonymous, *, negative: bool = False) -> TypedSql:
     suffix = node.name.removeprefix(LITERAL)
     return literals.number(node.expressions[0].name, suffix, negative=negative)
 
 
-def _calculated(walker: Walker, symbol: str, node: exp.Expression) -> Term:
+def _calculated(typer: ExpressionTyper, symbol: str, node: exp.Expression) -> TypedSql:
     if symbol in ("+", "-"):
         first, second = node.this, node.expression
         if isinstance(first, exp.Interval) and symbol == "+":
             first, second = second, first
         if isinstance(second, exp.Interval):
             sign = 1 if symbol == "+" else -1
-            return dates.shifted(walker.walk(first), _span(second), sign)
-        left, right = walker.walk(first), walker.walk(second)
+            return dates.shifted(typer.typed(first), _span(second), sign)
+        left, right = typer.typed(first), typer.typed(second)
         if right.type == DATE and symbol == "+":
             left, right = right, left
         if left.type == DATE and right.type != DATE:
@@ -144,59 +144,59 @@ def _calculated(walker: Walker, symbol: str, node: exp.Expression) -> Term:
                 fix="use datediff(end, start)",
             )
         return arithmetic(symbol, left, right)
-    return arithmetic(symbol, walker.walk(node.this), walker.walk(node.expression))
+    return arithmetic(symbol, typer.typed(node.this), typer.typed(node.expression))
 
 
-def _not(walker: Walker, node: exp.Expression) -> Term:
+def _not(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     inner = node.this
     if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-        return call("isnotnull", [walker.walk(inner.this)])
-    return conditions.inverted(walker.walk(inner))
+        return call("isnotnull", [typer.typed(inner.this)])
+    return conditions.negate_condition(typer.typed(inner))
 
 
-def _is(walker: Walker, node: exp.Expression) -> Term:
+def _is(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if isinstance(node.expression, exp.Null):
-        return call("isnull", [walker.walk(node.this)])
+        return call("isnull", [typer.typed(node.this)])
     if not isinstance(node.expression, exp.Boolean):
         raise ExpressionRefused(
             "IS takes NULL, TRUE or FALSE",
             found=node.sql(dialect="spark"),
             fix="write = to compare with a value",
         )
-    left = conditions.truth(walker.walk(node.this), "IS TRUE")
-    return conditions.compared("<=>", left, walker.walk(node.expression))
+    left = conditions.as_condition(typer.typed(node.this), "IS TRUE")
+    return conditions.compare("<=>", left, typer.typed(node.expression))
 
 
-def _differs(walker: Walker, node: exp.Expression) -> Term:
-    left, right = walker.walk(node.this), walker.walk(node.expression)
+def _differs(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    left, right = typer.typed(node.this), typer.typed(node.expression)
     symbol = "<=>" if isinstance(node, exp.NullSafeNEQ) else "="
-    return conditions.inverted(conditions.compared(symbol, left, right))
+    return conditions.negate_condition(conditions.compare(symbol, left, right))
 
 
-def _joined(walker: Walker, node: exp.Expression) -> Term:
+def _joined(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     symbol = "AND" if isinstance(node, exp.And) else "OR"
-    return conditions.joined(symbol, walker.each(operands(node, type(node))))
+    return conditions.connect(symbol, typer.typed_all(operands(node, type(node))))
 
 
-def _in(walker: Walker, node: exp.Expression) -> Term:
+def _in(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if node.args.get("query") or node.args.get("field") or node.args.get("unnest"):
         raise ExpressionRefused(
             "IN takes a list of values", found=node.sql(dialect="spark"), fix="use a join"
         )
-    return conditions.among(walker.walk(node.this), walker.each(node.expressions))
+    return conditions.in_list(typer.typed(node.this), typer.typed_all(node.expressions))
 
 
-def _between(walker: Walker, node: exp.Expression) -> Term:
+def _between(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if node.args.get("symmetric"):
         raise ExpressionRefused("BETWEEN SYMMETRIC is not supported", fix="use least and greatest")
-    value, low, high = walker.each([node.this, node.args["low"], node.args["high"]])
-    above = conditions.compared(">=", value, low)
-    below = conditions.compared("<=", value, high)
-    both = conditions.joined("AND", [above, below])
-    return made(both.sql, BOOLEAN, [both], label=called("between", [value, low, high]))
+    value, low, high = typer.typed_all([node.this, node.args["low"], node.args["high"]])
+    above = conditions.compare(">=", value, low)
+    below = conditions.compare("<=", value, high)
+    both = conditions.connect("AND", [above, below])
+    return combined(both.sql, BOOLEAN, [both], label=call_label("between", [value, low, high]))
 
 
-def _like(walker: Walker, node: exp.Expression) -> Term:
+def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     escape = "\\"
     if isinstance(node, exp.Escape):
         escape = node.expression.name
@@ -211,75 +211,75 @@ def _like(walker: Walker, node: exp.Expression) -> Term:
         raise ExpressionRefused(
             "LIKE ANY and LIKE ALL are not supported", fix="join several with OR"
         )
-    found = conditions.like(walker.walk(node.this), walker.walk(node.expression), escape)
-    return conditions.inverted(found) if node.args.get("negate") else found
+    matches = conditions.like(typer.typed(node.this), typer.typed(node.expression), escape)
+    return conditions.negate_condition(matches) if node.args.get("negate") else matches
 
 
-def _if(walker: Walker, node: exp.Expression) -> Term:
+def _if(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if node.args.get("false") is None:
         raise ExpressionRefused(
             "IF takes three arguments",
             found=node.sql(dialect="spark"),
             fix="write if(condition, value, other)",
         )
-    test, then, other = walker.each([node.this, node.args["true"], node.args["false"]])
-    inner = called("IF", [test, then, other])
+    test, then, other = typer.typed_all([node.this, node.args["true"], node.args["false"]])
+    inner = call_label("IF", [test, then, other])
     label = None if inner is None else f"({inner})"
-    value = conditions.chosen([(test, then)], other, "IF")
+    value = conditions.if_else([(test, then)], other, "IF")
     return cast(value, value.type, label=label)
 
 
-def _case(walker: Walker, node: exp.Expression) -> Term:
-    base = walker.walk(node.this) if node.this is not None else None
+def _case(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    base = typer.typed(node.this) if node.this is not None else None
     branches = []
     for branch in node.args["ifs"]:
-        test = walker.walk(branch.this)
-        test = test if base is None else conditions.compared("=", base, test)
-        branches.append((test, walker.walk(branch.args["true"])))
+        test = typer.typed(branch.this)
+        test = test if base is None else conditions.compare("=", base, test)
+        branches.append((test, typer.typed(branch.args["true"])))
     default = node.args.get("default")
-    other = None if default is None else walker.walk(default)
-    value = conditions.chosen(branches, other, "CASE")
+    other = None if default is None else typer.typed(default)
+    value = conditions.if_else(branches, other, "CASE")
     return cast(value, value.type, label=_case_label(branches, other))
 
 
-def _cast(walker: Walker, node: exp.Expression) -> Term:
+def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     kind = type_of(node.args["to"])
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return literals.dated(node.this.name, kind)
-    return _casted(walker.walk(node.this), kind)
+    return _casted(typer.typed(node.this), kind)
 
 
-def _casted(term: Term, kind: SqlType) -> Term:
+def _casted(term: TypedSql, kind: SqlType) -> TypedSql:
     name = str(kind).upper()
     label = None if term.label is None else f"CAST({term.label} AS {name})"
     return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
 
 
-def _called(walker: Walker, node: exp.Expression) -> Term:
+def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     assert isinstance(node, exp.Anonymous)
     if node.name.startswith(LITERAL):
         return _suffixed(node)
     name = node.name.lower()
     if name in AGGREGATES:
-        return _aggregated(walker, name, node)
+        return _aggregated(typer, name, node)
     if name in CAST_NAMES and len(node.expressions) == 1:
-        return _casted(walker.walk(node.expressions[0]), CAST_NAMES[name])
+        return _casted(typer.typed(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
         raise unknown_function(name)
-    return call(name, walker.each(node.expressions))
+    return call(name, typer.typed_all(node.expressions))
 
 
-def _aggregated(walker: Walker, name: str, node: exp.Expression) -> Term:
-    if walker.aggregate is None:
+def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> TypedSql:
+    if typer.aggregate is None:
         raise ExpressionRefused(
             f"{name} is an aggregate and has no place here",
             found=node.sql(dialect="spark"),
             fix="use it in agg",
         )
-    return walker.aggregate(name, node)
+    return typer.aggregate(name, node)
 
 
-def _with_clause(walker: Walker, node: exp.Expression) -> Term:
+def _with_clause(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     """FILTER, WITHIN GROUP or IGNORE NULLS, which stand behind an aggregate."""
     inner = node
     while isinstance(inner, _CLAUSES):
@@ -290,28 +290,28 @@ def _with_clause(walker: Walker, node: exp.Expression) -> Term:
             found=node.sql(dialect="spark"),
             fix="leave it out, or write if(condition, value, NULL)",
         )
-    return _aggregated(walker, inner.name.lower(), node)
+    return _aggregated(typer, inner.name.lower(), node)
 
 
-def _extract(walker: Walker, node: exp.Expression) -> Term:
+def _extract(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     unit = node.name.lower()
     if unit not in dates.EXTRACTED:
         raise ExpressionRefused(
             f"EXTRACT does not take {unit}", fix=f"use {', '.join(dates.EXTRACTED)}"
         )
-    return _unlabelled(call(unit, [walker.walk(node.expression)]))
+    return _unlabelled(call(unit, [typer.typed(node.expression)]))
 
 
-def _substring(walker: Walker, node: exp.Expression) -> Term:
+def _substring(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     parts = [node.this, node.args.get("start"), node.args.get("length")]
-    return call("substring", walker.each([part for part in parts if part is not None]))
+    return call("substring", typer.typed_all([part for part in parts if part is not None]))
 
 
-def _unlabelled(term: Term) -> Term:
-    return Term(sql=term.sql, type=term.type, columns=term.columns, raises=term.raises)
+def _unlabelled(term: TypedSql) -> TypedSql:
+    return TypedSql(sql=term.sql, type=term.type, columns=term.columns, raises=term.raises)
 
 
-def _case_label(branches: list[tuple[Term, Term]], other: Term | None) -> str | None:
+def _case_label(branches: list[tuple[TypedSql, TypedSql]], other: TypedSql | None) -> str | None:
     parts = [part for branch in branches for part in branch] + ([other] if other else [])
     if any(part.label is None for part in parts):
         return None
@@ -331,15 +331,15 @@ def _span(node: exp.Interval) -> dates.Span:
     return dates.span(node.this.name, unit.name)
 
 
-_NODES: Final[dict[type[exp.Expression], Callable[[Walker, exp.Expression], Term]]] = {
+_NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
     exp.Column: _column,
-    exp.Paren: lambda walker, node: walker.walk(node.this),
+    exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
     exp.Concat: _adjacent,
     exp.RawString: lambda _, node: literals.string(node.name),
     exp.HexString: lambda _, node: literals.binary(node.name),
     exp.Boolean: _boolean,
-    exp.Null: lambda _walker, _node: null(VOID),
+    exp.Null: lambda _walker, _node: null_of(VOID),
     exp.Neg: _negated,
     exp.Not: _not,
     exp.Is: _is,
@@ -356,8 +356,8 @@ _NODES: Final[dict[type[exp.Expression], Callable[[Walker, exp.Expression], Term
     exp.Cast: _cast,
     exp.TryCast: _cast,
     exp.Anonymous: _called,
-    exp.DPipe: lambda walker, node: string_functions.concat(
-        "concat", walker.each([node.this, node.expression])
+    exp.DPipe: lambda typer, node: string_functions.concat(
+        "concat", typer.typed_all([node.this, node.expression])
     ),
     exp.Extract: _extract,
     exp.Substring: _substring,

@@ -32,7 +32,7 @@ class ExpressionRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class TypedSql:
     """A typed piece of SQL. `label` is the name Spark would give it, None where that is open."""
 
     sql: str
@@ -61,11 +61,11 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def text(value: str) -> str:
+def text_literal(value: str) -> str:
     """A string as a DuckDB literal."""
     if "\0" in value:
         parts = value.split("\0")
-        return "(" + " || chr(0) || ".join(text(part) for part in parts) + ")"
+        return "(" + " || chr(0) || ".join(text_literal(part) for part in parts) + ")"
     return "'" + value.replace("'", "''") + "'"
 
 
@@ -74,53 +74,53 @@ def as_type(sql: str, kind: SqlType) -> str:
     return f"CAST({sql} AS {to_duckdb(kind)})"
 
 
-def day_term(day: date, label: str | None = None) -> Term:
+def day_literal(day: date, label: str | None = None) -> TypedSql:
     """A date that is written out."""
-    return Term(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
+    return TypedSql(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
 
 
-def null(kind: SqlType) -> Term:
+def null_of(kind: SqlType) -> TypedSql:
     """NULL of a type."""
-    return Term(sql=as_type("NULL", kind), type=kind, label="NULL")
+    return TypedSql(sql=as_type("NULL", kind), type=kind, label="NULL")
 
 
 def failure(message: str) -> str:
     """SQL that fails the query with a message."""
-    return f"error({text(message)})"
+    return f"error({text_literal(message)})"
 
 
-def union(parts: Iterable[Term]) -> frozenset[str]:
+def read_columns(parts: Iterable[TypedSql]) -> frozenset[str]:
     """All columns that the parts read."""
     return frozenset().union(*(part.columns for part in parts))
 
 
-def made(
+def combined(
     sql: str,
     kind: SqlType,
-    parts: Iterable[Term],
+    parts: Iterable[TypedSql],
     *,
     label: str | None = None,
     raises: bool = False,
-) -> Term:
+) -> TypedSql:
     """A piece made of others; its SQL is cast to its type."""
     parts = tuple(parts)
-    return Term(
+    return TypedSql(
         sql=as_type(sql, kind),
         type=kind,
-        columns=union(parts),
+        columns=read_columns(parts),
         label=label,
         raises=raises or any(part.raises for part in parts),
     )
 
 
-def called(name: str, parts: Iterable[Term], *extra: str) -> str | None:
+def call_label(name: str, parts: Iterable[TypedSql], *extra: str) -> str | None:
     """The name Spark gives a function call."""
     labels = [part.label for part in parts]
     known = [label for label in labels if label is not None]
     return f"{name}({', '.join([*known, *extra])})" if len(known) == len(labels) else None
 
 
-def require(part: Term, kinds: bool, wanted: str, where: str) -> None:  # noqa: FBT001
+def require(part: TypedSql, kinds: bool, wanted: str, where: str) -> None:  # noqa: FBT001
     """Refuse an argument of a wrong type; NULL fits everywhere."""
     if not kinds and part.type != VOID:
         raise ExpressionRefused(
