@@ -430,5 +430,18 @@ def test_only_the_first_of_many_waits_are_named() -> None:
         state.on_message(0, report(A, 20, upto=9, producer=producer, hints=[B]), 0)
     tick(state, 0)
 
-    with pytest.raises(HintsUnresolved, match="and 2 more\n  to fix"):
+    with pytest.raises(HintsUnresolved, match="and 2 more\n  to fix") as error:
         tick(state, HINT_WAIT_MS)
+
+    assert str(error.value).count("committed clock 20") == 10
+
+
+def test_a_journal_that_is_gone_is_stopped_once_and_started_if_it_comes_back() -> None:
+    state = begun(A, B)
+    state.on_journals([journal(B)], {}, 0)
+
+    again = state.on_journals([journal(B)], {}, 0)
+    back = state.on_journals([journal(A), journal(B)], {"t/1": Offset(9)}, 0)
+
+    assert [type(each.message) for each in again if isinstance(each, Send)] == [CatalogUpdate]
+    assert starts_of(back) == [(A, 9, NONE)]
