@@ -1,6 +1,6 @@
-"""A join that resumes: its first run is killed with SIGKILL, the second goes on from there.
+"""A join that resumes: its first run is killed with SIGKILL, the second run continues.
 
-Nothing is repaired in between. What the first run finished lies in the workspace, as files.
+Nothing is repaired in between. The finished work of the first run is in the workspace, as files.
 """
 
 import os
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import millrace as mr
 
 FOLDER = "example-01"
-# So few rows would be joined by one task, with nothing to resume. This cuts them up like many.
+# One task would join so few rows, with nothing to resume. These limits make several stages.
 CONFIG = mr.Config().with_options(
     one_task_bytes_max=1, broadcast_bytes_max=1, partition_bytes_target=20_000
 )
@@ -36,7 +36,7 @@ def make_data() -> None:
 
 
 def by_nation(ws: mr.Workspace) -> mr.Dataset:
-    """Say what is wanted. Nothing runs until rows are asked for."""
+    """Describe the query. Nothing runs before `collect`, `run` or `show`."""
     orders, customers = ws.read_parquet(f"{FOLDER}/orders"), ws.read_parquet(f"{FOLDER}/customers")
     joined = orders.join(customers, on="cust_id")
     return joined.group_by("nation").agg(total="sum(amount)", n="count(*)")
@@ -47,7 +47,7 @@ if "--first" in sys.argv:
     sys.exit("not killed?")
 
 make_data()
-# A point with a name, for tests: as stage 2, the join, would begin, the process kills itself.
+# A named fault point, for tests: the process kills itself before stage 2, the join, begins.
 point = {"MILLRACE_FAULT": "dataset.driver.before_stage@2"}
 first = subprocess.run([sys.executable, __file__, "--first"], env=os.environ | point, check=False)  # noqa: S603
 print(f"\nfirst run: killed by signal {-first.returncode} before the join\n\nsecond run:")

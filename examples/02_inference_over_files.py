@@ -1,7 +1,7 @@
-"""Inference over files: the model is loaded once in each worker, and sees each file once.
+"""Inference over files: each worker loads the model once, and the model gets each file once.
 
 The model is a stand-in that needs no GPU. Twelve files are scored. Then four more arrive, and the
-same job runs again: the model is called for those four alone.
+same job runs again: it calls the model only for those four.
 """
 
 import os
@@ -17,7 +17,7 @@ FOLDER = "example-02"
 
 
 class Model:
-    """Made once in each worker process; its weights stay there for all calls to come."""
+    """Created once in each worker process; its weights stay in memory for all calls."""
 
     def __init__(self, folder: str) -> None:
         with open(f"{folder}/loads.log", "a", encoding="utf-8") as log:
@@ -25,7 +25,7 @@ class Model:
         self.weights = np.load(f"{folder}/weights.npy")
 
     def __call__(self, row: dict[str, str]) -> dict[str, object]:
-        """Score one file. With a `pa.RecordBatch` instead of a dict it would get many at once."""
+        """Score one file. With the type hint `pa.RecordBatch` it would get many rows at once."""
         score = float(np.fromfile(row["path"], np.float32) @ self.weights)
         label = "cat" if score > 0 else "dog"
         return {"file": os.path.basename(row["path"]), "label": label, "score": round(score, 3)}
@@ -47,10 +47,10 @@ with mr.open(f"{FOLDER}/mill") as ws:
         job = ws.job("label")
         images = job.source("images", mr.files(f"{FOLDER}/images/*.img"))
         schema, model = "file string, label string, score double", partial(Model, FOLDER)
-        # Where there are GPUs: resources={"gpu": 1}
+        # With GPUs: resources={"gpu": 1}
         labels = images.map("model", model, schema=schema, expensive=True, workers=2)
         labels.sink_parquet(f"{FOLDER}/labels")
-        # Files that were not there before are work to do. All others are done, and stay so.
+        # New files are new work. All other files are done and stay done.
         done = job.run(on_change="continue").step("model")
         print(f"{done.calls_now} files scored now, {done.reused} were done before")
 with open(f"{FOLDER}/loads.log", encoding="utf-8") as log:

@@ -1,7 +1,7 @@
-"""A paid API with a budget: the job stops when it is spent, and goes on with a larger one.
+"""A paid API with a budget: the job stops when it is spent, and continues with a larger one.
 
-The API is a stand-in that writes an invoice. Some questions fail the first time and are asked
-again; one fails always and ends among the dead letters. No answer is paid for twice.
+The API is a stand-in that writes an invoice. Some questions fail the first time and are retried.
+One always fails and becomes a dead letter. No answer is paid for twice.
 """
 
 import shutil
@@ -17,7 +17,7 @@ INVOICE = Path(FOLDER, "invoice.log")
 
 
 def answer(row: dict[str, int], context: mr.Context) -> dict[str, int]:
-    """Ask the API. A real one would get `context.key`, which is the same if a row comes again."""
+    """Call the API. A real one would get `context.key`, the same for each call of a row."""
     if row["id"] == 13:
         raise ValueError("the API refuses question 13")
     if row["id"] % 10 == 7 and context.attempt == 1:
@@ -28,7 +28,7 @@ def answer(row: dict[str, int], context: mr.Context) -> dict[str, int]:
 
 
 def run(ws: mr.Workspace, budget: int) -> None:
-    """Run the job within a budget of calls, over all runs, and say where it stands."""
+    """Run the job with a budget of calls, over all runs, and print its progress."""
     job = ws.job("answers")
     questions = job.source("questions", ws.from_arrow(pa.table({"id": range(40)})))
     answers = questions.map(
@@ -37,7 +37,7 @@ def run(ws: mr.Workspace, budget: int) -> None:
         schema="id bigint, answer bigint",
         expensive=True,
         max_calls=budget,
-        batch_rows=1,  # Else calls are set aside a batch at a time, and some may be left over.
+        batch_rows=1,  # Larger batches reserve calls in advance, and may not use all.
         retries=1,
         on_error="dead_letter",
     )

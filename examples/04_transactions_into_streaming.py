@@ -1,7 +1,7 @@
 """Transactions across journals into Structured Streaming: no micro-batch shows half of one.
 
 A bank writes each transfer into two journals, as one transaction, while a Spark query reads both.
-In each micro-batch, what left some accounts is what arrived in others.
+In each micro-batch, the debits are equal to the credits.
 """
 
 import shutil
@@ -22,7 +22,7 @@ shown: list[int] = []
 
 
 def check(rows: DataFrame, batch: int) -> None:
-    """Compare both sides of what this micro-batch shows."""
+    """Compare both sides of the transfers in this micro-batch."""
     table, totals = rows.toArrow(), {}
     for journal in ("bank/debits", "bank/credits"):
         amounts = table.filter(pc.field("_mr_journal") == journal)["amount"]
@@ -34,7 +34,7 @@ def check(rows: DataFrame, batch: int) -> None:
 
 
 shutil.rmtree(FOLDER, ignore_errors=True)
-with mr.open(MILL) as ws:  # This process owns the journals. Those of Spark join it.
+with mr.open(MILL) as ws:  # This process owns the journals; Spark's processes join it.
     for name in ("debits", "credits"):
         ws.journals.create(f"bank/{name}", COLUMNS)
     stream = ws.spark.readStream.format("millrace").option("path", MILL).option("read", READ).load()
@@ -46,7 +46,7 @@ with mr.open(MILL) as ws:  # This process owns the journals. Those of Spark join
         for name in ("debits", "credits"):
             rows = {"account": random.integers(0, 100, 2), "amount": amounts}
             bank.append(f"bank/{name}", pa.table(rows))
-            time.sleep(0.02)  # Time enough to see one side and not the other.
+            time.sleep(0.02)  # Long enough to see one side without the other.
         transfers += 1
         if transfers % 5 == 0:
             bank.rollback()  # These rows are never shown.

@@ -1,7 +1,7 @@
-"""A skewed partition, looked at on a laptop: DuckDB reads the files, no Spark is running.
+"""A skewed partition, examined on a laptop: DuckDB reads the files, no Spark is running.
 
-One customer has a third of all orders. The sizes tell which partition is too large; its files,
-plain Arrow, tell why.
+One customer has a third of all orders. The sizes show which partition is too large; its Arrow
+files show why.
 """
 
 import json
@@ -32,13 +32,13 @@ def make_orders() -> None:
 
 
 def files_of(run: int, partition: int) -> Iterator[pa.Table]:
-    """What each map task wrote for a partition; docs/format.md says how it lies."""
+    """The rows of a partition from each map task; docs/format.md describes the files."""
     shuffles = FOLDER / "mill" / "shuffle"
     manifest = json.loads((shuffles / f"{run}/0/manifest.json").read_bytes())
     for chosen in manifest["chosen"]:
         folder = shuffles / chosen["attempt"]
         part = json.loads((folder / "index.json").read_bytes())["partitions"][partition]
-        if part["file"] is not None:  # Else this map task had no row for the partition.
+        if part["file"] is not None:  # Otherwise this map task had no row for the partition.
             data = (folder / part["file"]).read_bytes()
             yield pa.ipc.open_stream(data[part["offset"] :][: part["bytes"]]).read_all()
 
@@ -46,7 +46,7 @@ def files_of(run: int, partition: int) -> Iterator[pa.Table]:
 make_orders()
 with mr.open(FOLDER / "mill") as ws:
     shuffle = ws.shuffle(FOLDER / "orders", keys="cust_id", partitions=8)
-# Spark has ended. What follows needs the folder and nothing else.
+# Spark has ended. The rest needs only the folder.
 for size in shuffle.sizes:
     print(f"partition {size.partition}: {size.rows:6} rows {'#' * (size.rows // 1000)}")
 worst = max(shuffle.sizes, key=lambda size: size.rows)

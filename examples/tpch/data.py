@@ -23,7 +23,7 @@ SMALL_FILES: Final = 2
 
 
 def default_folder(scale: float) -> Path:
-    """Where the data of a scale factor lies unless another place is asked for."""
+    """The default folder of the data of a scale factor."""
     return DATA / f"tpch-sf{scale:g}"
 
 

@@ -19,6 +19,7 @@ from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
 from millrace.faults import fault
 from millrace.identity.versions import versions
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
@@ -71,7 +72,7 @@ def run_job(
         LeaseHeld: somebody else runs it.
         PeerGone: Spark, the owner of the journals or what keeps them went away.
     """
-    refuse_running(workspace.journals, job.name)
+    refuse_running(broker_of(workspace.journals), job.name)
     run = _Run(workspace, job, until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
@@ -128,7 +129,7 @@ class _Run:
             self.error = error
 
     def _lead(self) -> None:
-        broker = self._workspace.journals
+        broker = broker_of(self._workspace.journals)
         try:
             history = RunHistory.begin(broker, self._job.name)
             lease = self._lease = RunLease(broker, self._job.name, self._config, self._stop)
@@ -164,7 +165,7 @@ class _Run:
                 _note_end(history, lease, "failed", str(error))
             raise
         ends = begun.ends if self._until == "caught_up" else None
-        counting = Counting(broker, begun.outline, ends=ends)
+        counting = Counting(broker, begun.record, ends=ends)
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
@@ -261,15 +262,15 @@ class _Run:
         watch.sample(steps)
         spent = {} if self._crew is None else self._crew.spent()
         seconds = time.monotonic() - self._began
-        before, outline = watch.begun.before, watch.begun.outline
+        before, record = watch.begun.before, watch.begun.record
         folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
         report = JobReport(
             job=self._job.name,
             run=watch.lease.run,
             state=ending.state,
             seconds=seconds,
-            outline=outline,
-            steps=step_reports(outline, counted, before, seconds=seconds, spent=spent),
+            record=record,
+            steps=step_reports(record, counted, before, seconds=seconds, spent=spent),
             runs=(),
             note=ending.note or self._remark(),
             samples=tuple(watch.samples),

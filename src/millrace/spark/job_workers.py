@@ -29,6 +29,7 @@ from millrace.text import counted
 
 JOB_STOP_MS_MAX: Final = 30_000
 """How long an ending run waits for its workers before it has Spark end them."""
+
 JOB_WAVES_MAX: Final = 8
 """Workers of one kind are started by at most this many Spark jobs at a time."""
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.broker import Broker
+from millrace.journal.api import Journals, broker_of
 from millrace.pipeline.core.hops import runs_journal
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.explain_job import StepProgress, explain
 from millrace.pipeline.define.job import Job, Until
 from millrace.pipeline.define.job_changes import compare
-from millrace.pipeline.define.job_description import descriptions, set_back
+from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import JobStatus, job_status
@@ -36,7 +36,7 @@ class HasJournals(Protocol):
         """Its folder."""
 
     @property
-    def journals(self) -> Broker:
+    def journals(self) -> Journals:
         """Its journals."""
 
     @property
@@ -68,12 +68,12 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """What a job would do, and what of it is done."""
-        broker = self.workspace.journals
+        broker = broker_of(self.workspace.journals)
         done = changes = None
         if broker.list(runs_journal(job.name)):
             history = RunHistory.open(broker, job.name)
             since = set_back(history.events)
-            changes = compare(descriptions(history.events), job.description(), since=since)
+            changes = compare(records_of(history.events), job.record(), since=since)
             done = {
                 step.name: StepProgress(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
                 for step in job_status(broker, job.name).steps
@@ -83,7 +83,7 @@ class WorkspaceOfJobs:
                     done[node.name] = StepProgress(
                         rows=sum(event.detail["rows"] for event in taken)
                     )
-        return explain(job.name, job.nodes, job.hops, done=done, changes=changes)
+        return explain(job.record(), done=done, changes=changes)
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
@@ -93,8 +93,8 @@ class WorkspaceOfJobs:
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
-        return job_status(self.workspace.journals, job.name)
+        return job_status(broker_of(self.workspace.journals), job.name)
 
     def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
-        return reset_step(self.workspace.journals, job.name, step, again=again)
+        return reset_step(broker_of(self.workspace.journals), job.name, step, again=again)

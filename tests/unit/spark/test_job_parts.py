@@ -249,9 +249,9 @@ def test_a_run_whose_broker_is_gone_learns_it_when_the_lease_has_run_out() -> No
 def watched(broker: MemoryBroker, config: Config) -> tuple[Played, RunWatch]:
     played = Played.started(broker)
     lease = RunLease(broker, JOB, config, threading.Event())
-    counting = Counting(broker, played.outline)
+    counting = Counting(broker, played.record)
     begun = Begun(
-        outline=played.outline, before=counting.count(), ends={}, job_id="one", events_from=0
+        record=played.record, before=counting.count(), ends={}, job_id="one", events_from=0
     )
     return played, RunWatch(config, counting, played.history, lease, begun, ())
 

@@ -25,9 +25,13 @@ from millrace.transport.flight.flight_calls import CallCut, CallRefused, FlightC
 from millrace.transport.flight.wire import from_json
 from millrace.transport.members import member_server
 from millrace.transport.members.member_links import MemberLink
-from millrace.transport.members.member_messages import decode_rows, encode_release, encode_visible
+from millrace.transport.members.member_messages import (
+    StreamMessages,
+    decode_rows,
+    encode_release,
+    encode_visible,
+)
 from millrace.transport.members.member_server import MemberStats, SessionId, StreamCommand
-from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WorkerThread, still_running
 
 READS_CALL_MS_MAX: Final = 30_000
@@ -62,8 +66,8 @@ class MemberClient:
         self,
         slice_: int | None,
         *,
-        says: WireShape,
-        hears: WireShape,
+        says: StreamMessages,
+        hears: StreamMessages,
         lost: Callable[[BaseException], None],
         handle: Callable[[Any], None],
     ) -> MemberLink:

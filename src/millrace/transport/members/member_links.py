@@ -24,11 +24,11 @@ from millrace.transport.flight.byte_batches import byte_batch
 from millrace.transport.flight.flight_calls import CallCut, CallRefused, call_error
 from millrace.transport.members.member_messages import (
     MemberBeat,
+    StreamMessages,
     decode,
     encode,
     unwrapped,
 )
-from millrace.transport.owner.wire_shapes import WireShape
 from millrace.wakeup import WakeUp, WorkerThread, is_current, still_running
 
 READS_BEAT_MS: Final = 1_000
@@ -59,8 +59,8 @@ class MemberLink:
         *,
         peer: str,
         writer: FlightWriter,
-        says: WireShape,
-        hears: WireShape,
+        says: StreamMessages,
+        hears: StreamMessages,
         config: Config,
         lost: Callable[[BaseException], None],
         begin: Callable[[], None] = lambda: None,

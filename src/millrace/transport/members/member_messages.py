@@ -1,27 +1,31 @@
 """What a session, its slices and their queues say over Flight, as bytes and back. Pure.
 
-A message is an envelope, sent as the `app_metadata` of a Flight message: a header in JSON, behind
-it the Arrow bytes that it refers to. Rows stand beside it, as the one value of the one column that
-all streams have: a Flight stream has one schema, and bindings have many.
+A message is an envelope (see `arrow_envelope`), sent as the `app_metadata` of a Flight message. The
+rows stand beside it, as the one value of the one column that all streams have: a stream has one
+schema, and bindings have many.
 
-Invariant: whatever comes from the network is a message of the kind that its stream carries, or it
-is a `UserError` that says what was found. Nothing is unpickled.
+Invariant: a message from the network is of a kind that its stream carries, or it is a `UserError`
+that says what was found. Nothing is unpickled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final, Union
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from millrace.errors import DataLost, MillraceError, UserError
+from millrace.journal.core.journal_names import JournalId
+from millrace.journal.core.number_ranges import Int64
 from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
 from millrace.reads.model.checkpoint import RolledBack, ShownClock
 from millrace.reads.model.clock_windows import Visible
+from millrace.reads.model.coordinated_read import CohortNumber
 from millrace.reads.model.journal_catalog import JournalCatalog
 from millrace.reads.model.number_tables import Table, pack, unpack
 from millrace.reads.model.session_messages import (
@@ -37,26 +41,9 @@ from millrace.reads.model.session_messages import (
 from millrace.reads.model.slice_progress import SliceProgress
 from millrace.reads.model.tags import Ints
 from millrace.reads.queue.queue_messages import TAG, Flush, Flushed, QueueRows, RowsAccepted
-from millrace.transport.flight import wire
+from millrace.transport.flight import arrow_envelope, wire
+from millrace.transport.flight.arrow_envelope import aligned, schema_of, wrong
 from millrace.transport.flight.byte_batches import BYTES, byte_batch
-from millrace.transport.owner.wire_shapes import (
-    ARRAY,
-    FLAG,
-    SCHEMA,
-    TEXT,
-    WHOLE,
-    ArrowParts,
-    WireShape,
-    aligned,
-    between,
-    either,
-    many,
-    maybe,
-    record,
-    seal,
-    unseal,
-    wrong,
-)
 
 _KINDS_MAX: Final = 256
 _MEMBERS_MAX: Final = 2**16
@@ -122,89 +109,105 @@ class SealedMessage:
         return len(self.envelope) + (0 if self.body is None else self.body.size)
 
 
-# Shapes of what the messages hold.
-def _tables(kind: type[Any]) -> WireShape:
-    def take(value: object, parts: ArrowParts) -> Table:
-        found: Table = unpack(parts.get(value), [kind])[0]
-        return found
+# How fields of messages travel that are not plain texts and numbers.
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The type of a field on the way, and how its value is written as that and read."""
 
-    return WireShape(lambda table, parts: parts.add(pa.py_buffer(pack([table]))), take)
-
-
-def _put_ints(value: Ints, parts: ArrowParts) -> Any:  # noqa: ANN401 - what a header holds
-    return ARRAY.put(pa.array(value, pa.int64()), parts)
+    kind: Any
+    write: Callable[[Any], Any] = lambda value: value
+    read: Callable[[Any], Any] = lambda value: value
 
 
-def _take_ints(value: object, parts: ArrowParts) -> Ints:
-    found = ARRAY.take(value, parts)
-    if found.type != pa.int64() or found.null_count:
-        raise wrong("whole numbers", found.type)
-    return np.asarray(found.to_numpy(), np.int64)
+class _CatalogFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    cohorts: tuple[Int64, ...]
+    journals: tuple[pa.Array, ...]
+    highest: Int64
 
 
-def _put_texts(value: Sequence[str], parts: ArrowParts) -> Any:  # noqa: ANN401 - what a header holds
-    return ARRAY.put(pa.array(value, pa.string()), parts)
+def _tables(kind: type[Any]) -> _Field:
+    def read(data: pa.Buffer) -> Table:
+        table: Table = unpack(data, [kind])[0]
+        return table
+
+    return _Field(pa.Buffer, lambda table: pa.py_buffer(pack([table])), read)
 
 
-def _take_texts(value: object, parts: ArrowParts) -> tuple[str, ...]:
-    found = ARRAY.take(value, parts)
-    if found.type != pa.string() or found.null_count:
-        raise wrong("texts", found.type)
-    return tuple(found.to_pylist())
+def _write_ints(numbers: Ints) -> pa.Array:
+    return pa.array(numbers, pa.int64())
 
 
-def _put_progress(value: SliceProgress, parts: ArrowParts) -> int:
-    return parts.add(pa.py_buffer(value.to_bytes()))
+def _read_ints(numbers: pa.Array) -> Ints:
+    if numbers.type != pa.int64() or numbers.null_count:
+        raise wrong("whole numbers", numbers.type)
+    return np.asarray(numbers.to_numpy(), np.int64)
 
 
-def _take_progress(value: object, parts: ArrowParts) -> SliceProgress:
-    return SliceProgress.from_bytes(parts.get(value))
+def _write_catalog(catalog: JournalCatalog) -> _CatalogFields:
+    journals = tuple(map(_write_ints, catalog.journals))
+    return _CatalogFields(tuple(catalog.cohorts), journals, catalog.highest)
 
 
-def _put_error(value: MillraceError, _parts: ArrowParts) -> str:
-    return wire.encode_error(value).decode()
+def _read_catalog(sent: _CatalogFields) -> JournalCatalog:
+    cohorts = tuple(map(CohortNumber, sent.cohorts))
+    return JournalCatalog(cohorts, tuple(map(_read_ints, sent.journals)), JournalId(sent.highest))
 
 
-def _take_error(value: object, parts: ArrowParts) -> MillraceError:
-    found = wire.decode_error(TEXT.take(value, parts).encode())
-    if found is None:
-        raise wrong("an error", value)
-    return found
+def _read_error(text: str) -> MillraceError:
+    error = wire.decode_error(text.encode())
+    if error is None:
+        raise wrong("an error", text)
+    return error
 
 
-_INTS: Final = WireShape(_put_ints, _take_ints)
-_TEXTS: Final = WireShape(_put_texts, _take_texts)
-_MEMBER: Final = between(0, _MEMBERS_MAX)
-_CATALOG: Final = record(
-    JournalCatalog, {"cohorts": many(WHOLE), "journals": many(_INTS), "highest": WHOLE}
+_WHOLE: Final = _Field(Int64)
+_TEXTS: Final = _Field(tuple[str, ...])
+_INTS: Final = _Field(pa.Array, _write_ints, _read_ints)
+_CATALOG: Final = _Field(_CatalogFields, _write_catalog, _read_catalog)
+_ERROR: Final = _Field(str, lambda error: wire.encode_error(error).decode(), _read_error)
+_PROGRESS: Final = _Field(
+    pa.Buffer, lambda progress: pa.py_buffer(progress.to_bytes()), SliceProgress.from_bytes
 )
-_STARTS: Final = {"starts": _tables(Starts), "names": _TEXTS, "shown": _tables(ShownClock)}
-_BEAT: Final = record(MemberBeat, {})
-_OPENED: Final = record(StreamsOpened, {"streams": WHOLE})
-_FAILED: Final = record(
-    SessionFailed, {"error": WireShape(_put_error, _take_error), "peer": maybe(_MEMBER)}
-)
+_PEER: Final = _Field(Annotated[int, msgspec.Meta(ge=0, le=_MEMBERS_MAX)] | None)
 
-FROM_SESSION: Final = either(
-    {
-        OpenStreams: record(OpenStreams, {"addresses": _TEXTS}),
-        CatalogUpdate: record(CatalogUpdate, {"catalog": _CATALOG}),
-        StartReads: record(StartReads, _STARTS),
-        StopReads: record(StopReads, {"tags": _INTS}),
-        Continue: record(Continue, {}),
-        Abandon: record(Abandon, {"producer": WHOLE}),
-        MemberBeat: _BEAT,
-    }
-)
-FROM_SLICE: Final = either(
-    {
-        StreamsOpened: _OPENED,
-        Reported: record(Reported, {"progress": WireShape(_put_progress, _take_progress)}),
-        Pressure: record(Pressure, {"is_pushed_back": FLAG}),
-        SessionFailed: _FAILED,
-        MemberBeat: _BEAT,
-    }
-)
+
+class StreamMessages:
+    """The messages that one end of a stream may send, each with its fields."""
+
+    def __init__(self, *kinds: tuple[type, Mapping[str, _Field]]) -> None:
+        self._fields = dict(kinds)
+        self._structs = {
+            kind: msgspec.defstruct(
+                kind.__name__,
+                [(name, field.kind) for name, field in fields.items()],
+                tag=True,
+                frozen=True,
+                forbid_unknown_fields=True,
+            )
+            for kind, fields in kinds
+        }
+        self._kinds = {struct: kind for kind, struct in self._structs.items()}
+        self._union: Any = Union[tuple(self._kinds)]  # noqa: UP007 - made at run time
+
+    def encode(self, message: object) -> bytes:
+        """Write the envelope of a message."""
+        struct = self._structs.get(type(message))
+        if struct is None:
+            raise wrong(" or ".join(kind.__name__ for kind in self._structs), message)
+        fields = self._fields[type(message)].items()
+        return arrow_envelope.encode(
+            struct(**{name: field.write(getattr(message, name)) for name, field in fields})
+        )
+
+    def decode(self, envelope: pa.Buffer) -> Any:  # noqa: ANN401 - one of these messages
+        """Read the envelope of a message; anything else is refused."""
+        sent = arrow_envelope.decode(envelope, self._union)
+        kind = self._kinds[type(sent)]
+        fields = self._fields[kind].items()
+        try:
+            return kind(**{name: field.read(getattr(sent, name)) for name, field in fields})
+        except (DataLost, AssertionError, pa.ArrowException, OSError) as error:
+            raise wrong("a message", error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,33 +218,43 @@ class _Numbered:
     schema: pa.Schema
 
 
-TO_QUEUE: Final = either(
-    {
-        _Numbered: record(_Numbered, {"number": WHOLE, "schema": SCHEMA}),
-        Flush: record(Flush, {"cycle": WHOLE}),
-        MemberBeat: _BEAT,
-    }
+_BEAT: Final[tuple[type, Mapping[str, _Field]]] = (MemberBeat, {})
+_OPENED: Final = (StreamsOpened, {"streams": _WHOLE})
+_FAILED: Final = (SessionFailed, {"error": _ERROR, "peer": _PEER})
+FROM_SESSION: Final = StreamMessages(
+    (OpenStreams, {"addresses": _TEXTS}),
+    (CatalogUpdate, {"catalog": _CATALOG}),
+    (StartReads, {"starts": _tables(Starts), "names": _TEXTS, "shown": _tables(ShownClock)}),
+    (StopReads, {"tags": _INTS}),
+    (Continue, {}),
+    (Abandon, {"producer": _WHOLE}),
+    _BEAT,
 )
-FROM_QUEUE: Final = either(
-    {
-        StreamsOpened: _OPENED,
-        RowsAccepted: record(RowsAccepted, {"number": WHOLE}),
-        Flushed: record(Flushed, {"cycle": WHOLE}),
-        SessionFailed: _FAILED,
-        MemberBeat: _BEAT,
-    }
+FROM_SLICE: Final = StreamMessages(
+    _OPENED,
+    (Reported, {"progress": _PROGRESS}),
+    (Pressure, {"is_pushed_back": _Field(bool)}),
+    _FAILED,
+    _BEAT,
+)
+TO_QUEUE: Final = StreamMessages(
+    (_Numbered, {"number": _WHOLE, "schema": _Field(pa.Schema)}),
+    (Flush, {"cycle": _WHOLE}),
+    _BEAT,
+)
+FROM_QUEUE: Final = StreamMessages(
+    _OPENED, (RowsAccepted, {"number": _WHOLE}), (Flushed, {"cycle": _WHOLE}), _FAILED, _BEAT
 )
 
 
-def encode(shape: WireShape, message: object, bytes_max: int) -> SealedMessage:
+def encode(messages: StreamMessages, message: object, bytes_max: int) -> SealedMessage:
     """Write a message of a kind of stream; one that is too large is refused."""
     body = None
     if isinstance(message, QueueRows):
         _check_plain(message.batch.schema)
         body = message.batch.serialize()
         message = _Numbered(message.number, message.batch.schema)
-    parts = ArrowParts()
-    envelope = seal(shape.put(message, parts), parts)
+    envelope = messages.encode(message)
     if body is not None:
         envelope += bytes(_padding(len(envelope), body.size))
     sealed = SealedMessage(envelope, body)
@@ -250,16 +263,13 @@ def encode(shape: WireShape, message: object, bytes_max: int) -> SealedMessage:
 
 
 def decode(
-    shape: WireShape, envelope: pa.Buffer | None, body: pa.Buffer | None, bytes_max: int
+    messages: StreamMessages, envelope: pa.Buffer | None, body: pa.Buffer | None, bytes_max: int
 ) -> Any:  # noqa: ANN401
     """Read a message of a kind of stream."""
     if envelope is None:
         raise wrong("a message", "one without an envelope")
     _check_size(envelope.size + (0 if body is None else body.size), bytes_max)
-    try:
-        message = shape.take(*unseal(envelope))
-    except (DataLost, AssertionError, pa.ArrowException, OSError) as error:
-        raise wrong("a message", error) from error
+    message = messages.decode(envelope)
     if not isinstance(message, _Numbered):
         if body is not None:
             raise wrong("a message without rows", type(message).__name__)
@@ -317,18 +327,17 @@ def _length(size: int) -> int:
 # Questions.
 def encode_visible(visible: Visible) -> bytes:
     """A ticket for the rows that become visible."""
-    parts = ArrowParts()
-    return seal(parts.add(pa.py_buffer(visible.to_bytes())), parts)
+    return arrow_envelope.encode(pa.py_buffer(visible.to_bytes()))
 
 
 def decode_visible(ticket: pa.Buffer, bytes_max: int) -> Visible:
     """Read such a ticket."""
     _check_size(ticket.size, bytes_max)
-    number, parts = unseal(ticket)
+    what = "a ticket for visible rows"
     try:
-        return Visible.from_bytes(parts.get(number))
+        return Visible.from_bytes(arrow_envelope.decode(ticket, pa.Buffer, what))
     except (DataLost, AssertionError) as error:
-        raise wrong("a ticket for visible rows", error) from error
+        raise wrong(what, error) from error
 
 
 def encode_release(shown: ShownClock, rolled_back: RolledBack) -> bytes:
@@ -357,13 +366,8 @@ def decode_rows(batch: pa.RecordBatch | None, schema: pa.Buffer | None) -> pa.Re
     body = unwrapped(batch)
     if body is None or schema is None:
         raise wrong("rows", "a message without them")
-    return read_rows(body, _schema(schema.to_pybytes()))
-
-
-@lru_cache(maxsize=_KINDS_MAX)
-def _schema(data: bytes) -> pa.Schema:
     try:
-        return pa.ipc.read_schema(pa.py_buffer(data))
+        return read_rows(body, schema_of(schema.to_pybytes()))
     except (pa.ArrowException, OSError) as error:
         raise wrong("a schema", error) from error
 
@@ -381,8 +385,8 @@ def _check_plain(schema: pa.Schema) -> None:
 @lru_cache(maxsize=_KINDS_MAX)
 def _check_staged(schema: pa.Schema) -> None:
     for name, kind in _STAMPS.items():
-        place = schema.get_field_index(name)
-        if place < 0 or schema.field(place).type != kind:
+        column = schema.get_field_index(name)
+        if column < 0 or schema.field(column).type != kind:
             raise wrong(f"rows with a column {name} of {kind}", ", ".join(schema.names))
 
 

@@ -17,8 +17,7 @@ from millrace.config import Config
 from millrace.errors import MemberLost
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink
-from millrace.transport.members.member_messages import SessionFailed, StreamsOpened
-from millrace.transport.owner.wire_shapes import WireShape
+from millrace.transport.members.member_messages import SessionFailed, StreamMessages, StreamsOpened
 from millrace.wakeup import WorkerThread, join, still_running
 
 
@@ -34,8 +33,8 @@ class StreamOpening:
         clients: Sequence[MemberClient],
         *,
         slice_: int | None,
-        says: WireShape,
-        hears: WireShape,
+        says: StreamMessages,
+        hears: StreamMessages,
         on_message: Callable[[int, Any], None],
         on_lost: Callable[[int, BaseException], None],
         config: Config,
