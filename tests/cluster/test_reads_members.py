@@ -92,7 +92,7 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
         write(ws._joined_broker(), "t/b", ack(P, 1000, [ids["a"]]))
         with opened(ws, 3) as session:
             assert sorted(rows_until(session, len(second))) == sorted(second)
-            check_nothing_else_is_shown(session, ws.journals, "t/a", "t/b")
+            check_nothing_else_is_shown(session, ws._joined_broker(), "t/a", "t/b")
         assert list(hosts.iterdir()) == []  # Also what the killed ones left.
         assert spark.range(8).repartition(4).count() == 8  # All slots are free again.
         ws.close()
