@@ -216,6 +216,7 @@ TYPES_ONLY = {
     "dataset.py",
     "journal/api.py",
     "pipeline/define/job.py",
+    "shuffle/handle.py",
 }
 # What makes code, or objects of any class, of bytes. Nothing at rest may come near it.
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}
