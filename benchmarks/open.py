@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from millrace.journal.api import broker_of
 
 SCHEMA: Final = pa.schema([("v", pa.binary())])
 WRITERS: Final = 4
@@ -68,7 +69,7 @@ def batch(rows: int, row_bytes: int) -> pa.RecordBatch:
 
 def fill(folder: str, rows: int, journals: int, row_bytes: int, acked: Counter) -> None:
     """Own the journals, append the rows, and go on appending until killed."""
-    broker = mr.open(folder, create=True).journals
+    broker = broker_of(mr.open(folder, create=True).journals)
     names = [journal(number) for number in range(journals)]
     for begin in range(0, journals, 10_000):
         broker.create_many(names[begin : begin + 10_000], SCHEMA)
@@ -130,7 +131,7 @@ def count(folder: str, journals: int) -> int:
         found = 0
         for begin in range(0, journals, 10_000):
             asked = [("nobody", name) for name in names[begin : begin + 10_000]]
-            found += sum(position.backlog for position in ws.journals.positions(asked))
+            found += sum(position.backlog for position in broker_of(ws.journals).positions(asked))
     return found
 
 

@@ -48,6 +48,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.journal.core.clocks import clock_at
 from millrace.journal.core.row_format import Flag, stamped_schema
@@ -158,8 +159,8 @@ def drain(session: ReadSession, wanted: int) -> tuple[int, int, list[Checkpoint]
 
 def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) -> Measured:
     with workspace() as ws:
-        written = fill(ws.journals, rows, journals, width, tx)
-        ws.journals.tidy()
+        written = fill(broker_of(ws.journals), rows, journals, width, tx)
+        broker_of(ws.journals).tidy()
         cpu, begun = time.process_time(), time.perf_counter()
         with ws.reads(a_read("rows"), members=members) as session:
             opened = time.perf_counter() - begun
@@ -181,14 +182,14 @@ def measure_rows(rows: int, width: int, journals: int, tx: int, members: int) ->
 def measure_many(journals: int, members: int = 10) -> Measured:
     """Very many journals with five rows each."""
     with workspace() as ws:
-        written = fill_groups(ws.journals, journals)
+        written = fill_groups(broker_of(ws.journals), journals)
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begun = time.perf_counter()
         with ws.reads(a_read("many"), members=members) as session:
             opened = time.perf_counter() - begun
             _, checkpoints, first = drain(session, written)
             took = time.perf_counter() - begun
-            later = fill_some(ws.journals, 100)
+            later = fill_some(broker_of(ws.journals), 100)
             _, _, last = drain(session, later)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
@@ -236,7 +237,7 @@ def fill_some(broker: Broker, journals: int) -> int:
 def measure_latency(tx: int, per_s: float, seconds: float) -> Measured:
     """From the return of an append with its ACK until its checkpoint was read."""
     with workspace() as ws:
-        broker = ws.journals
+        broker = broker_of(ws.journals)
         broker.create("bench/0", SCHEMA)
         said: list[tuple[int, float]] = []
         done = threading.Event()

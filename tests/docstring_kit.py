@@ -27,6 +27,7 @@ NEEDS_SPARK = (
     "millrace.open",
     "millrace.Workspace",
     "millrace.Shuffle",
+    "millrace.Journals.to_spark",
     "millrace.shuffle.",
     "millrace.Dataset",
     "millrace.GroupedData",

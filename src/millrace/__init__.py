@@ -65,10 +65,18 @@ if TYPE_CHECKING:
         UserError,
         WorkspaceUnknown,
     )
-    from millrace.journal.broker import Transaction
+    from millrace.journal.api import Journals
     from millrace.journal.core.intents import Intents
-    from millrace.journal.core.values import Appended, Fetched, JournalInfo, Truncated
+    from millrace.journal.core.values import (
+        Anything,
+        Appended,
+        Fetched,
+        JournalInfo,
+        Published,
+        Truncated,
+    )
     from millrace.journal.producer import Producer, json_schema
+    from millrace.journal.transaction import Transaction
     from millrace.keys import (
         BroadcastPartitioner,
         CustomPartitioner,
@@ -109,6 +117,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentUnreachable",
     "AlreadyOwned",
+    "Anything",
     "Appended",
     "AttemptExists",
     "Binding",
@@ -142,6 +151,7 @@ __all__ = [
     "JournalInfo",
     "JournalStatus",
     "JournalUnknown",
+    "Journals",
     "KafkaUnreachable",
     "KeyRange",
     "Large",
@@ -158,6 +168,7 @@ __all__ = [
     "PartitionedBatch",
     "PeerGone",
     "Producer",
+    "Published",
     "QueryReport",
     "RangePartitioner",
     "ReadSession",
@@ -215,10 +226,18 @@ _PUBLIC = {
     "pipeline.large.large_values": ("Large", "read_large"),
     "pipeline.report.job_report": ("JobReport", "RunEntry", "StepReport"),
     "pipeline.run.job_status": ("JobStatus",),
-    "journal.broker": ("Transaction",),
+    "journal.api": ("Journals",),
+    "journal.transaction": ("Transaction",),
     "journal.producer": ("Producer", "json_schema"),
     "journal.core.intents": ("Intents",),
-    "journal.core.values": ("Appended", "Fetched", "JournalInfo", "Truncated"),
+    "journal.core.values": (
+        "Anything",
+        "Appended",
+        "Fetched",
+        "JournalInfo",
+        "Published",
+        "Truncated",
+    ),
     "reads.live.follow_requests": ("FollowRange",),
     "reads.model.coordinated_read": ("Binding", "CoordinatedRead"),
     "reads.model.checkpoint": ("Checkpoint",),

@@ -149,7 +149,7 @@ class StillNeeded(UserError):
 
     Example:
         >>> ws.journals.commit("billing", "orders", 1, expected=None)
-        >>> ws.journals.truncate_before("orders", 2)
+        >>> ws.journals.truncate("orders", before=2)
         Traceback (most recent call last):
         millrace.errors.StillNeeded: truncating journal 'orders' before 2 would take rows that ...
     """
@@ -321,15 +321,15 @@ class Conflict(MillraceError):
 
 
 class LeaseLost(MillraceError):
-    """The lease has a newer epoch, or was given back.
+    """Another process took over, or the lease was released.
 
     Example:
-        >>> lease = ws.journals.acquire("nightly", "host-1")
-        >>> epoch = ws.journals.fence("nightly")
-        >>> ws.journals.renew(lease)
+        >>> first = ws.journals.producer("till")
+        >>> second = ws.journals.producer("till")  # fences the first one
+        >>> first.append("payments", rows)
         Traceback (most recent call last):
-        millrace.errors.LeaseLost: lease 'nightly' under epoch ... of host-1 is over
-          found: epoch ... of nobody
+        millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over
+          found: epoch ... of till
           to fix: stop this work; ask for a new lease to go on
     """
 
@@ -359,15 +359,11 @@ class Retriable(MillraceError):
 
 
 class LeaseHeld(Retriable):
-    """Another worker holds the lease.
+    """Another process runs this job or this coordinated read, and holds its lease.
 
     Example:
-        >>> lease = ws.journals.acquire("export", "host-1")
-        >>> ws.journals.acquire("export", "host-2")
-        Traceback (most recent call last):
-        millrace.errors.LeaseHeld: lease 'export' is held by 'host-1' under epoch ...
-          for another ... ms
-          to fix: ask again then, or let its holder release it
+        >>> issubclass(mr.LeaseHeld, mr.Retriable)  # try again when the other process has ended
+        True
     """
 
 

@@ -25,6 +25,7 @@ from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
+from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
@@ -50,10 +51,10 @@ from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.owner import broker_kinds
-from millrace.transport.owner.election import own_or_join_later
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.transport.owner.workspace_journals import WorkspaceJournals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +143,12 @@ class Workspace:
         self._reaching: tuple[Agents, KeepAlive] | None = None
         self._spark = spark
         self._started_spark = False
-        self._journals: JoinedBroker | None = None
+        self._journals = WorkspaceJournals(
+            self._journal_place,
+            config,
+            lambda writes: home.make() if writes else home.look(),
+            self._read_source,
+        )
         self._accept_loss: AcceptLoss = accept_loss
         self._opening = threading.Lock()
 
@@ -188,26 +194,28 @@ class Workspace:
         return self._spark
 
     @property
-    def journals(self) -> JoinedBroker:
-        """The journals of this workspace: `millrace.journal.broker.Broker` lists the calls.
+    def journals(self) -> Journals:
+        """The journals of this workspace: named, append-only, typed logs.
 
-        At the first call this process becomes their owner and serves them to others, or joins the
-        owner that is there; if that one dies, the next call takes over.
+        Opening elects no owner. At the first call on the journals this process becomes their owner
+        and serves them to other processes, or joins the owner that there is.
 
         Example:
-            >>> made = ws.journals.create("clicks", pa.schema([("id", pa.int64())]))
+            >>> info = ws.journals.create("clicks", pa.schema([("id", pa.int64())]))
             >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
             2
         """
         self._on_disk("journals")
-        with self._opening:
-            if self._journals is None:
-                self._journals = own_or_join_later(
-                    self._journal_place,
-                    self.config,
-                    lambda writes: self._home.make() if writes else self._home.look(),
-                )
-            return self._journals
+        return self._journals.journals()
+
+    def _joined_broker(self) -> JoinedBroker:
+        self._on_disk("journals")
+        return self._journals.broker()
+
+    def _read_source(self, options: Mapping[str, Any]) -> DataFrame:
+        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
+
+        return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
     def journal_address(self) -> JournalAddress:
         """What `millrace.transport.owner.election.join_journals` needs, to be sent to tasks.
@@ -215,7 +223,7 @@ class Workspace:
         The journals are owned or joined now, so that there is somebody to reach.
         """
         self._home.make()
-        address = broker_kinds.reachable(self.journals.address, loopback=self._is_local())
+        address = broker_kinds.reachable(self._joined_broker().address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
         )
@@ -400,7 +408,7 @@ class Workspace:
         folder = self._on_disk("coordinated reads").path("reads")
         wanted = resolve_read(read)
         self._home.look()
-        broker = self.journals
+        broker = self._joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
         if on_spark:
             from millrace.spark.read_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
@@ -495,11 +503,9 @@ class Workspace:
             >>> other = mr.open("./other")  # or: with mr.open("./other") as other
             >>> other.close()
         """
+        self._journals.close()
         with self._opening:
-            journals, self._journals = self._journals, None
             reaching, self._reaching = self._reaching, None
-        if journals is not None:
-            journals.close()
         if reaching is not None:
             agents, keep_alive = reaching
             keep_alive.close()

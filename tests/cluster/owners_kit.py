@@ -105,7 +105,7 @@ def child_owns(path: str, fault: str = "") -> None:
         os.environ[VARIABLE] = armed(fault)[VARIABLE]
     ws = mr.open(path, create=True, config=PATIENT)
     ws.journals.list()
-    assert isinstance(ws.journals._caller.link(), LocalLink)
+    assert isinstance(ws._joined_broker()._caller.link(), LocalLink)
     threading.Event().wait()
 
 
@@ -133,7 +133,7 @@ def child_is_interrupted(path: str, answers: str) -> None:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
-    tell(answers, epoch=ws.journals.epoch)
+    tell(answers, epoch=ws._joined_broker().epoch)
     for value in itertools.count():
         try:
             inside = True
@@ -151,7 +151,7 @@ def child_opens(path: str, start: Barrier, answers: str, number: int) -> None:
     start.wait(60)
     ws.journals.create("a", SCHEMA)
     ws.journals.append("a", column(number))
-    link = ws.journals._caller.link()
+    link = ws._joined_broker()._caller.link()
     tell(answers, owns=isinstance(link, LocalLink), epoch=link.epoch)
     start.wait(60)
 

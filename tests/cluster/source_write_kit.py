@@ -177,7 +177,7 @@ class Application:
                 fresh.rename(Path(self.folders.files) / f"{number}.parquet")
             return
         with mr.open(self.folders.workspace) as ws:
-            ws.journals.create_many(INPUTS, SCHEMA)
+            ws._joined_broker().create_many(INPUTS, SCHEMA)
             with ws.journals.producer("writer") as writer:
                 for table in tables.values():
                     for name in INPUTS:

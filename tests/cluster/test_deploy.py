@@ -102,7 +102,7 @@ def test_agents_owner_and_tasks_talk_over_tls_at_the_addresses_that_are_set(
         doubled.sink_journal("out")
         assert job.run().state == "finished"
         assert sorted(ws.journals.read("out", 0).rows()["id"].to_pylist()) == [*range(0, 40, 2)]
-        assert ws.journals.address.startswith("grpc+tls://")
+        assert ws._joined_broker().address.startswith("grpc+tls://")
         ws.close()
 
 
@@ -187,7 +187,7 @@ def test_journals_are_left_to_serve_until_it_is_run_without_an_address(tmp_path:
         assert not (mill / "served.json").exists()
     with mr.open(mill) as ws:
         assert ws.journals.list() == ()
-        assert ws.journals.address != serve.address
+        assert ws._joined_broker().address != serve.address
 
 
 def test_serve_on_a_taken_port_says_so(tmp_path: Path) -> None:

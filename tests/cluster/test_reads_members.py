@@ -67,7 +67,7 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
         second = [f"second {number}" for number in range(500)]
         for which, name in enumerate("ab"):
             rows = [alone(Q, 10 + n, text) for n, text in enumerate(first) if n % 2 == which]
-            write(ws.journals, f"t/{name}", *rows)
+            write(ws._joined_broker(), f"t/{name}", *rows)
         with pytest.raises(UserError, match="4 members need 5 task slots"):
             opened(ws, 4)
         with opened(ws, 3) as session:
@@ -75,12 +75,12 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
             # Half a transaction is on its way to queues when one of them dies.
             for which, name in enumerate("ab"):
                 rows = [row(P, 10 + n, text) for n, text in enumerate(second) if n % 2 == which]
-                write(ws.journals, f"t/{name}", *rows)
-            write(ws.journals, "t/a", ack(P, 1000, [ids["b"]]))
+                write(ws._joined_broker(), f"t/{name}", *rows)
+            write(ws._joined_broker(), "t/a", ack(P, 1000, [ids["b"]]))
             os.kill(executors(spark)[0], signal.SIGKILL)
             with pytest.raises(ReadsFailed, match=r"member \d failed"):
                 session.next_checkpoint(LONG_S)
-        write(ws.journals, "t/b", ack(P, 1000, [ids["a"]]))
+        write(ws._joined_broker(), "t/b", ack(P, 1000, [ids["a"]]))
         with opened(ws, 3) as session:
             assert sorted(rows_until(session, len(second))) == sorted(second)
             assert session.next_checkpoint(0.5) is None

@@ -236,7 +236,7 @@ def an_owner_and_its_clients(folder: Path, chosen: random.Random) -> int:
 
 def a_workspace(folder: Path, chosen: random.Random) -> int:
     ws = mr.open(str(folder / "w"))
-    fill(ws.journals)
+    fill(ws._joined_broker())
 
     def write() -> None:
         with contextlib.suppress(MillraceError):

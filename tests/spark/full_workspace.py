@@ -42,8 +42,8 @@ def main(folder: str, mode: str | None) -> None:
         for _ in range(5):
             ws.journals.append("t/orders", rows)
         ws.journals.append("t/orders", rows.slice(0, 1))
-        file = ws.journals.store_file(rows.schema, rows.to_batches())
-        ws.journals.adopt({"t/orders": [file]})
+        file = ws._joined_broker().store_file(rows.schema, rows.to_batches())
+        ws._joined_broker().adopt({"t/orders": [file]})
         job(ws, folder)
         read(ws)
         ws.journals.append("t/orders", rows.slice(0, 1))

@@ -56,7 +56,11 @@ def ids(folder: Path) -> list[int]:
 
 
 def happened(ws: mr.Workspace, job: str, what: JobEventKind) -> list[JobEvent]:
-    return [event for event in RunHistory.open(ws.journals, job).events if event.happened is what]
+    return [
+        event
+        for event in RunHistory.open(ws._joined_broker(), job).events
+        if event.happened is what
+    ]
 
 
 def rows_in(ws: mr.Workspace, job: str, step: str) -> dict[str, int]:

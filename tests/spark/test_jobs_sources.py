@@ -218,7 +218,7 @@ def test_what_is_new_cannot_be_told_once_rows_are_gone(
     from millrace.pipeline.run.retention import free_all
 
     copy.run(numbers(spark, 30))
-    assert free_all(ws.journals, "copy").rows == 30
+    assert free_all(ws._joined_broker(), "copy").rows == 30
 
     with pytest.raises(UserError, match="run with on_change='restart'"):
         copy.run(numbers(spark, 31), on_change="continue")

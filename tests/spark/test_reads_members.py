@@ -25,14 +25,14 @@ def test_a_member_on_spark_reads_and_gives_its_slot_back(
     ids = {name: ws.journals.create(f"t/{name}", SCHEMA).id for name in "ab"}
     with pytest.raises(UserError, match=r"2 members need 3 task slots.*Spark has 2"):
         ws.reads(READ, members=2, on_spark=True)
-    write(ws.journals, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
+    write(ws._joined_broker(), "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
     with ws.reads(READ, members=1, on_spark=True) as session:
         assert next_shown(session) == ["qa"]
         assert spark.range(10).count() == 10  # The other slot is free.
-        write(ws.journals, "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
+        write(ws._joined_broker(), "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
         assert next_shown(session) == ["pa", "pb"]
     assert spark.range(0, 8, 1, 4).count() == 8
     with ws.reads(READ, members=3) as session:  # As threads, it goes on where that one was.
-        write(ws.journals, "t/a", alone(Q, 30, "later"))
+        write(ws._joined_broker(), "t/a", alone(Q, 30, "later"))
         assert next_shown(session) == ["later"]
     ws.close()

@@ -128,8 +128,8 @@ def test_ended_queries_leave_no_process_lease_folder_or_connection(
         query.stop()
         wait_until(lambda: not readers(), "the reader's process has not ended")
         assert not list(staged.glob("ends-*"))
-        lease = ws.journals.acquire("reads/ends", "test", lease_ms=60_000)  # At once.
-        ws.journals.release(lease)
+        lease = ws._joined_broker().acquire("reads/ends", "test", lease_ms=60_000)  # At once.
+        ws._joined_broker().release(lease)
         open_files.append(sockets())
         if number > 0:
             wait_until(

@@ -91,7 +91,9 @@ def test_each_micro_batch_is_written_once_even_if_spark_writes_it_again(query: Q
     assert query.run() == first  # This process does.
     assert query.found() == query.rows
     raw = query.ws.journals.read("n", 0).stored()
-    assert set(raw["_mr_producer"].to_pylist()) == {query.ws.journals.producer_id(f"spark/{first}")}
+    assert set(raw["_mr_producer"].to_pylist()) == {
+        query.ws._joined_broker().producer_id(f"spark/{first}")
+    }
 
 
 def test_a_log_that_was_set_back_is_refused_and_a_new_one_is_another_query(query: Query) -> None:

@@ -94,7 +94,7 @@ def _shuffles(ws: Workspace, seed: int) -> None:
 
 
 def _journals(ws: Workspace, seed: int) -> None:
-    journals = ws.journals
+    journals = ws._joined_broker()
     for region in ("eu", "us"):
         name = f"acme/orders/{region}"
         journals.create(name, SCHEMA, labels={"region": region})
@@ -107,7 +107,7 @@ def _journals(ws: Workspace, seed: int) -> None:
 
 
 def _job(ws: Workspace, seed: int) -> None:
-    played = Played.started(ws.journals, rows=10 + 2 * seed)
+    played = Played.started(ws._joined_broker(), rows=10 + 2 * seed)
     for partition in range(2):
         played.do("caption", "videos", partition, 4)
         played.record_calls(partition, Totals(calls=5 + seed))
@@ -218,14 +218,17 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
         "positions",
         lambda ws: [
             (each.journal, each.end, each.backlog)
-            for each in ws.journals.positions([("billing", "acme/orders/eu")])
+            for each in ws._joined_broker().positions([("billing", "acme/orders/eu")])
         ],
     )
     yield "job", job_steps
-    yield "events", lambda ws: len(RunHistory.open(ws.journals, JOB).events)
+    yield "events", lambda ws: len(RunHistory.open(ws._joined_broker(), JOB).events)
     yield "letters", lambda ws: all_rows(ws, hops.dead_letters(JOB, "caption"))
-    yield "coordinated read", lambda ws: stored_read(ws.journals, "totals")
-    yield "checkpoint", lambda ws: read_checkpoints(ws.journals, "totals").committed.reads.rows()
+    yield "coordinated read", lambda ws: stored_read(ws._joined_broker(), "totals")
+    yield (
+        "checkpoint",
+        lambda ws: read_checkpoints(ws._joined_broker(), "totals").committed.reads.rows(),
+    )
     yield "session", lambda ws: bool(read_status(str(Path(ws.path, "reads")), "totals"))
     yield "large values", _large_values
     yield (
@@ -248,7 +251,7 @@ def all_rows(ws: Workspace, name: str) -> object:
 
 
 def job_steps(ws: Workspace) -> object:
-    about = json.loads(job_status(ws.journals, JOB).to_json())
+    about = json.loads(job_status(ws._joined_broker(), JOB).to_json())
     return [(step["name"], step["rows_in"], step["backlog"]) for step in about["steps"]]
 
 

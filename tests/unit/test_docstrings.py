@@ -50,6 +50,7 @@ INSIDE = {
     "JobReport": {"document", "table"},
     "Intents": {"hints", "ends"},
     "Fetched": {"failed", "with_batches"},
+    "Transaction": {"adopt"},
     "Binding": {"selector", "delay", "lowest_clock", "highest_clock"},
     "Checkpoint": {"to_bytes", "from_bytes"},
     "CleanupReport": {"attempts"},
@@ -62,7 +63,6 @@ INSIDE = {
 }
 # These keep a contract that is listed with their base, or that only Millrace itself calls.
 WHOLE_CLASSES_INSIDE = {
-    "JoinedBroker",
     "LyingDisk",
     "RefusingDisk",
     "MillraceSource",

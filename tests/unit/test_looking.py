@@ -143,17 +143,17 @@ LOOKS: dict[str, Callable[[Workspace], object]] = {
     "journals.list": lambda ws: ws.journals.list(),
     "journals.get": lambda ws: ws.journals.get("orders"),
     "journals.read": lambda ws: ws.journals.read("orders", 0),
-    "journals.watch": lambda ws: ws.journals.watch(0),
+    "journals.watch": lambda ws: ws._joined_broker().watch(0),
     "journals.follow": lambda ws: next(iter(ws.journals.follow("orders", to_offset="end"))),
     "journals.committed": lambda ws: ws.journals.committed("g", "orders"),
-    "journals.positions": lambda ws: ws.journals.positions([("g", "orders")]),
-    "journals.leases": lambda ws: ws.journals.leases(),
-    "journals.address": lambda ws: ws.journals.address,
+    "journals.positions": lambda ws: ws._joined_broker().positions([("g", "orders")]),
+    "journals.leases": lambda ws: ws._joined_broker().leases(),
+    "journals.address": lambda ws: ws._joined_broker().address,
 }
 WRITES: dict[str, Callable[[Workspace], object]] = {
     "from_arrow": lambda ws: ws.from_arrow(ROWS),
     "journals.create": lambda ws: ws.journals.create("orders", SCHEMA),
-    "journals.acquire": lambda ws: ws.journals.acquire("lease", "me"),
+    "journals.acquire": lambda ws: ws._joined_broker().acquire("lease", "me"),
 }
 
 
@@ -346,7 +346,7 @@ def test_an_unknown_name_is_an_error_with_the_names_that_exist(mill: Path) -> No
 
 def test_of_many_names_a_few_near_ones_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
     with mr.open(tmp_path / "mill", broker="memory") as ws:
-        ws.journals.create_many([f"acme/orders-{n}" for n in range(50)], SCHEMA)
+        ws._joined_broker().create_many([f"acme/orders-{n}" for n in range(50)], SCHEMA)
         with pytest.raises(JournalUnknown) as caught:
             ws.journals.get("acme/order-17")
 

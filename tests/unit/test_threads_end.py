@@ -99,8 +99,8 @@ def restarting_sessions(folder: Path) -> Iterator[Round]:
 def sessions_over_flight(folder: Path) -> Iterator[Round]:
     config = Config()
     with workspace(folder) as ws:
-        make = in_process(ws.journals, config)
-        place = SessionWorkspace(ws.journals, str(folder / "queues"), config, make)
+        make = in_process(ws._joined_broker(), config)
+        place = SessionWorkspace(ws._joined_broker(), str(folder / "queues"), config, make)
         opening = SessionOptions(members=3, holder="test")
         yield lambda number: used(ReadSession(place, a_read(f"k{number}", key="doc"), opening))
 

@@ -13,6 +13,7 @@ import pytest
 import millrace as mr
 from millrace.cli.main import main
 from millrace.errors import MillraceError
+from millrace.journal.api import broker_of
 
 ROWS = pa.table({"a": [1], "t": ["x"]})
 
@@ -91,15 +92,18 @@ JOURNALS: dict[str, Callable[[Any], object]] = {
     "group": lambda journals: journals.commit(3, "orders", 1, expected=None),
     "committed text": lambda journals: journals.commit("g", "orders", "1", expected=None),
     "beyond the end": lambda journals: journals.commit("g", "orders", 99, expected=None),
-    "truncate text": lambda journals: journals.truncate_before("orders", "1"),
-    "truncate too far": lambda journals: journals.truncate_before("orders", 99),
+    "truncate text": lambda journals: journals.truncate("orders", before="1"),
+    "truncate too far": lambda journals: journals.truncate("orders", before=99),
     "delete nothing": lambda journals: journals.delete("oders"),
-    "holder": lambda journals: journals.acquire("lease", 3),
-    "lease name": lambda journals: journals.acquire(3, "host"),
-    "no lease": lambda journals: journals.renew("lease"),
-    "release": lambda journals: journals.release(3),
+    "truncate nothing": lambda journals: journals.truncate("orders"),
+    "producer": lambda journals: journals.append("orders", ROWS, producer=3, sequence=1),
+    "timeout": lambda journals: journals.wait_for_rows({"orders": 0}, timeout="soon"),
+    "holder": lambda journals: broker_of(journals).acquire("lease", 3),  # type: ignore[arg-type]
+    "lease name": lambda journals: broker_of(journals).acquire(3, "host"),  # type: ignore[arg-type]
+    "no lease": lambda journals: broker_of(journals).renew("lease"),  # type: ignore[arg-type]
+    "release": lambda journals: broker_of(journals).release(3),  # type: ignore[arg-type]
     "prefix": lambda journals: journals.list(3),
-    "publish": lambda journals: journals.publish({"orders": ROWS}),
+    "publish": lambda journals: broker_of(journals).publish({"orders": ROWS}),  # type: ignore[arg-type]
 }
 
 

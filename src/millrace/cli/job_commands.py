@@ -15,6 +15,7 @@ from rich.text import Text
 from millrace.cli.common import example, json_option, print_table
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.names import existing
 from millrace.pipeline.core import hops
@@ -47,7 +48,7 @@ def job() -> None:
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the jobs that were run, by name."""
     with opened_with_journals(workspace) as ws:
-        found = list_jobs(ws.journals)
+        found = list_jobs(broker_of(ws.journals))
     if as_json:
         click.echo(json.dumps([json.loads(status.to_json()) for status in found]))
         return
@@ -77,7 +78,7 @@ def ls(workspace: str, *, as_json: bool) -> None:
 def status(workspace: str, name: str, *, as_json: bool) -> None:
     """Show how far job NAME is: rows, backlog, calls, and who runs it."""
     with opened_with_journals(workspace) as ws:
-        found = job_status(ws.journals, name)
+        found = job_status(broker_of(ws.journals), name)
     click.echo(found.to_json() if as_json else str(found))
 
 
@@ -147,7 +148,7 @@ def reset(workspace: str, name: str, step: str, *, append_again: bool) -> None:
     pays again. A source is taken in anew.
     """
     with opened_with_journals(workspace) as ws:
-        gone = reset_step(ws.journals, name, step, again=append_again)
+        gone = reset_step(broker_of(ws.journals), name, step, again=append_again)
     click.echo(f"set back: {', '.join(gone)}")
 
 
@@ -161,8 +162,8 @@ def reset(workspace: str, name: str, step: str, *, append_again: bool) -> None:
 def dead_letters(workspace: str, name: str, step: str, limit: int, *, as_json: bool) -> None:
     """Print the rows that STEP of job NAME refused, and why."""
     with opened_with_journals(workspace) as ws:
-        _check_step(RunHistory.open(ws.journals, name), step)
-        rows = list(_letters(ws.journals, name, step, limit or sys.maxsize))
+        _check_step(RunHistory.open(broker_of(ws.journals), name), step)
+        rows = list(_letters(broker_of(ws.journals), name, step, limit or sys.maxsize))
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))
@@ -189,10 +190,12 @@ def gc(workspace: str, name: str, *, as_json: bool) -> None:
     What is done stays done. A step whose input is gone can no longer be reset by itself.
     """
     with opened_with_journals(workspace) as ws:
-        freed = free_all(ws.journals, name)
-        outline = RunHistory.open(ws.journals, name).outline()
+        freed = free_all(broker_of(ws.journals), name)
+        outline = RunHistory.open(broker_of(ws.journals), name).outline()
         steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
-        removed = [remove_unneeded(ws.journals, ws.path, name, s, ws.config) for s in steps]
+        removed = [
+            remove_unneeded(broker_of(ws.journals), ws.path, name, s, ws.config) for s in steps
+        ]
     files, size = sum(one.files for one in removed), sum(one.bytes for one in removed)
     if as_json:
         click.echo(

@@ -20,12 +20,12 @@ from millrace.cli.follow_rows import OffsetOrEnd
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import DataLost, UserError
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import OFFSET, stored_schema
 from millrace.journal.core.values import Isolation, JournalInfo
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.text import counted
-from millrace.transport.owner.joined_broker import JoinedBroker
 
 _PAGE_ROWS = 1000
 _LIMIT_ROWS = 20
@@ -141,10 +141,10 @@ def read(
                 "  to fix: leave out --raw, or the others"
             )
         asked = follow_rows.asked(pairs, first, last, follow=follow)
-        with suppress(KeyboardInterrupt), _journals(workspace) as broker:
-            if follow and not broker.list(name):
+        with suppress(KeyboardInterrupt), opened_with_journals(workspace) as ws:
+            if follow and not ws.journals.list(name):
                 click.echo(f"no journal {name} yet; waiting for one", err=True)
-            follow_rows.show(broker.follow(name, **asked), most, as_json=as_json)
+            follow_rows.show(ws.journals.follow(name, **asked), most, as_json=as_json)
         return
     with _journals(workspace, accept_loss=_shown(despite_loss=despite_loss)) as broker:
         pages = _rows(broker, name, first, last, most, raw=raw)
@@ -230,10 +230,10 @@ def accept_loss(workspace: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def _journals(workspace: str, *, accept_loss: AcceptLoss = False) -> Iterator[JoinedBroker]:
+def _journals(workspace: str, *, accept_loss: AcceptLoss = False) -> Iterator[Broker]:
     """The journals as their owner serves them."""
     with opened_with_journals(workspace, accept_loss=accept_loss) as ws:
-        yield ws.journals
+        yield broker_of(ws.journals)
 
 
 def _shown(*, despite_loss: bool) -> AcceptLoss:

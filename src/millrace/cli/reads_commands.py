@@ -17,6 +17,7 @@ from millrace.cli.common import DURATION, example, json_option, print_table
 from millrace.cli.row_values import cell, plain
 from millrace.cli.workspace_argument import opened_with_journals, workspace_argument
 from millrace.errors import UserError
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.reads.model.checkpoint import Checkpoint, merge, resume_offsets
 from millrace.reads.model.number_tables import NONE
@@ -168,9 +169,9 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
     and where its first row that is not shown begins.
     """
     with opened_with_journals(workspace) as ws:
-        check_known(ws.journals, name)
-        found = _checkpoint(ws.journals, name, number)
-        names = _Names(ws.journals, name)
+        check_known(broker_of(ws.journals), name)
+        found = _checkpoint(broker_of(ws.journals), name, number)
+        names = _Names(broker_of(ws.journals), name)
         rows = list(_rows_of(found, names))
     if as_json:
         click.echo(json.dumps({"name": name, "number": found.number, "journals": rows}))
@@ -204,7 +205,7 @@ class _Names:
 
 
 def _status(ws: Workspace, read: str) -> dict[str, Any]:
-    broker = ws.journals
+    broker = broker_of(ws.journals)
     check_known(broker, read)
     found = read_checkpoints(broker, read)
     names = _Names(broker, read)

@@ -16,7 +16,6 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.errors import Conflict, DataLost, UserError
 from millrace.journal.book_reader import BookReader
-from millrace.journal.broker import Transaction
 from millrace.journal.core import decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
 from millrace.journal.core.intents import Intents
@@ -38,6 +37,7 @@ from millrace.journal.core.values import (
 )
 from millrace.journal.producer import Producer, check_journal_count, random_producer
 from millrace.journal.row_files import write_file
+from millrace.journal.transaction import Transaction
 
 JOURNAL_LEASE_MS: Final = 30_000
 """How long a lease lasts that is not renewed, unless the caller says otherwise."""

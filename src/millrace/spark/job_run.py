@@ -19,6 +19,7 @@ from millrace.durations import ms
 from millrace.errors import BrokerStopped, MillraceError, PeerGone, SparkGone, TaskFailed
 from millrace.faults import fault
 from millrace.identity.versions import versions
+from millrace.journal.api import broker_of
 from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
@@ -71,7 +72,7 @@ def run_job(
         LeaseHeld: somebody else runs it.
         PeerGone: Spark, the owner of the journals or what keeps them went away.
     """
-    refuse_running(workspace.journals, job.name)
+    refuse_running(broker_of(workspace.journals), job.name)
     run = _Run(workspace, job, until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
@@ -128,7 +129,7 @@ class _Run:
             self.error = error
 
     def _lead(self) -> None:
-        broker = self._workspace.journals
+        broker = broker_of(self._workspace.journals)
         try:
             history = RunHistory.begin(broker, self._job.name)
             lease = self._lease = RunLease(broker, self._job.name, self._config, self._stop)

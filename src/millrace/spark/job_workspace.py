@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.broker import Broker
+from millrace.journal.api import Journals, broker_of
 from millrace.pipeline.core.hops import runs_journal
 from millrace.pipeline.core.job_model import OnChange
 from millrace.pipeline.define.explain_job import StepProgress, explain
@@ -36,7 +36,7 @@ class HasJournals(Protocol):
         """Its folder."""
 
     @property
-    def journals(self) -> Broker:
+    def journals(self) -> Journals:
         """Its journals."""
 
     @property
@@ -68,7 +68,7 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """What a job would do, and what of it is done."""
-        broker = self.workspace.journals
+        broker = broker_of(self.workspace.journals)
         done = changes = None
         if broker.list(runs_journal(job.name)):
             history = RunHistory.open(broker, job.name)
@@ -93,8 +93,8 @@ class WorkspaceOfJobs:
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
-        return job_status(self.workspace.journals, job.name)
+        return job_status(broker_of(self.workspace.journals), job.name)
 
     def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
-        return reset_step(self.workspace.journals, job.name, step, again=again)
+        return reset_step(broker_of(self.workspace.journals), job.name, step, again=again)

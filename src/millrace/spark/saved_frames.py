@@ -6,6 +6,7 @@ Each task reads map outputs that lie on its own host from the disk and fetches t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -19,12 +20,19 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import FolderId
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.spark.source import register
 from millrace.spark.spark_presence import call_spark
 from millrace.transport.agent.agent_addresses import known_agents
 
 Batches = Iterator[pa.RecordBatch]
 _Part = tuple[tuple[int, ...], tuple[int, ...] | None]
 """Partitions of a shuffle, and the places of the map outputs they are read of; None for all."""
+
+
+def read_source(spark: SparkSession, path: str, options: Mapping[str, Any]) -> DataFrame:
+    """What `spark.read.format("millrace")` reads of a workspace with these options."""
+    register(spark)
+    return spark.read.format("millrace").options(**options).load(path)
 
 
 def to_frame(spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config) -> DataFrame:

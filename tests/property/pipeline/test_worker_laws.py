@@ -51,7 +51,7 @@ class Mortal:
 
     def transaction(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as it is
         made = self.broker.transaction(*args, **more)
-        made.broker = self
+        made._broker = self
         return made
 
     def publish(self, request: Publish) -> Published:

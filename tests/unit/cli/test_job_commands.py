@@ -24,7 +24,7 @@ def call(*arguments: object) -> Result:
 @pytest.fixture(params=["owned elsewhere", "owned by nobody"])
 def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     ws = mr.open(tmp_path / "mill")
-    played = Played.started(ws.journals)
+    played = Played.started(ws._joined_broker())
     for partition in range(2):
         played.do("caption", "videos", partition, 4)
         played.record_calls(partition, Totals(calls=5, in_doubt=1))

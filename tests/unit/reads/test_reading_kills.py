@@ -41,7 +41,7 @@ def fill(workspace: Path) -> dict[str, set[str]]:
                 rows[place].append(ack(producer, clock + 10, others))
             clock += 20
         for place, some in rows.items():
-            write(ws.journals, f"t/{place}", *some)
+            write(ws._joined_broker(), f"t/{place}", *some)
     return written
 
 

@@ -56,8 +56,8 @@ def fill(folder: Path, mode: str | None) -> None:
         ws.journals.create("t/a", ROWS.schema)
         ws.journals.append("t/a", ROWS)
         ws.journals.append("t/a", ROWS.slice(0, 1))
-        file = ws.journals.store_file(ROWS.schema, ROWS.to_batches())
-        ws.journals.adopt({"t/a": [file]})
+        file = ws._joined_broker().store_file(ROWS.schema, ROWS.to_batches())
+        ws._joined_broker().adopt({"t/a": [file]})
         ws.store.touch("touched")
         ws.store.replace("replaced", b"x")
         with mr.open(folder / "mill", config=SMALL) as other:

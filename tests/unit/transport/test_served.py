@@ -48,9 +48,9 @@ def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
     ws.journals.append("a", column(1))
     later.join()
 
-    assert all_values(impatient.journals, "a") == [1]
-    assert not isinstance(ws.journals._caller.link(), LocalLink)
-    assert ws.journals.epoch > first.epoch
+    assert all_values(impatient._joined_broker(), "a") == [1]
+    assert not isinstance(ws._joined_broker()._caller.link(), LocalLink)
+    assert ws._joined_broker().epoch > first.epoch
     for each in (impatient, ws):
         each.close()
     begun[0].close()
@@ -63,7 +63,7 @@ def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
 
     assert owner_endpoint.kept_for(owner_endpoint.store_of(ws.path)) is None
     assert ws.journals.list() == ()
-    assert isinstance(ws.journals._caller.link(), LocalLink)
+    assert isinstance(ws._joined_broker()._caller.link(), LocalLink)
     ws.close()
 
 

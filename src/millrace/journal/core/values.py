@@ -62,12 +62,7 @@ class JournalInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Journals as of a version; the version changes when one is created or deleted.
-
-    Example:
-        >>> [journal.name for journal in ws.journals.watch(0, prefix="orders").journals]
-        ['orders']
-    """
+    """Journals as of a version; the version changes when one is created or deleted."""
 
     version: Int64
     journals: tuple[JournalInfo, ...]
@@ -75,13 +70,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedJournals:
-    """Which journals moved after a version: their raw end grew, or rows or all of them went.
-
-    Example:
-        >>> moved = ws.journals.moved(0, timeout_s=0)
-        >>> moved.journals is None  # nothing is known of version 0: look at all of them
-        True
-    """
+    """Which journals moved after a version: their raw end grew, or rows or all of them went."""
 
     version: Int64
     """What to ask with next. It means nothing to another life of the broker."""
@@ -131,13 +120,7 @@ class OpenIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerProgress:
-    """How far a producer came.
-
-    Example:
-        >>> with ws.journals.producer("shop") as shop:
-        ...     ws.journals.standing(shop.id).open
-        ()
-    """
+    """How far a producer came."""
 
     clock: Clock
     """The highest one that it used in any journal; 0 if it wrote nothing."""
@@ -248,8 +231,8 @@ class Truncated:
     """What a truncation did.
 
     Example:
-        >>> done = ws.journals.truncate_before("orders", 2)
-        >>> done.removed, done.start_offset
+        >>> result = ws.journals.truncate("orders", before=2)
+        >>> result.removed, result.start_offset
         (2, 2)
     """
 
@@ -260,13 +243,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group stands in a journal.
-
-    Example:
-        >>> where = ws.journals.positions([("billing", "orders")])[0]
-        >>> where.committed, where.end, where.backlog
-        (None, 3, 3)
-    """
+    """Where a group stands in a journal."""
 
     group: str
     journal: str
@@ -282,13 +259,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to do something, until it is renewed, given back or taken by a higher epoch.
-
-    Example:
-        >>> lease = ws.journals.acquire("backup", "host-1")
-        >>> lease.name, lease.holder
-        ('backup', 'host-1')
-    """
+    """The right to do something, until it is renewed, given back or taken by a higher epoch."""
 
     name: str
     epoch: Int64
@@ -309,13 +280,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFile:
-    """A whole file that a task wrote with `millrace.journal.row_files.write_file`, to be adopted.
-
-    Example:
-        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
-        >>> file.schema.names, len(file.ranges)
-        (['cust_id', 'amount'], 1)
-    """
+    """A whole file of rows, written by `millrace.journal.row_files.write_file`."""
 
     path: str
     schema: pa.Schema
@@ -325,14 +290,7 @@ class SegmentFile:
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Rows for a journal.
-
-    Example:
-        >>> from millrace.journal.core.values import Append, Publish
-        >>> part = Append(journal="payments", rows=rows, expected=0)
-        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
-        3
-    """
+    """Rows for a journal."""
 
     journal: str
     rows: Rows
@@ -343,15 +301,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Whole files for a journal.
-
-    Example:
-        >>> from millrace.journal.core.values import Adopt, Publish
-        >>> file = ws.journals.store_file(rows.schema, rows.to_batches())
-        >>> part = Adopt(journal="payments", files=(file,))
-        >>> ws.journals.publish(Publish(parts=(part,))).appended["payments"].rows
-        3
-    """
+    """Whole files for a journal."""
 
     journal: str
     files: tuple[SegmentFile, ...]
@@ -359,14 +309,7 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A group's next offset to read in a journal.
-
-    Example:
-        >>> from millrace.journal.core.values import Commit, Publish
-        >>> done = Commit(group="billing", journal="orders", offset=3, expected=None)
-        >>> dict(ws.journals.publish(Publish(commits=(done,))).appended)
-        {}
-    """
+    """A group's next offset to read in a journal."""
 
     group: str
     journal: str
@@ -379,17 +322,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """One transaction: everything of it or nothing.
-
-    Example:
-        >>> from millrace.journal.core.values import Append, Commit, Publish
-        >>> wanted = Publish(
-        ...     parts=(Append(journal="payments", rows=rows),),
-        ...     commits=(Commit(group="billing", journal="orders", offset=3, expected=None),),
-        ... )
-        >>> ws.journals.publish(wanted).repeated
-        False
-    """
+    """One transaction: everything of it or nothing."""
 
     parts: tuple[Append | Adopt, ...] = ()
     commits: tuple[Commit, ...] = ()

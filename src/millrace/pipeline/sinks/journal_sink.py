@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace.errors import JournalUnknown, SchemaMismatch
-from millrace.journal.broker import Broker, Transaction
+from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
+from millrace.journal.transaction import Transaction
 from millrace.pipeline.core.hops import Hop
 
 

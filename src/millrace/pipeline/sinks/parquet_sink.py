@@ -21,8 +21,9 @@ from millrace.durations import ms
 from millrace.errors import Conflict, DataLost, UnsupportedType
 from millrace.faults import fault
 from millrace.identity.schemas import conform, plain_schema
-from millrace.journal.broker import Broker, Transaction
+from millrace.journal.broker import Broker
 from millrace.journal.core.values import ANYTHING
+from millrace.journal.transaction import Transaction
 from millrace.pipeline.core.hops import Hop, files_journal
 from millrace.pipeline.core.job_model import ParquetSink
 from millrace.pipeline.large import large_values as large

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.journal.broker import Transaction
+from millrace.journal.transaction import Transaction
 
 
 class SinkSettings(Protocol):

@@ -17,7 +17,7 @@ from typing import Any, Final, Self, Unpack
 
 import pyarrow as pa
 
-from millrace.journal.broker import Broker, Transaction
+from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
 from millrace.journal.core.call_arguments import check_arguments
 from millrace.journal.core.intents import Intents
@@ -25,6 +25,7 @@ from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.values import Fetched, Lease, MovedJournals, SegmentFile, Watched
 from millrace.journal.producer import Producer
 from millrace.journal.row_files import write_file
+from millrace.journal.transaction import Transaction
 from millrace.limits import MIB
 from millrace.reads.live.follow_requests import FollowRange, wanted
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
@@ -39,13 +40,7 @@ _NO_JOURNAL: Final = "//"
 
 
 class JoinedBroker(Broker):
-    """Journals of an owner. Every method may be called from any thread.
-
-    Example:
-        >>> journals = ws.journals
-        >>> journals.read("orders", 0).num_rows
-        3
-    """
+    """Journals of an owner. Every method may be called from any thread."""
 
     def __init__(self, caller: OwnerCaller) -> None:
         """Use `JoinedBroker.of`."""
@@ -59,22 +54,12 @@ class JoinedBroker(Broker):
 
     @property
     def epoch(self) -> int:
-        """The owner's epoch: it rises whenever another process takes the journals over.
-
-        Example:
-            >>> ws.journals.epoch >= 1
-            True
-        """
+        """The owner's epoch: it rises whenever another process takes the journals over."""
         return self._caller.link().epoch
 
     @property
     def address(self) -> str:
-        """Where the owner answers now.
-
-        Example:
-            >>> ws.journals.address
-            'grpc...://127.0.0.1:...'
-        """
+        """Where the owner answers now."""
         return self._caller.link().address
 
     def watch(
@@ -159,23 +144,11 @@ class JoinedBroker(Broker):
         """Committed rows as they come, of a journal or of all under a prefix, later ones, too.
 
         `FollowRange` lists what can be asked for. Ends when no row came for `timeout_s`, if given.
-
-        Example:
-            >>> for found in ws.journals.follow("orders", to_offset="end"):
-            ...     print(found.journal, found.rows()["amount"].to_pylist())
-            orders [10, 20, 30]
         """
         return follow(self._caller, wanted(prefix, **which), timeout_s=timeout_s)
 
     def close(self) -> None:
-        """See `Broker.close`: the owner goes on, unless it lives in this workspace's process.
-
-        Example:
-            >>> other = mr.open("./other", create=True)
-            >>> other.journals.list()
-            ()
-            >>> other.journals.close()
-        """
+        """See `Broker.close`: the owner goes on, unless it lives in this workspace's process."""
         self._caller.close()
 
     # Inside.

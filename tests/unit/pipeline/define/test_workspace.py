@@ -72,8 +72,8 @@ def test_a_job_that_ran_is_explained_with_what_is_done_and_what_changed(ws: mr.W
     rows = pa.table({"id": [1, 2, 3], "url": ["a"] * 3, "score": [0.1] * 3}, schema=VIDEOS)
     ws.journals.append("acme/orders", rows)
     job = captions(ws)
-    history = RunHistory.begin(ws.journals, job.name)
-    ensure_journals(ws.journals, job.hops)
+    history = RunHistory.begin(ws._joined_broker(), job.name)
+    ensure_journals(ws._joined_broker(), job.hops)
     outline = outline_of(job.name, job.hops)
     detail = {"outline": outline.to_json(), "described": job.description().to_json()}
     history.add(JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, detail=detail))
@@ -98,15 +98,15 @@ def test_a_new_step_does_not_miss_rows_that_are_gone(ws: mr.Workspace) -> None:
         return made
 
     ws.journals.create("acme/orders", VIDEOS)
-    ensure_journals(ws.journals, job(more=False).hops)
+    ensure_journals(ws._joined_broker(), job(more=False).hops)
     rows = pa.table({"id": [1, 2], "url": ["a"] * 2, "score": [0.1] * 2}, schema=VIDEOS)
     ws.journals.append("jobs/captions/kept/out/0", rows)
-    check_whole(ws.journals, job(more=True).hops)
+    check_whole(ws._joined_broker(), job(more=True).hops)
     ws.journals.commit("jobs/captions/good", "jobs/captions/kept/out/0", 1, expected=0)
-    ws.journals.truncate_committed("jobs/captions/kept/out/0")
+    ws._joined_broker().truncate_committed("jobs/captions/kept/out/0")
 
-    check_whole(ws.journals, job(more=False).hops)
+    check_whole(ws._joined_broker(), job(more=False).hops)
     with pytest.raises(
         UserError, match=r"step 'more' (.|\n)* job.reset\('kept'\) makes them again"
     ):
-        check_whole(ws.journals, job(more=True).hops)
+        check_whole(ws._joined_broker(), job(more=True).hops)

@@ -167,7 +167,7 @@ class Unreliable:
 
     def transaction(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as it is
         made = self.broker.transaction(*args, **more)
-        made.broker = self
+        made._broker = self
         return made
 
     def publish(self, request: Publish) -> Published:

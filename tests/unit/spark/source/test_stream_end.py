@@ -70,8 +70,8 @@ def staged(ws: mr.Workspace) -> Iterator[Path]:
 
 
 def is_free(ws: mr.Workspace) -> bool:
-    lease = ws.journals.acquire("reads/ends", "test", lease_ms=60_000)
-    ws.journals.release(lease)
+    lease = ws._joined_broker().acquire("reads/ends", "test", lease_ms=60_000)
+    ws._joined_broker().release(lease)
     return True
 
 
