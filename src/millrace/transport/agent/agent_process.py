@@ -62,9 +62,9 @@ def run(
     )
     try:
         fault("agent.start.before_endpoint")
-        said = Endpoint(server.address, os.getpid(), instance)
-        agent_endpoint.write(store, said)
-        started(said)
+        endpoint = Endpoint(server.address, os.getpid(), instance)
+        agent_endpoint.write(store, endpoint)
+        started(endpoint)
         tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
         while stop.sleep(tick_ms / 1000):
             if lease.on_tick(now_ms()) or (agent.lease_ms is not None and agent.hosting.is_empty()):
