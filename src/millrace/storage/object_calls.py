@@ -11,6 +11,7 @@ that was sent twice because no answer came is recognised as one's own.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -59,6 +60,7 @@ _ADVICE: Final = {
     "500": _BUSY,
     "503": _BUSY,
 }
+_LOG: Final = logging.getLogger(__name__)
 _GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 _TAKEN: Final = frozenset({"PreconditionFailed", "412"})
 _AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
@@ -117,6 +119,7 @@ class BucketCalls:
                         return _was_repeated(error) and self._mark_of(relative) == mine
                     if code not in _AGAIN or not tries_left:
                         raise
+                    _LOG.info("creating %s is tried again: %s", relative, code)
                     time.sleep(S3_CONFLICT_WAIT_MS / 1000)
                 else:
                     return True

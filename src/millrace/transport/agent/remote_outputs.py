@@ -7,6 +7,7 @@ who did not answer. Nothing missing is taken for empty.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -38,6 +39,7 @@ from millrace.transport.flight.flight_calls import CallCut, CallRefused
 
 Answer = TypeVar("Answer")
 PartitionRequest = tuple[FolderId, AttemptId, PartitionMeta]
+_LOG: Final = logging.getLogger(__name__)
 _SEARCHES_MAX: Final = 256
 
 
@@ -252,6 +254,7 @@ class Agents:
                 return call(address)
             except (CallCut, Retriable) as cut:
                 reason = str(cut)
+                _LOG.info("%s in folder %s was cut (try %d): %s", doing, folder, tries, reason)
             except CallRefused as refused:
                 raise UserError(
                     f"the agent at {address} refuses folder {folder} or this workspace's token\n"

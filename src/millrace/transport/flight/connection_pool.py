@@ -6,6 +6,7 @@ unused goes first. A forked process starts with none, as connections do not surv
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -18,6 +19,7 @@ import pyarrow.flight as fl
 
 from millrace.config import MIB
 
+_LOG: Final = logging.getLogger(__name__)
 _OPTIONS: Final = [
     # A pool of its own: else a new connection would inherit the waits of a broken one.
     ("grpc.use_local_subchannel_pool", 1),
@@ -102,4 +104,5 @@ class Pool:
             old.client.close()
 
     def _connect(self, address: str) -> fl.FlightClient:
+        _LOG.debug("connecting to %s", address)
         return fl.FlightClient(address, tls_root_certs=self._roots, generic_options=_OPTIONS)

@@ -7,6 +7,7 @@ once, with who and why. Closing waits for nobody longer than `reads_stop_ms_max`
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.wakeup import WorkerThread, still_running, within
 
 Answer = TypeVar("Answer")
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class FlightMembers:
                 f"the members of {self._request.read.name} could not be opened{where}\n"
                 f"  {type(error).__name__}: {error}\n  to fix: open the session again"
             ) from error
+        for number, address in enumerate(self.addresses):
+            _LOG.info("member %d joined %s from %s", number, self._request.read.name, address)
         self._watch = SilenceWatch(self._links.values, self._config)
 
     def streams(self) -> Streams:
