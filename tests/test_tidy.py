@@ -153,7 +153,7 @@ PURE = {
     "pipeline/define/hop_graph.py",
     "pipeline/define/source_identity.py",
     "pipeline/define/job_changes.py",
-    "pipeline/define/job_description.py",
+    "pipeline/define/job_recording.py",
     "pipeline/define/explain_job.py",
     "transport/flight/first_call.py",
     "transport/flight/hpack.py",
@@ -216,6 +216,7 @@ TYPES_ONLY = {
     "dataset.py",
     "journal/api.py",
     "pipeline/define/job.py",
+    "shuffle/handle.py",
 }
 # What makes code, or objects of any class, of bytes. Nothing at rest may come near it.
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}

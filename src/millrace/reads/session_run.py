@@ -25,6 +25,7 @@ from millrace.errors import (
     LeaseLost,
     MillraceError,
     PeerGone,
+    ReadsCutOff,
     ReadsFailed,
     UserError,
 )
@@ -194,7 +195,7 @@ class SessionRun:
         if FileNotFoundError in (type(error), type(error.__cause__)):
             error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
-        failure = ReadsFailed.kind_for(error)(
+        failure = failure_kind(error)(
             f"the session of coordinated read {self.coordinated_read.name} ended: {who} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
@@ -322,3 +323,8 @@ def _what_to_do(error: BaseException) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def failure_kind(cause: BaseException) -> type[ReadsFailed]:
+    """The kind of the failure of a session that this is the cause of."""
+    return ReadsCutOff if isinstance(cause, PeerGone) else ReadsFailed
