@@ -360,7 +360,7 @@ def test_rows_of_a_higher_priority_go_before_any_other() -> None:
 
 
 def test_a_row_under_a_delay_waits_for_its_time_and_is_told_when() -> None:
-    some = Slice({"read_delay_ms": 5})
+    some = Slice({"read_delay": "5ms"})
     delay = some.task.bindings[0].delay
     some.start(A)
     some.fetched(A, alone(P, 10, "x"))
@@ -373,7 +373,7 @@ def test_a_row_under_a_delay_waits_for_its_time_and_is_told_when() -> None:
 
 def test_a_full_window_pushes_back_until_the_queue_has_taken_what_it_got() -> None:
     limits = replace(BIG, window_bytes_max=1, message_bytes_target=1)
-    some = Slice({"read_delay_ms": 5}, limits=limits)
+    some = Slice({"read_delay": "5ms"}, limits=limits)
     now = 11 + some.task.bindings[0].delay
     some.start(A)
     some.fetched(A, alone(P, 10, "one"), alone(P, 11, "two"), alone(P, 12, "later"), end=9)
