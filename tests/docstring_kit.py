@@ -31,6 +31,7 @@ NEEDS_SPARK = tuple(
         *("Dataset", "GroupedData", "ParquetWritten", "QueryReport"),
         *("Job", "Step", "Context", "FileListing", "files", "Large", "read_large", "RunEntry"),
         *("register", "TaskFailed", "FunctionFailed"),
+        *("Journals.to_spark", "ReadSession.to_spark"),
     )
 )
 

@@ -7,14 +7,16 @@ when `close` has returned, the run's threads have ended, and its lease is given 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -61,7 +63,8 @@ class SessionOptions:
     take_over: bool = False
     restart: bool = False
     """Open the next run when one fails."""
-    holder: str = ""
+    holder: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    """Who holds the lease, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class SessionWorkspace:
     folder: str
     config: Config
     make_members: MakeMembers
+    make_frame: Callable[[pa.Table], Any] | None = None
+    """Makes a Spark DataFrame of a table, where there is a Spark session."""
 
 
 class SessionRun:
