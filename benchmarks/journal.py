@@ -43,6 +43,7 @@ from millrace.journal.memory import MemoryBroker
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.workspace import runtime_of
 
 BATCH_ROWS = 100
 ROW_BYTES = 1000
@@ -69,7 +70,7 @@ class Joined(JoinedBroker):
             target=own, args=(folder,), daemon=True
         )
         self.owner.start()
-        where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
+        where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
         limits = Config(owner_retries_max=20, owner_backoff_ms=10)
         super().__init__(join_journals(where, limits)._caller)  # noqa: SLF001 - to be one itself
         self.list()
@@ -234,7 +235,7 @@ def saturate(workers: int, seconds: float) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         broker = Joined.start(os.path.join(folder, "mill"))
         ws = mr.open(os.path.join(folder, "mill"))
-        where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
+        where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
         begin, out = spawn.Barrier(workers), spawn.Queue()
         processes = [
             spawn.Process(target=work, args=(where, seconds, n, begin, out)) for n in range(workers)

@@ -42,6 +42,7 @@ from millrace.config import Config
 from millrace.journal.broker import Broker
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.workspace import runtime_of
 
 BATCH_ROWS: Final = 100
 ROW_BYTES: Final = 1000
@@ -192,7 +193,7 @@ def fill(broker: Broker) -> None:
 
 def start_owner(folder: str) -> tuple[BaseProcess, JournalAddress]:
     ws = mr.open(folder)
-    where = JournalAddress(path=ws.path, token=ws.token, workspace_id=ws.id)
+    where = JournalAddress(path=ws.path, token=runtime_of(ws).token, workspace_id=ws.id)
     process = CONTEXT.Process(target=own, args=(folder,))
     process.start()
     # Nobody else may call first, or it would be the owner.

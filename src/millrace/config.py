@@ -15,7 +15,7 @@ from millrace.errors import UserError
 from millrace.limits import GIB, KIB, MIB, Limits
 from millrace.text import did_you_mean
 
-__all__ = ["GIB", "KIB", "MIB", "Config"]
+__all__ = ["GIB", "KIB", "MIB", "Config", "checked_config"]
 
 Compression = Literal["none", "lz4", "zstd"]
 _KINDS: Final = {int: "a whole number", bool: "True or False", str: "text", float: "a number"}
@@ -187,6 +187,16 @@ class Config(Limits):
         """
         _check_names(changes, [field.name for field in fields(self)])
         return replace(self, **changes)
+
+
+def checked_config(config: Config | None) -> Config:
+    """The settings that a user gave, or the defaults."""
+    if config is not None and not isinstance(config, Config):
+        raise UserError(
+            f"config is not a Config\n  found: {config!r}\n"
+            "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
+        )
+    return config or Config()
 
 
 def _check_names(given: Iterable[str], known: Sequence[str]) -> None:

@@ -1,14 +1,11 @@
-"""The workspace: the place that holds everything durable, and what a user does with it.
+"""`open` and `Workspace`: the calls of a user. `spark/workspace_runtime.py` does the work below.
 
-Invariant: opening touches no Spark and no data, and makes nothing; Spark is started, or asked, when
-work needs it, and the workspace is made by the first call that writes.
+Invariant: opening touches no Spark and no data, and makes nothing.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -16,45 +13,28 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from millrace.config import Config
+from millrace.config import Config, checked_config
 from millrace.dataset import Dataset
-from millrace.durations import Duration, milliseconds, ms
-from millrace.engine.json_keys import JsonKeys
-from millrace.errors import UserError
+from millrace.durations import Duration, milliseconds
 from millrace.execute.shuffle_requests import FileOptions, ShuffleArguments
-from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.execute.task_folders import Folders
-from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.keys import Partitioner
 from millrace.names import path_text
 from millrace.pipeline.define.job import Job
-from millrace.plan.nodes.scan import Scan
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
-from millrace.reads.session_run import SessionOptions, SessionWorkspace
-from millrace.reads.thread_members import as_threads
+from millrace.reads.session_run import SessionOptions
 from millrace.scan.input_files import Paths
-from millrace.scan.source import Listing, open_source
-from millrace.shuffle import arrow_inputs, cleanup, runs
+from millrace.shuffle import runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
-from millrace.spark.dataset_runner import DatasetRunner
-from millrace.storage.local import LocalStore
+from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.storage.modes import parse_mode
-from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome, store_at
-from millrace.storage.workspace_token import given_token, mode_of, token_of
-from millrace.transport.agent.agent_addresses import agent_address
-from millrace.transport.agent.keep_alive import KeepAlive
-from millrace.transport.agent.remote_outputs import Agents
+from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_kinds
-from millrace.transport.owner.joined_broker import JoinedBroker
-from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
-from millrace.transport.owner.owner_endpoint import JournalAddress
-from millrace.transport.owner.workspace_journals import WorkspaceJournals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,26 +52,26 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     create: bool | None = None,
     mode: str | None = None,
 ) -> Workspace:
-    """Open a workspace. A new one is made by the first call that writes; looking creates nothing.
+    """Open a workspace. The first call that writes makes a new one; a call that reads makes none.
 
     Args:
         path: a folder on a local disk, or on one that all hosts share; for shuffles and datasets
             also a part of a bucket, as "s3://bucket/prefix".
         spark: the session that runs tasks, classic or Connect. Without one, a local session is
             started when it is first needed.
-        broker: what serves journals: "embedded" (in this folder), "embedded:///folder" (on a
-            local disk elsewhere), "memory" (kept nowhere) or "kafka://host:port". Nothing of it is
-            opened before `Workspace.journals` is used.
-        config: limits to use instead of the defaults.
-        accept_loss: what to do where commits of journals are missing that were acknowledged, as
-            after a failing disk. By default that is `DataLost`. "read_only" lets what is left be
-            read; True notes the loss in the ledger and goes on without what is missing.
-        create: by default a workspace is made with the first write, in a folder that is new or
-            empty. True makes it now, beside other files as well. False makes none: a path that is
-            no workspace is an error at once.
-        mode: who may use the folders of a workspace that is made, as `chmod` takes it: "0750" lets
-            the group read, "2770" lets it write, too. Without it they are this user's alone,
-            whatever the umask. It is kept in the workspace, and all processes follow it.
+        broker: what stores journals: "embedded" (in this folder), "embedded:///folder" (on another
+            local disk), "memory" (not stored) or "kafka://host:port". It is opened by the first
+            call of `Workspace.journals`.
+        config: settings to use instead of the defaults.
+        accept_loss: what to do if acknowledged commits of journals are missing, as after a disk
+            failure. The default raises `DataLost`. "read_only" reads the rest. True records the
+            loss in the ledger and continues without the missing commits.
+        create: by default the first write makes the workspace, in a new or empty folder. True
+            makes it now, also in a folder with other files. False makes none: a path without a
+            workspace is an error at once.
+        mode: permissions of a new workspace, as for `chmod`: "0750" lets the group read, "2770"
+            lets it write too. By default only this user has access, whatever the umask. The
+            workspace stores its mode, and all processes follow it.
 
     Example:
         >>> import millrace as mr
@@ -100,98 +80,58 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
         ...     shuffle.read(1).num_rows
         2
     """
-    text, limits = path_text(path, "open"), config or Config()
-    if not isinstance(limits, Config):
-        raise UserError(
-            f"config is not a Config\n  found: {limits!r}\n"
-            "  to fix: give millrace.Config(...), as in Config(one_task_bytes_max=1024)"
-        )
+    text, limits = path_text(path, "open"), checked_config(config)
     wanted = None if mode is None else parse_mode(mode)
     store = store_at(text, limits, mode=wanted)
     given_token()  # One that cannot be used is refused before anything is made.
     home = WorkspaceHome(store, create=create, mode=wanted)
-    return Workspace(
-        home, store, spark, limits, broker_kinds.check_kind(broker), accept_loss=accept_loss
-    )
+    kind = broker_kinds.check_kind(broker)
+    runtime = WorkspaceRuntime(home, store, spark, limits, kind, accept_loss=accept_loss)
+    return Workspace(runtime)
 
 
 class Workspace:
-    """Everything durable in one place. Made by `millrace.open`.
+    """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:
         >>> ws.read_parquet("orders/").join(customers, on="cust_id").count()
         3
-        >>> ws.journals.read("orders", 0).num_rows
-        3
     """
 
-    def __init__(
-        self,
-        home: WorkspaceHome,
-        store: Store,
-        spark: SparkSession | None,
-        config: Config,
-        broker: str = broker_kinds.EMBEDDED,
-        *,
-        accept_loss: AcceptLoss = False,
-    ) -> None:
+    def __init__(self, runtime: WorkspaceRuntime) -> None:
         """Use `millrace.open`."""
-        self.store = store
-        self.broker = broker
-        self.config = config
-        self._home = home
-        self._reaching: tuple[Agents, KeepAlive] | None = None
-        self._spark = spark
-        self._started_spark = False
-        self._journals = WorkspaceJournals(
-            self._journal_place,
-            config,
-            lambda writes: home.make() if writes else home.look(),
-            self._read_source,
-        )
-        self._accept_loss: AcceptLoss = accept_loss
-        self._opening = threading.Lock()
+        self._runtime = runtime
+        self.config = runtime.config
 
     @property
     def id(self) -> str:
-        """What tells this workspace from every other one; made with it and never changed.
+        """The id of this workspace. It never changes.
 
         Example:
             >>> ws.id == mr.open(ws.path).id
             True
         """
-        return self._home.look()
-
-    @property
-    def token(self) -> str:
-        """What callers of this workspace's processes must show."""
-        self._home.look()
-        return token_of(self.store)
+        return self._runtime.id
 
     @property
     def path(self) -> str:
-        """The workspace's folder.
+        """The folder or url of the workspace.
 
         Example:
             >>> ws.path
             '/.../mill'
         """
-        return self.store.root
+        return self._runtime.path
 
     @property
     def spark(self) -> SparkSession:
-        """The session that runs tasks; started now if none was given.
+        """The Spark session that runs tasks. Starts a local one if none was given.
 
         Example:
             >>> ws.spark.range(3).count()
             3
         """
-        if self._spark is None:
-            from millrace.spark.session import start_session  # noqa: PLC0415 - reading needs no Spark
-
-            self._spark = start_session()
-            self._started_spark = True
-        return self._spark
+        return self._runtime.spark
 
     @property
     def journals(self) -> Journals:
@@ -205,28 +145,7 @@ class Workspace:
             >>> ws.journals.append("clicks", pa.table({"id": [1, 2]})).rows
             2
         """
-        self._on_disk("journals")
-        return self._journals.journals()
-
-    def _joined_broker(self) -> JoinedBroker:
-        self._on_disk("journals")
-        return self._journals.broker()
-
-    def _read_source(self, options: Mapping[str, Any]) -> DataFrame:
-        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
-
-        return read_source(self.spark, self.path, {"broker": self.broker, **options})
-
-    def journal_address(self) -> JournalAddress:
-        """What `millrace.transport.owner.election.join_journals` needs, to be sent to tasks.
-
-        The journals are owned or joined now, so that there is somebody to reach.
-        """
-        self._home.make()
-        address = broker_kinds.reachable(self._joined_broker().address, loopback=self._is_local())
-        return JournalAddress(
-            path=self.path, address=address, token=self.token, workspace_id=self.id
-        )
+        return self._runtime.journals
 
     def shuffle(
         self,
@@ -243,25 +162,25 @@ class Workspace:
         reuse: Reuse = True,
         checksum: bool = False,
     ) -> Shuffle:
-        """Put rows at rest by key: map tasks on Spark write every row to its partition's files.
+        """Save rows by key: map tasks on Spark write each row to the files of its partition.
 
-        Map tasks that are already finished for the same inputs, in this or any earlier run of the
-        workspace, are reused; `shuffle.report` says which and why not the others.
+        Map tasks that an earlier run has finished for the same inputs are reused. `shuffle.report`
+        says which, and why the others ran.
 
         Args:
             source: Parquet, Arrow, CSV or JSON files (a path, folder, glob or several), or a Spark
                 DataFrame.
             keys: column or columns that decide a row's partition.
-            partitions: how many; by default as the input's size asks for.
+            partitions: number of partitions; by default chosen by the size of the input.
             partitioner: "hash" (as Spark's `hash`), "range", "round_robin", "broadcast", or a
                 function that gets a RecordBatch and returns partition numbers.
             bounds: upper bounds for "range"; sampled if not given.
-            version: names a custom function where its code alone does not tell what it does.
-            format: "parquet", "arrow", "csv" or "json" where file names do not tell.
+            version: identifies a custom function whose code alone does not.
+            format: "parquet", "arrow", "csv" or "json", if file names do not say it.
             schema: columns and types of CSV or JSON files; by default inferred from the first file.
             options: for CSV: `delimiter`, `header`.
             reuse: True, "verified" (check every byte of finished work first) or False.
-            checksum: tell input files apart by their bytes, not by size and time of change.
+            checksum: identify input files by their bytes, not by size and modification time.
 
         Example:
             >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
@@ -279,9 +198,9 @@ class Workspace:
             reuse=reuse,
         )
         files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
-        workspace = self._place()
+        workspace = self._runtime.shuffle_workspace()
         made = frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
-        return replace(made, frame_of=self._frame_of)
+        return replace(made, frame_of=self._runtime.shuffle_frame)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -290,7 +209,7 @@ class Workspace:
             >>> ws.read_parquet("orders/*.parquet").columns
             ['cust_id', 'amount']
         """
-        return self._read(paths, "parquet")
+        return self._runtime.read_files(paths, "parquet")
 
     def read_arrow(self, paths: Paths) -> Dataset:
         """Arrow IPC files as a dataset.
@@ -299,7 +218,7 @@ class Workspace:
             >>> ws.read_arrow("orders.arrow").columns
             ['cust_id', 'amount']
         """
-        return self._read(paths, "arrow")
+        return self._runtime.read_files(paths, "arrow")
 
     def read_csv(
         self,
@@ -315,7 +234,9 @@ class Workspace:
             >>> ws.read_csv("orders.csv").schema.types
             [DataType(int64), DataType(int64)]
         """
-        return self._read(paths, "csv", schema, {"delimiter": delimiter, "header": header})
+        return self._runtime.read_files(
+            paths, "csv", schema, {"delimiter": delimiter, "header": header}
+        )
 
     def read_json(self, paths: Paths, *, schema: pa.Schema | None = None) -> Dataset:
         """JSON files, an object a line, as a dataset.
@@ -324,30 +245,26 @@ class Workspace:
             >>> ws.read_json("orders.json").columns
             ['cust_id', 'amount']
         """
-        return self._read(paths, "json", schema)
+        return self._runtime.read_files(paths, "json", schema)
 
     def from_arrow(self, data: object) -> Dataset:
         """Rows in memory as a dataset: a Table, RecordBatch, RecordBatchReader or a DataFrame.
 
-        They are written to the workspace, once for equal rows, so that finished work over them is
-        recognised as that over files is.
+        The rows are saved in the workspace, equal rows once, so that later runs can reuse work.
 
         Example:
             >>> ws.from_arrow(pa.table({"x": [1, 2]})).columns
             ['x']
         """
-        store, rows = self._on_disk("rows of from_arrow"), arrow_inputs.stream_of(data)
-        self._home.make()
-        path = arrow_inputs.keep(store, rows, sync=self.config.sync)
-        return self._read(path, "arrow", by_content=True)
+        return self._runtime.read_arrow_rows(data)
 
     def from_spark(self, frame: DataFrame, version: str | None = None) -> Dataset:
-        """A Spark DataFrame as a dataset. Spark calculates it when the dataset is run, once a run.
+        """A Spark DataFrame as a dataset. Spark computes it once in each run of the dataset.
 
         Args:
-            frame: its rows pass through Spark's tasks into the workspace.
-            version: names the rows for good, as "customers 2024-05-01". Rows that were taken in
-                under this name and with these columns are not asked of Spark again.
+            frame: the DataFrame. Spark's tasks save its rows in the workspace.
+            version: a name for exactly these rows, as "customers 2024-05-01". Rows saved under
+                this name and with these columns are not computed again.
 
         Example:
             >>> numbers = ws.from_spark(spark.range(10), version="the first ten")
@@ -356,22 +273,19 @@ class Workspace:
         """
         from millrace.spark.frame_intake import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
-        return Dataset(frame_scan(frame, version, self.config), self._runner())
+        return Dataset(frame_scan(frame, version, self.config), self._runtime.dataset_runner())
 
     def job(self, name: str) -> Job:
-        """A pipeline, to be written down with `source`, `map` and the like, and run.
+        """A pipeline: add `source`, `map` and sinks, then `run`.
 
-        What it has done is kept under its name; the next run goes on from there.
+        Its progress is saved under its name. The next run continues from there.
 
         Example:
             >>> job = ws.job("sizes")
             >>> job.source("texts", mr.files("texts/*.txt")).columns
             ['path', 'size', 'modified']
         """
-        from millrace.spark.job_workspace import WorkspaceOfJobs  # noqa: PLC0415 - reading needs no Spark
-
-        self._on_disk("jobs")
-        return Job(name, WorkspaceOfJobs(self))
+        return Job(name, self._runtime.jobs())
 
     def reads(
         self,
@@ -384,18 +298,18 @@ class Workspace:
         last_commit: int | None = None,
         read_through: int | None = None,
     ) -> ReadSession:
-        """Read journals together: rows by key to members, in checkpoints that are consistent.
+        """Read many journals together: members share rows by key, checkpoints are consistent.
 
         Args:
             read: what to read: a `CoordinatedRead`, the same as a mapping, or a TOML or JSON file.
-            members: how many share the keys. It may change from one session to the next.
-            on_spark: run members as Spark tasks, instead of as threads of this process.
-            restart: open the session again by itself when it fails, from the last checkpoint.
-            take_over: end a session of this read that is open elsewhere, instead of waiting for it.
-            last_commit: the checkpoint that the caller's own log says is done; by default, the last
-                one that was committed here.
-            read_through: the checkpoint up to which everything comes again exactly as it was; what
-                was handed out beyond it is forgotten. By default, all that was not committed.
+            members: number of members that share the keys. It may differ between sessions.
+            on_spark: run members as Spark tasks instead of threads of this process.
+            restart: reopen the session automatically after a failure, from its last checkpoint.
+            take_over: end a session of this read in another process instead of waiting for it.
+            last_commit: the last checkpoint that the caller has processed, by its own log. Default:
+                the last committed one.
+            read_through: repeat checkpoints up to this one exactly and forget later ones. Default:
+                all checkpoints that were not committed.
 
         Example:
             >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -406,16 +320,6 @@ class Workspace:
             >>> found.num_rows
             3
         """
-        folder = self._on_disk("coordinated reads").path("reads")
-        resolved = resolve_read(read)
-        self._home.look()
-        broker = self._joined_broker()
-        make = as_threads(broker, self.config, JsonKeys(self.config))
-        if on_spark:
-            from millrace.spark.read_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
-
-            make = as_tasks(self.spark, self.journal_address(), self.config)
-
         options = SessionOptions(
             members=members,
             last_commit=last_commit,
@@ -423,8 +327,7 @@ class Workspace:
             take_over=take_over,
             restart=restart,
         )
-        workspace = SessionWorkspace(broker, folder, self.config, make, self._runner().table_frame)
-        return ReadSession(workspace, resolved, options)
+        return self._runtime.read_session(resolve_read(read), options, on_spark=on_spark)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
@@ -435,17 +338,7 @@ class Workspace:
             >>> ws.open_shuffle(shuffle.query_id).rows  # in any process, today or next week
             3
         """
-        self._home.look()
-        run = runs.resolve(self.store, query_id)
-        found = runs.read_manifest(self.store, run, StageId(stage_id))
-        shuffle = Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
-        elsewhere = {choice.folder for choice in found.chosen if choice.folder is not None}
-        if not elsewhere:
-            return shuffle
-        agents, keep_alive = self._remote()
-        for folder in elsewhere:
-            keep_alive.add(folder)
-        return replace(shuffle, remote=agents)
+        return self._runtime.open_shuffle(query_id, stage_id)
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first.
@@ -454,8 +347,8 @@ class Workspace:
             >>> shuffle.query_id in [run.query_id for run in ws.runs()]
             True
         """
-        self._home.look()
-        return runs.list_runs(self.store)
+        self._runtime.home.look()
+        return runs.list_runs(self._runtime.store)
 
     def cleanup(self, *, ttl: Duration) -> CleanupReport:
         """Remove attempts, and rows of `from_arrow`, that are older than `ttl` and not needed.
@@ -467,9 +360,7 @@ class Workspace:
             0
         """
         ttl_ms = milliseconds(ttl, "cleanup(): ttl")
-        self._home.look()
-        now_ms = time.time_ns() // 1_000_000
-        return cleanup.remove_expired(self.store, ttl_ms=ttl_ms, now_ms=now_ms, config=self.config)
+        return self._runtime.cleanup(ttl_ms)
 
     def drop_runs(self, *, older_than: Duration) -> CleanupReport:
         """Remove whole runs that have ended and that began longer ago than this.
@@ -479,28 +370,15 @@ class Workspace:
             ()
         """
         age_ms = milliseconds(older_than, "drop_runs(): older_than")
-        self._home.look()
-        now = time.time_ns() // 1_000_000
-        return cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=self.config)
+        return self._runtime.drop_runs(age_ms)
 
     def close(self) -> None:
-        """Let go of what was opened; stop Spark if it was started here.
+        """Close the workspace. Stops Spark if the workspace started it.
 
         Example:
-            >>> other = mr.open("./other")  # or: with mr.open("./other") as other
-            >>> other.close()
+            >>> mr.open("./other").close()  # or: with mr.open("./other") as ws
         """
-        self._journals.close()
-        with self._opening:
-            reaching, self._reaching = self._reaching, None
-        if reaching is not None:
-            agents, keep_alive = reaching
-            keep_alive.close()
-            agents.close()
-        if self._started_spark and self._spark is not None:
-            self._spark.stop()
-            self._spark = None
-            self._started_spark = False
+        self._runtime.close()
 
     def __enter__(self) -> Self:
         return self
@@ -516,107 +394,7 @@ class Workspace:
     def __repr__(self) -> str:
         return f"Workspace({self.path!r})"
 
-    def _read(
-        self,
-        paths: Paths,
-        format: str,  # noqa: A002 - Spark users know it by this name
-        schema: pa.Schema | None = None,
-        options: Mapping[str, Any] | None = None,
-        *,
-        by_content: bool = False,
-    ) -> Dataset:
-        if schema is not None and not isinstance(schema, pa.Schema):
-            raise UserError(
-                f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
-                '  to fix: give pa.schema({"amount": pa.int64(), ...})'
-            )
-        listing = Listing(
-            now_ms=time.time_ns() // 1_000_000,
-            recent_ms=ms(self.config.recent_change),
-            by_content=by_content,
-        )
-        source = open_source(paths, listing, format=format, schema=schema, options=options)
-        return Dataset(Scan(source, tuple(source.schema.names)), self._runner())
 
-    def _on_disk(self, what: str) -> LocalStore:
-        """The workspace's folder, for what a bucket cannot keep."""
-        if isinstance(self.store, LocalStore):
-            return self.store
-        raise UserError(
-            f"{what} need a workspace on a local or shared disk\n  found: {self.store.path('')}\n"
-            "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
-            "what datasets make of files and DataFrames"
-        )
-
-    def _runner(self) -> DatasetRunner:
-        return DatasetRunner(
-            lambda: self.spark,
-            lambda: self._spark,
-            self._place,
-            lambda: self._place() if self._home.is_there() else None,
-            self.config,
-        )
-
-    def _frame_of(self, shuffle: Shuffle) -> DataFrame:
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
-
-        return to_frame(self.spark, shuffle, self._folders(), self.config)
-
-    def _folders(self) -> Folders:
-        from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
-
-        return Folders(
-            path=self.path,
-            workspace_id=self.id,
-            token=self.token,
-            loopback=is_local(self.spark, self.config),
-            mode=mode_of(self.store),
-        )
-
-    def _remote(self) -> tuple[Agents, KeepAlive]:
-        """What fetches map outputs from other hosts; made when it is first needed."""
-        with self._opening:
-            if self._reaching is None:
-                folders = Folders(
-                    path=self.path, workspace_id=self.id, token=self.token, loopback=True
-                )
-                agents = folders.agents(
-                    self.config, lambda folder: agent_address(self.store, folder)
-                )
-                self._reaching = agents, KeepAlive(agents)
-            return self._reaching
-
-    def _journal_place(self) -> JournalPlace:
-        return broker_kinds.place_of(
-            self.path,
-            workspace_id=self.id,
-            token=self.token,
-            kind=self.broker,
-            config=self.config,
-            loopback=self._is_local(),
-            joins_only=not self._is_reachable(),
-            accept_loss=self._accept_loss,
-        )
-
-    def _is_local(self) -> bool:
-        return self._spark is None or self._folders().loopback
-
-    def _is_reachable(self) -> bool:
-        """Whether tasks can connect to this process."""
-        if self._spark is None:
-            return True
-        from millrace.spark.session import is_reachable  # noqa: PLC0415 - reading needs no Spark
-
-        return is_reachable(self._spark, self.config, os.environ)
-
-    def _place(self) -> ShuffleWorkspace:
-        """Where runs write; the workspace is made now if there is none."""
-        self._home.make()
-        agents, keep_alive = self._remote()
-        return ShuffleWorkspace(
-            store=self.store,
-            folders=self._folders(),
-            config=self.config,
-            agents=agents,
-            keep_alive=keep_alive,
-        )
+def runtime_of(workspace: Workspace) -> WorkspaceRuntime:
+    """What is below the public face, for the rest of the package."""
+    return workspace._runtime  # noqa: SLF001 - the one way for the package

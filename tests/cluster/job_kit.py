@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 WAIT_S = 240
 PROGRAM = """
 import json, os, sys, time, urllib.request
+from millrace.workspace import runtime_of
 import millrace as mr
 from millrace.spark.session import start_session
 
@@ -39,7 +40,7 @@ config = mr.Config(job_run_lease=5, job_lease=5, job_watch_ms=50)
 ws = mr.open(mill, spark, config=config)
 if options.get("joined"):
     from millrace.transport.owner.election import join_journals
-    where = ws.journal_address()
+    where = runtime_of(ws).journal_address()
     ws._journals = join_journals(where, config)
 job = ws.job("paid")
 source = spark.range(int(rows)).repartition(options.get("spread", 2))

@@ -28,6 +28,7 @@ from millrace.testing.fault_injection import armed
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.journal_owner import LocalLink
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema([("x", pa.int64())])
 PATIENT = mr.Config().with_options(
@@ -105,7 +106,7 @@ def child_owns(path: str, fault: str = "") -> None:
         os.environ[VARIABLE] = armed(fault)[VARIABLE]
     ws = mr.open(path, create=True, config=PATIENT)
     ws.journals.list()
-    assert isinstance(ws._joined_broker()._caller.link(), LocalLink)
+    assert isinstance(runtime_of(ws).joined_broker()._caller.link(), LocalLink)
     threading.Event().wait()
 
 
@@ -133,7 +134,7 @@ def child_is_interrupted(path: str, answers: str) -> None:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
-    tell(answers, epoch=ws._joined_broker().epoch)
+    tell(answers, epoch=runtime_of(ws).joined_broker().epoch)
     for value in itertools.count():
         try:
             inside = True
@@ -151,7 +152,7 @@ def child_opens(path: str, start: Barrier, answers: str, number: int) -> None:
     start.wait(60)
     ws.journals.create("a", SCHEMA)
     ws.journals.append("a", column(number))
-    link = ws._joined_broker()._caller.link()
+    link = runtime_of(ws).joined_broker()._caller.link()
     tell(answers, owns=isinstance(link, LocalLink), epoch=link.epoch)
     start.wait(60)
 

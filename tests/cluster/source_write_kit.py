@@ -22,6 +22,7 @@ import millrace as mr
 from millrace.errors import JournalUnknown
 from millrace.faults import VARIABLE
 from millrace.testing.fault_injection import armed
+from millrace.workspace import runtime_of
 
 SCHEMA: Final = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
 READ: Final = {"name": "chain", "bindings": [{"name": "all", "prefix": "in", "key": ["key"]}]}
@@ -177,7 +178,7 @@ class Application:
                 fresh.rename(Path(self.folders.files) / f"{number}.parquet")
             return
         with mr.open(self.folders.workspace) as ws:
-            ws._joined_broker().create_many(INPUTS, SCHEMA)
+            runtime_of(ws).joined_broker().create_many(INPUTS, SCHEMA)
             with ws.journals.producer("writer") as writer:
                 for table in tables.values():
                     for name in INPUTS:

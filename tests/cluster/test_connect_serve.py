@@ -26,6 +26,7 @@ from tests.cluster.owners_kit import all_values
 from tests.standalone.cluster import hiding
 
 import millrace as mr
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 ROWS = 40
@@ -110,7 +111,7 @@ def test_everything_works_from_a_client_that_listens_nowhere(place: Place) -> No
             place.check_only_serve_listens(client)
         place.finish(client)
     with mr.open(place.mill) as ws:
-        assert sorted(all_values(ws._joined_broker(), "triples", "id")) == [*range(ROWS)]
+        assert sorted(all_values(runtime_of(ws).joined_broker(), "triples", "id")) == [*range(ROWS)]
     assert place.calls() == Counter(range(ROWS))
 
 
@@ -118,8 +119,8 @@ def check_job(place: Place, report: dict[str, Any], kills: int) -> None:
     """Every row came out once; what was called twice is counted as in doubt."""
     assert report["state"] == "finished"
     with mr.open(place.mill) as ws:
-        assert sorted(all_values(ws._joined_broker(), "triples", "id")) == [*range(ROWS)]
-        assert sorted(all_values(ws._joined_broker(), "triples", "amount")) == [
+        assert sorted(all_values(runtime_of(ws).joined_broker(), "triples", "id")) == [*range(ROWS)]
+        assert sorted(all_values(runtime_of(ws).joined_broker(), "triples", "amount")) == [
             *range(0, 3 * ROWS, 3)
         ]
     called = place.calls()

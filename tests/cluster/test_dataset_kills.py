@@ -22,6 +22,7 @@ from millrace.ids import AttemptId
 from millrace.shuffle import reader
 from millrace.spark.session import start_session
 from millrace.testing.fault_injection import POINTS, armed
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 FILES = 3
@@ -112,7 +113,10 @@ def finished_tasks(ws: mr.Workspace) -> dict[int, set[int]]:
     for path in Path(ws.path, "shuffle").glob("*/*/*/*"):
         if path.is_dir():
             run, stage, task, attempt = map(int, path.parts[-4:])
-            if reader.find_index(ws.store, AttemptId.of(run, stage, task, attempt)) is not None:
+            if (
+                reader.find_index(runtime_of(ws).store, AttemptId.of(run, stage, task, attempt))
+                is not None
+            ):
                 found[stage].add(task)
     return found
 

@@ -31,6 +31,7 @@ from tests.lacking import lacking
 import millrace as mr
 from millrace.errors import OwnerUnreachable, UserError
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.workspace import runtime_of
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 FILES = 4
@@ -103,7 +104,7 @@ def test_agents_owner_and_tasks_talk_over_tls_at_the_addresses_that_are_set(
         doubled.sink_journal("out")
         assert job.run().state == "finished"
         assert sorted(ws.journals.read("out", 0).rows()["id"].to_pylist()) == [*range(0, 40, 2)]
-        assert ws._joined_broker().address.startswith("grpc+tls://")
+        assert runtime_of(ws).joined_broker().address.startswith("grpc+tls://")
         ws.close()
 
 
@@ -188,7 +189,7 @@ def test_journals_are_left_to_serve_until_it_is_run_without_an_address(tmp_path:
         assert not (mill / "served.json").exists()
     with mr.open(mill) as ws:
         assert ws.journals.list() == ()
-        assert ws._joined_broker().address != serve.address
+        assert runtime_of(ws).joined_broker().address != serve.address
 
 
 def test_serve_on_a_taken_port_says_so(tmp_path: Path) -> None:

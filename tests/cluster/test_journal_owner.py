@@ -36,11 +36,12 @@ from millrace.errors import OwnerUnreachable
 from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.journal_owner import LocalLink
 from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.workspace import runtime_of
 
 
 def address_of(path: Path) -> JournalAddress:
     ws = mr.open(path)
-    return JournalAddress(path=str(path), token=ws.token, workspace_id=ws.id)
+    return JournalAddress(path=str(path), token=runtime_of(ws).token, workspace_id=ws.id)
 
 
 def _has_lines(path: Path, least: int) -> bool:
@@ -81,9 +82,11 @@ def test_owners_are_killed_under_writers_and_nothing_acknowledged_is_lost(tmp_pa
 
     assert epochs == sorted(set(epochs))
     with mr.open(mill) as ws:
-        assert isinstance(ws._joined_broker()._caller.link(), LocalLink)
+        assert isinstance(runtime_of(ws).joined_broker()._caller.link(), LocalLink)
         history = told(answers)
-        numbered, plain = (all_values(ws._joined_broker(), name) for name in ("numbered", "plain"))
+        numbered, plain = (
+            all_values(runtime_of(ws).joined_broker(), name) for name in ("numbered", "plain")
+        )
         wanted = {each["numbered"] for each in history if "numbered" in each}
         assert sorted(numbered) == sorted(wanted)
         for number in range(writers):
@@ -104,7 +107,7 @@ def test_an_owner_killed_within_a_call_did_it_once_or_not_at_all(
     begin(mill)
     client = join_journals(address_of(mill), PATIENT)
     with mr.open(mill) as ws:
-        producer = ws._joined_broker().producer_id("p")
+        producer = runtime_of(ws).joined_broker().producer_id("p")
     with process(child_owns, str(mill), point) as first:
         wait_until(partial(owned_by, mill, first), "the owner does not answer")
         with pytest.raises(OwnerUnreachable, match="may have been carried out"):
@@ -150,7 +153,7 @@ def test_an_owner_killed_while_it_begins_is_followed_by_the_next(
 
     with mr.open(mill) as ws:
         ws.journals.append("a", column(1))
-        assert all_values(ws._joined_broker(), "a") == [1]
+        assert all_values(runtime_of(ws).joined_broker(), "a") == [1]
 
 
 def test_of_processes_that_open_at_once_one_owns(tmp_path: Path) -> None:
@@ -169,7 +172,7 @@ def test_of_processes_that_open_at_once_one_owns(tmp_path: Path) -> None:
     assert [each["owns"] for each in history].count(True) == 1
     assert len({each["epoch"] for each in history}) == 1
     with mr.open(mill) as ws:
-        assert sorted(all_values(ws._joined_broker(), "a")) == list(range(count))
+        assert sorted(all_values(runtime_of(ws).joined_broker(), "a")) == list(range(count))
 
 
 def test_a_stopped_owner_is_alive_and_nobody_takes_over(tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ def test_a_stopped_owner_is_alive_and_nobody_takes_over(tmp_path: Path) -> None:
         os.kill(owner.pid, signal.SIGCONT)
         later = mr.open(mill, config=PATIENT)
         later.journals.append("a", column(1))
-        assert not isinstance(later._joined_broker()._caller.link(), LocalLink)
+        assert not isinstance(runtime_of(later).joined_broker()._caller.link(), LocalLink)
         later.close()
         ws.close()
         client.close()
@@ -203,7 +206,7 @@ def test_a_process_that_the_owner_forked_does_not_keep_the_journals(tmp_path: Pa
             kill(owner)
             with mr.open(mill, config=PATIENT) as ws:
                 ws.journals.append("a", column(2))
-                assert all_values(ws._joined_broker(), "a") == [1, 2]
+                assert all_values(runtime_of(ws).joined_broker(), "a") == [1, 2]
             assert _lives(left)
         finally:
             os.kill(left, signal.SIGKILL)
@@ -224,11 +227,11 @@ def test_ctrl_c_in_the_owner_does_not_reach_into_a_commit(tmp_path: Path) -> Non
                 lines = len(told(answers))
                 wait_until(partial(_has_lines, answers, lines + 2), "the owner does not go on")
         with mr.open(mill, config=PATIENT) as ws:
-            assert ws._joined_broker().epoch == told(answers)[0]["epoch"]
+            assert runtime_of(ws).joined_broker().epoch == told(answers)[0]["epoch"]
         kill(owner)
 
     with mr.open(mill) as ws:
-        found = all_values(ws._joined_broker(), "a")
+        found = all_values(runtime_of(ws).joined_broker(), "a")
     history = told(answers)
     done = {each["done"] for each in history if "done" in each}
     doubt = {each["interrupted"] for each in history if "interrupted" in each}
@@ -243,7 +246,7 @@ config = mr.Config().with_options(owner_wait_ms_max=600_000)
 ws = mr.open(sys.argv[1], config=config)
 ws.journals.create("a", pa.schema([("x", pa.int64())]))
 ws.journals.append("a", pa.table({"x": [1]}))
-client = join_journals(ws.journal_address(), config)
+client = join_journals(runtime_of(ws).journal_address(), config)
 waiting = lambda: client.wait_for_rows({"a": 5}, timeout_s=600)
 threading.Thread(target=waiting, daemon=True).start()
 waits = ws.journals._caller.link().owner.server._waits
@@ -265,7 +268,7 @@ def test_a_program_that_closes_nothing_ends_and_leaves_no_owner(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
     assert not (mill / "owner.json").exists()
     with mr.open(mill) as ws:
-        assert all_values(ws._joined_broker(), "a") == [1]
+        assert all_values(runtime_of(ws).joined_broker(), "a") == [1]
 
 
 def test_serve_is_restarted_and_clients_go_on(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from millrace.config import Config
 from millrace.errors import ReadsFailed, UserError
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 pytestmark = pytest.mark.spark
 Connected = Callable[..., AbstractContextManager[SparkSession]]
@@ -76,7 +76,7 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
         second = [f"second {number}" for number in range(500)]
         for which, name in enumerate("ab"):
             rows = [alone(Q, 10 + n, text) for n, text in enumerate(first) if n % 2 == which]
-            write(ws._joined_broker(), f"t/{name}", *rows)
+            write(runtime_of(ws).joined_broker(), f"t/{name}", *rows)
         with pytest.raises(UserError, match="4 members need 5 task slots"):
             opened(ws, 4)
         with opened(ws, 3) as session:
@@ -84,15 +84,15 @@ def test_an_executor_killed_mid_transaction_fails_the_session_and_the_next_is_ex
             # Half a transaction is on its way to queues when one of them dies.
             for which, name in enumerate("ab"):
                 rows = [row(P, 10 + n, text) for n, text in enumerate(second) if n % 2 == which]
-                write(ws._joined_broker(), f"t/{name}", *rows)
-            write(ws._joined_broker(), "t/a", ack(P, 1000, [ids["b"]]))
+                write(runtime_of(ws).joined_broker(), f"t/{name}", *rows)
+            write(runtime_of(ws).joined_broker(), "t/a", ack(P, 1000, [ids["b"]]))
             os.kill(executors(spark)[0], signal.SIGKILL)
             with pytest.raises(ReadsFailed, match=r"member \d failed"):
                 session.next_checkpoint(LONG_S)
-        write(ws._joined_broker(), "t/b", ack(P, 1000, [ids["a"]]))
+        write(runtime_of(ws).joined_broker(), "t/b", ack(P, 1000, [ids["a"]]))
         with opened(ws, 3) as session:
             assert sorted(rows_until(session, len(second))) == sorted(second)
-            check_nothing_else_is_shown(session, ws._joined_broker(), "t/a", "t/b")
+            check_nothing_else_is_shown(session, runtime_of(ws).joined_broker(), "t/a", "t/b")
         assert list(hosts.iterdir()) == []  # Also what the killed ones left.
         assert spark.range(8).repartition(4).count() == 8  # All slots are free again.
         ws.close()

@@ -41,6 +41,7 @@ from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.members.flight_members import in_process
 from millrace.transport.owner.journal_owner import Owner
 from millrace.wakeup import WakeUp
+from millrace.workspace import runtime_of
 
 Scenario = Callable[[Path, random.Random], int]
 """Does its work in a folder of its own; how often something was closed."""
@@ -236,7 +237,7 @@ def an_owner_and_its_clients(folder: Path, chosen: random.Random) -> int:
 
 def a_workspace(folder: Path, chosen: random.Random) -> int:
     ws = mr.open(str(folder / "w"))
-    fill(ws._joined_broker())
+    fill(runtime_of(ws).joined_broker())
 
     def write() -> None:
         with contextlib.suppress(MillraceError):

@@ -21,6 +21,7 @@ import millrace as mr
 from millrace.spark.session import start_session
 from millrace.storage.object_store import ObjectStore
 from millrace.testing.fault_injection import armed
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 FILES = 6
@@ -73,7 +74,7 @@ def test_a_shuffle_and_a_join_equal_those_over_a_folder(
     reused = ws.shuffle(files, keys="k", partitions=4).report
     assert (reused.ran, reused.reused) == (0, FILES)
 
-    shipped = pickle.dumps(ws._folders())
+    shipped = pickle.dumps(runtime_of(ws).shuffle_workspace().folders)
     everything = b"".join(bucket.read(name) or b"" for name in keys(bucket))
     assert SECRET.encode() not in shipped + everything
 

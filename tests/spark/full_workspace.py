@@ -15,6 +15,7 @@ import pyarrow.parquet as pq  # noqa: E402
 
 import millrace as mr  # noqa: E402
 from millrace.config import KIB  # noqa: E402
+from millrace.workspace import runtime_of  # noqa: E402
 
 SMALL = mr.Config(
     journal_small_bytes_max=1 * KIB,
@@ -42,8 +43,8 @@ def main(folder: str, mode: str | None) -> None:
         for _ in range(5):
             ws.journals.append("t/orders", rows)
         ws.journals.append("t/orders", rows.slice(0, 1))
-        file = ws._joined_broker().store_file(rows.schema, rows.to_batches())
-        ws._joined_broker().adopt({"t/orders": [file]})
+        file = runtime_of(ws).joined_broker().store_file(rows.schema, rows.to_batches())
+        runtime_of(ws).joined_broker().adopt({"t/orders": [file]})
         job(ws, folder)
         read(ws)
         ws.journals.append("t/orders", rows.slice(0, 1))

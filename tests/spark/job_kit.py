@@ -15,6 +15,7 @@ import millrace as mr
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.report.run_history import RunHistory
+from millrace.workspace import runtime_of
 
 Row = dict[str, Any]
 # Nobody dies: a lease that ran out on a busy machine would only put calls in doubt.
@@ -58,7 +59,7 @@ def ids(folder: Path) -> list[int]:
 def happened(ws: mr.Workspace, job: str, what: JobEventKind) -> list[JobEvent]:
     return [
         event
-        for event in RunHistory.open(ws._joined_broker(), job).events
+        for event in RunHistory.open(runtime_of(ws).joined_broker(), job).events
         if event.happened is what
     ]
 

@@ -30,6 +30,7 @@ from millrace.errors import LeaseHeld, StepFailed
 from millrace.pipeline.core import dead_letters, hops
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.run.job_status import job_status
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 ROWS = 60
@@ -288,7 +289,7 @@ def test_a_journal_is_read_up_to_where_it_ended_when_the_run_began(
 def test_a_job_that_somebody_runs_is_not_run_twice(
     deadly_ws: mr.Workspace, spark: SparkSession, tmp_path: Path
 ) -> None:
-    broker = deadly_ws._joined_broker()
+    broker = runtime_of(deadly_ws).joined_broker()
     job = deadly_ws.job("held")
     job.source("videos", videos(spark)).sink_parquet(tmp_path / "out")
     lease = broker.acquire(hops.run_lease("held"), "ann on host7", lease_ms=60_000)
@@ -314,7 +315,7 @@ def test_a_run_waits_for_the_lease_of_one_that_was_killed(
 ) -> None:
     job = deadly_ws.job("taken")
     job.source("videos", videos(spark)).sink_parquet(tmp_path / "out")
-    deadly_ws._joined_broker().acquire(hops.run_lease("taken"), "dead", lease_ms=1_500)
+    runtime_of(deadly_ws).joined_broker().acquire(hops.run_lease("taken"), "dead", lease_ms=1_500)
 
     assert job.run().state == "finished"
     assert ids(tmp_path / "out") == list(range(ROWS))
@@ -345,7 +346,7 @@ def test_a_step_that_was_set_back_is_done_again_from_what_is_kept(
     assert calls(tmp_path / "log") == dict.fromkeys(range(ROWS), 2)
     assert before
     assert len(happened(ws, "reset", JobEventKind.TAKEN_IN)) == 1
-    assert job_status(ws._joined_broker(), "reset").step("call").calls == ROWS
+    assert job_status(runtime_of(ws).joined_broker(), "reset").step("call").calls == ROWS
 
 
 def test_the_saved_rows_of_a_step_are_a_dataframe(

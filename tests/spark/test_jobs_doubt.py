@@ -21,6 +21,7 @@ from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.run import job_run
 from millrace.pipeline.run.job_status import job_status
 from millrace.pipeline.run.worker_orders import WorkerGroup
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 ROWS = 24
@@ -80,7 +81,7 @@ def test_a_step_told_to_hold_stops_the_job_and_the_user_s_choice_lets_it_go_on(
     (event,) = happened(ws, "deadly", JobEventKind.HELD)
     assert event.detail["calls"] == 1, "only the call that the worker died in"
     assert f"at: {event.detail['journal']}" in text
-    assert job_status(ws._joined_broker(), "deadly").state == "held"
+    assert job_status(runtime_of(ws).joined_broker(), "deadly").state == "held"
     made = calls(deadly.log)
     assert max(made.values()) == 1, "what is in doubt was not called for again"
 

@@ -15,6 +15,7 @@ from tests.spark.job_kit import CONFIG, happened, ids, rows_in, written
 import millrace as mr
 from millrace.errors import JobChanged, UserError
 from millrace.pipeline.core.job_events import JobEventKind
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 
@@ -218,7 +219,7 @@ def test_what_is_new_cannot_be_told_once_rows_are_gone(
     from millrace.pipeline.run.retention import free_all
 
     copy.run(numbers(spark, 30))
-    assert free_all(ws._joined_broker(), "copy").rows == 30
+    assert free_all(runtime_of(ws).joined_broker(), "copy").rows == 30
 
     with pytest.raises(UserError, match="run with on_change='restart'"):
         copy.run(numbers(spark, 31), on_change="continue")

@@ -12,6 +12,7 @@ import millrace as mr
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 CONFIG = Config().with_options(reads_lease=60, reads_members_wait=120)
@@ -25,15 +26,21 @@ def test_a_member_on_spark_reads_and_gives_its_slot_back(
     ids = {name: ws.journals.create(f"t/{name}", SCHEMA).id for name in "ab"}
     with pytest.raises(UserError, match=r"2 members need 3 task slots.*Spark has 2"):
         ws.reads(READ, members=2, on_spark=True)
-    write(ws._joined_broker(), "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]), alone(Q, 5, "qa"))
+    write(
+        runtime_of(ws).joined_broker(),
+        "t/a",
+        row(P, 10, "pa"),
+        ack(P, 20, [ids["b"]]),
+        alone(Q, 5, "qa"),
+    )
     with ws.reads(READ, members=1, on_spark=True) as session:
         assert next_shown(session) == ["qa"]
         assert spark.range(10).count() == 10  # The other slot is free.
-        write(ws._joined_broker(), "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
+        write(runtime_of(ws).joined_broker(), "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"]]))
         assert next_shown(session) == ["pa", "pb"]
     assert spark.range(0, 8, 1, 4).count() == 8
     with ws.reads(READ, members=3) as session:  # As threads, it goes on where that one was.
-        write(ws._joined_broker(), "t/a", alone(Q, 30, "later"))
+        write(runtime_of(ws).joined_broker(), "t/a", alone(Q, 30, "later"))
         assert next_shown(session) == ["later"]
     ws.close()
 
@@ -44,8 +51,12 @@ def test_a_checkpoint_as_a_dataframe_has_the_rows_of_all_members(
     with mr.open(tmp_path / "mill", spark, config=CONFIG) as ws:
         ws.journals.create("t/a", SCHEMA)
         above_long = 2**63 + 5  # Spark has no unsigned numbers: the bits stay.
-        write(ws._joined_broker(), "t/a", *(alone(P, 10 + n, f"row {n}") for n in range(20)))
-        write(ws._joined_broker(), "t/a", alone(Q, above_long, "last"))
+        write(
+            runtime_of(ws).joined_broker(),
+            "t/a",
+            *(alone(P, 10 + n, f"row {n}") for n in range(20)),
+        )
+        write(runtime_of(ws).joined_broker(), "t/a", alone(Q, above_long, "last"))
         with ws.reads(READ, members=3) as session:
             checkpoint = session.next_checkpoint("120s")
             assert checkpoint is not None

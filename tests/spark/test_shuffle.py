@@ -20,6 +20,7 @@ from millrace.errors import DataLost, UnsupportedType, UserError
 from millrace.ids import FIRST_ATTEMPT
 from millrace.keys import HashPartitioner, partition_ids
 from millrace.shuffle.writer import begin_next_attempt, write_map_output
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 
@@ -276,10 +277,10 @@ def test_a_copy_of_a_task_that_finishes_later_changes_nothing(
     shuffle = ws.shuffle(tmp_path / "in", keys="cust", partitions=2)
     before = everything(shuffle)
     chosen = shuffle.manifest.chosen[0].attempt
-    late = begin_next_attempt(ws.store, chosen.task, FIRST_ATTEMPT)
+    late = begin_next_attempt(runtime_of(ws).store, chosen.task, FIRST_ATTEMPT)
 
     write_map_output(
-        ws.store,
+        runtime_of(ws).store,
         late,
         orders(10, seed=5).to_batches(),
         schema=shuffle.schema,

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import millrace as mr
 from millrace.spark import register
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 ROWS = pa.table({"id": range(10), "k": [n % 3 for n in range(10)]})
@@ -48,7 +49,7 @@ def test_a_table_over_a_journal_is_read_with_what_came_later_and_written(
     assert rows(spark, "SELECT ten FROM mill_view") == [(80,), (90,), (990,)]
     spark.sql("DROP TABLE mill")
     assert ws.journals.end_offset("a/b") == 11
-    assert ws.store.exists("workspace.json")
+    assert runtime_of(ws).store.exists("workspace.json")
 
 
 def test_a_write_to_a_table_needs_its_options_since_spark_hands_none_on(

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
 from millrace.spark.source.data_source import MillraceSource
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema(
     [("cust_id", pa.int64()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))]
@@ -128,8 +129,10 @@ def test_ended_queries_leave_no_process_lease_folder_or_connection(
         query.stop()
         wait_until(lambda: not readers(), "the reader's process has not ended")
         assert not list(staged.glob("ends-*"))
-        lease = ws._joined_broker().acquire("reads/ends", "test", lease_ms=60_000)  # At once.
-        ws._joined_broker().release(lease)
+        lease = (
+            runtime_of(ws).joined_broker().acquire("reads/ends", "test", lease_ms=60_000)
+        )  # At once.
+        runtime_of(ws).joined_broker().release(lease)
         open_files.append(sockets())
         if number > 0:
             wait_until(

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import millrace as mr
 from millrace.keys import partition_ids
 from millrace.spark import register
+from millrace.workspace import runtime_of
 
 pytestmark = pytest.mark.spark
 ROWS = 50
@@ -92,7 +93,7 @@ def test_each_micro_batch_is_written_once_even_if_spark_writes_it_again(query: Q
     assert query.found() == query.rows
     raw = query.ws.journals.read("n", 0).stored()
     assert set(raw["_mr_producer"].to_pylist()) == {
-        query.ws._joined_broker().producer_id(f"spark/{first}")
+        runtime_of(query.ws).joined_broker().producer_id(f"spark/{first}")
     }
 
 

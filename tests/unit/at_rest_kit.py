@@ -32,7 +32,7 @@ from millrace.shuffle import cleanup, reader, runs
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
 from millrace.transport.agent.agent_addresses import record_agent
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 CONFIG = Config().with_options(sync=False)
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -71,7 +71,7 @@ def _rows(seed: int, count: int) -> pa.Table:
 
 def _shuffles(ws: Workspace, seed: int) -> None:
     ws.from_arrow(pa.table({"x": [seed, 2, 3]}))
-    store = ws.store
+    store = runtime_of(ws).store
     assert isinstance(store, LocalStore)
     for number, limit in enumerate((64, 1)):
         about = {"map_tasks": 2, "stages": 1, runs.NAME: f"run {number}"}
@@ -94,7 +94,7 @@ def _shuffles(ws: Workspace, seed: int) -> None:
 
 
 def _journals(ws: Workspace, seed: int) -> None:
-    journals = ws._joined_broker()
+    journals = runtime_of(ws).joined_broker()
     for region in ("eu", "us"):
         name = f"acme/orders/{region}"
         journals.create(name, SCHEMA, labels={"region": region})
@@ -107,7 +107,7 @@ def _journals(ws: Workspace, seed: int) -> None:
 
 
 def _job(ws: Workspace, seed: int) -> None:
-    played = Played.started(ws._joined_broker(), rows=10 + 2 * seed)
+    played = Played.started(runtime_of(ws).joined_broker(), rows=10 + 2 * seed)
     for partition in range(2):
         played.do("caption", "videos", partition, 4)
         played.record_calls(partition, Totals(calls=5 + seed))
@@ -174,7 +174,7 @@ def shuffle_looks() -> Iterator[tuple[str, Look]]:
         yield f"shuffle {which}", partial(_shuffle, which=which)
     yield "verify", lambda ws: [_verified(ws, number) for number in (1, 2)]
     yield "finished work", _reusable
-    yield "relied on", lambda ws: sorted(map(str, runs.relied_on(ws.store)))
+    yield "relied on", lambda ws: sorted(map(str, runs.relied_on(runtime_of(ws).store)))
     yield "clean-up", _cleaned
     yield "id", lambda ws: ws.id
 
@@ -196,8 +196,10 @@ def _reusable(ws: Workspace) -> object:
     """Which attempts a new run would find; a damaged one is run again, which is right."""
     found = []
     for number in (1, 2):
-        for task in runs.map_tasks(ws.store, runs.resolve(ws.store, number), STAGE):
-            reader.list_attempts(ws.store, task)
+        for task in runs.map_tasks(
+            runtime_of(ws).store, runs.resolve(runtime_of(ws).store, number), STAGE
+        ):
+            reader.list_attempts(runtime_of(ws).store, task)
             found.append(str(task))
     return found
 
@@ -205,7 +207,9 @@ def _reusable(ws: Workspace) -> object:
 def _cleaned(ws: Workspace) -> object:
     """Nothing that a run relies on goes, however old it is."""
     now_ms = 10_000_000_000_000
-    removed = cleanup.remove_expired(ws.store, ttl_ms=1, now_ms=now_ms, config=ws.config)
+    removed = cleanup.remove_expired(
+        runtime_of(ws).store, ttl_ms=1, now_ms=now_ms, config=ws.config
+    )
     return removed.expired
 
 
@@ -218,16 +222,18 @@ def journal_looks() -> Iterator[tuple[str, Look]]:
         "positions",
         lambda ws: [
             (each.journal, each.end, each.backlog)
-            for each in ws._joined_broker().positions([("billing", "acme/orders/eu")])
+            for each in runtime_of(ws).joined_broker().positions([("billing", "acme/orders/eu")])
         ],
     )
     yield "job", job_steps
-    yield "events", lambda ws: len(RunHistory.open(ws._joined_broker(), JOB).events)
+    yield "events", lambda ws: len(RunHistory.open(runtime_of(ws).joined_broker(), JOB).events)
     yield "letters", lambda ws: all_rows(ws, hops.dead_letters(JOB, "caption"))
-    yield "coordinated read", lambda ws: stored_read(ws._joined_broker(), "totals")
+    yield "coordinated read", lambda ws: stored_read(runtime_of(ws).joined_broker(), "totals")
     yield (
         "checkpoint",
-        lambda ws: read_checkpoints(ws._joined_broker(), "totals").committed.reads.rows(),
+        lambda ws: read_checkpoints(
+            runtime_of(ws).joined_broker(), "totals"
+        ).committed.reads.rows(),
     )
     yield "session", lambda ws: bool(read_status(str(Path(ws.path, "reads")), "totals"))
     yield "large values", _large_values
@@ -251,7 +257,7 @@ def all_rows(ws: Workspace, name: str) -> object:
 
 
 def job_steps(ws: Workspace) -> object:
-    about = json.loads(job_status(ws._joined_broker(), JOB).to_json())
+    about = json.loads(job_status(runtime_of(ws).joined_broker(), JOB).to_json())
     return [(step["name"], step["rows_in"], step["backlog"]) for step in about["steps"]]
 
 

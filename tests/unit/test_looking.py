@@ -27,7 +27,7 @@ from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.storage.local import LocalStore
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.transport.owner.journal_owner import Owner
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = pa.table({"id": [1]}, schema=SCHEMA)
@@ -133,7 +133,7 @@ def test_serve_makes_a_workspace_only_where_nothing_else_is(tmp_path: Path) -> N
 
 LOOKS: dict[str, Callable[[Workspace], object]] = {
     "id": lambda ws: ws.id,
-    "token": lambda ws: ws.token,
+    "token": lambda ws: runtime_of(ws).token,
     "runs": lambda ws: ws.runs(),
     "open_shuffle": lambda ws: ws.open_shuffle(1),
     "cleanup": lambda ws: ws.cleanup(ttl="1ms"),
@@ -143,17 +143,17 @@ LOOKS: dict[str, Callable[[Workspace], object]] = {
     "journals.list": lambda ws: ws.journals.list(),
     "journals.get": lambda ws: ws.journals.get("orders"),
     "journals.read": lambda ws: ws.journals.read("orders", 0),
-    "journals.watch": lambda ws: ws._joined_broker().watch(0),
+    "journals.watch": lambda ws: runtime_of(ws).joined_broker().watch(0),
     "journals.follow": lambda ws: next(iter(ws.journals.follow("orders", to_offset="end"))),
     "journals.committed": lambda ws: ws.journals.committed("g", "orders"),
-    "journals.positions": lambda ws: ws._joined_broker().positions([("g", "orders")]),
-    "journals.leases": lambda ws: ws._joined_broker().leases(),
-    "journals.address": lambda ws: ws._joined_broker().address,
+    "journals.positions": lambda ws: runtime_of(ws).joined_broker().positions([("g", "orders")]),
+    "journals.leases": lambda ws: runtime_of(ws).joined_broker().leases(),
+    "journals.address": lambda ws: runtime_of(ws).joined_broker().address,
 }
 WRITES: dict[str, Callable[[Workspace], object]] = {
     "from_arrow": lambda ws: ws.from_arrow(ROWS),
     "journals.create": lambda ws: ws.journals.create("orders", SCHEMA),
-    "journals.acquire": lambda ws: ws._joined_broker().acquire("lease", "me"),
+    "journals.acquire": lambda ws: runtime_of(ws).joined_broker().acquire("lease", "me"),
 }
 
 
@@ -347,7 +347,7 @@ def test_an_unknown_name_is_an_error_with_the_names_that_exist(mill: Path) -> No
 
 def test_of_many_names_a_few_near_ones_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
     with mr.open(tmp_path / "mill", broker="memory") as ws:
-        ws._joined_broker().create_many([f"acme/orders-{n}" for n in range(50)], SCHEMA)
+        runtime_of(ws).joined_broker().create_many([f"acme/orders-{n}" for n in range(50)], SCHEMA)
         with pytest.raises(JournalUnknown) as caught:
             ws.journals.get("acme/order-17")
 

@@ -14,18 +14,18 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.names import NAME_LENGTH_MAX, check_text, existing
 from millrace.spark.source.source_options import parse
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 SCHEMA = pa.schema([("id", pa.int64())])
 BAD: list[Any] = ["", "a\0b", "a\nb", "\x7f", "\ud800", 5, 1.5, True, None, b"a", ["a"], "x" * 513]
 
 TAKES: dict[str, Callable[[Workspace, Any], object]] = {
     "journal": lambda ws, name: ws.journals.create(name, SCHEMA),
-    "journals": lambda ws, name: ws._joined_broker().create_many([name], SCHEMA),
+    "journals": lambda ws, name: runtime_of(ws).joined_broker().create_many([name], SCHEMA),
     "group": lambda ws, name: ws.journals.commit(name, "orders", 0, expected=None),
-    "producer": lambda ws, name: ws._joined_broker().producer_id(name),
-    "lease": lambda ws, name: ws._joined_broker().acquire(name, "me"),
-    "holder": lambda ws, name: ws._joined_broker().acquire("lease", name),
+    "producer": lambda ws, name: runtime_of(ws).joined_broker().producer_id(name),
+    "lease": lambda ws, name: runtime_of(ws).joined_broker().acquire(name, "me"),
+    "holder": lambda ws, name: runtime_of(ws).joined_broker().acquire("lease", name),
     "job": lambda ws, name: ws.job(name),
     "source": lambda ws, name: ws.job("j").source("" if name is None else name, journal="orders"),
     "coordinated read": lambda _, name: mr.CoordinatedRead(
@@ -66,7 +66,9 @@ def test_names_at_the_limit_are_taken(ws: Workspace) -> None:
     longest = "x" * NAME_LENGTH_MAX
 
     assert ws.journals.create(longest, SCHEMA).name == longest
-    assert ws._joined_broker().producer_id(longest) == ws._joined_broker().producer_id(longest)
+    assert runtime_of(ws).joined_broker().producer_id(longest) == runtime_of(
+        ws
+    ).joined_broker().producer_id(longest)
     assert ws.job("x" * 100).name == "x" * 100
     assert check_text("größe 1", "a group") == "größe 1"
 

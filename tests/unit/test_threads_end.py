@@ -35,6 +35,7 @@ from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.members.flight_members import in_process
 from millrace.transport.owner.journal_owner import Owner
 from millrace.wakeup import WakeUp, WorkerThread
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema([("doc", pa.string())])
 ROWS = pa.record_batch([pa.array([f'{{"user": {number}}}' for number in range(9)])], schema=SCHEMA)
@@ -99,8 +100,10 @@ def restarting_sessions(folder: Path) -> Iterator[Round]:
 def sessions_over_flight(folder: Path) -> Iterator[Round]:
     config = Config()
     with workspace(folder) as ws:
-        make = in_process(ws._joined_broker(), config)
-        place = SessionWorkspace(ws._joined_broker(), str(folder / "queues"), config, make)
+        make = in_process(runtime_of(ws).joined_broker(), config)
+        place = SessionWorkspace(
+            runtime_of(ws).joined_broker(), str(folder / "queues"), config, make
+        )
         opening = SessionOptions(members=3, holder="test")
         yield lambda number: used(ReadSession(place, a_read(f"k{number}", key="doc"), opening))
 
@@ -108,7 +111,14 @@ def sessions_over_flight(folder: Path) -> Iterator[Round]:
 @contextmanager
 def streams(folder: Path) -> Iterator[Round]:
     with workspace(folder) as ws:
-        place = StreamWorkspace(ws.store, ws.token, "127.0.0.1", ws.journals, ws.config)  # type: ignore[arg-type]
+        runtime = runtime_of(ws)
+        place = StreamWorkspace(
+            runtime.on_disk("streams"),
+            runtime.token,
+            "127.0.0.1",
+            runtime.joined_broker(),
+            ws.config,
+        )
 
         def one(number: int) -> None:
             start = StreamStart(done=0, begun=0)

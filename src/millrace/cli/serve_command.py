@@ -15,6 +15,7 @@ from millrace.transport.agent.agent_process import leave, stop_on_signals
 from millrace.transport.owner import broker_kinds, owner_endpoint
 from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
 from millrace.workspace import open as open_workspace
+from millrace.workspace import runtime_of
 
 _TICK_S = 0.2
 
@@ -76,7 +77,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     place = broker_kinds.place_of(
         ws.path,
         workspace_id=ws.id,
-        token=ws.token,
+        token=runtime_of(ws).token,
         kind=broker,
         config=ws.config,
         host=host,

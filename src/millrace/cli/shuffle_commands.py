@@ -22,7 +22,7 @@ from millrace.shuffle import runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.text import counted, human_bytes
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 _BAR_WIDTH = 30
 _HEAVY = 2.0
@@ -33,7 +33,11 @@ def _runs_that_begin(
 ) -> list[str]:
     """Numbers of runs, for the completion of a shell."""
     with suppress(MillraceError), opened(context.params["workspace"]) as ws:
-        return [str(run) for run, _ in runs.scan(ws.store) if str(run).startswith(incomplete)]
+        return [
+            str(run)
+            for run, _ in runs.scan(runtime_of(ws).store)
+            if str(run).startswith(incomplete)
+        ]
     return []
 
 
@@ -56,7 +60,7 @@ def shuffle() -> None:
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the runs of WORKSPACE, oldest first."""
     with opened(workspace) as ws:
-        scanned = list(runs.scan(ws.store))
+        scanned = list(runs.scan(runtime_of(ws).store))
         rows = [
             _damaged_row(query_id) if isinstance(run, Corrupt) else _run_row(ws, run)
             for query_id, run in scanned
@@ -101,7 +105,7 @@ def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
     """Show one RUN: its plan, and how rows lie over partitions. Skewed ones stand out."""
     with opened(workspace) as ws:
         found = ws.open_shuffle(run, stage)
-        about = runs.read_run(ws.store, found.query_id)
+        about = runs.read_run(runtime_of(ws).store, found.query_id)
     sizes = found.sizes
     mean = found.rows / found.partitions
     if as_json:
@@ -253,9 +257,9 @@ def _print_removed(found: Sequence[CleanupReport], *, as_json: bool) -> None:
 
 def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
     last = StageId(run.about.get("stages", 1) - 1)
-    found = runs.find_manifest(ws.store, run.query_id, last)
+    found = runs.find_manifest(runtime_of(ws).store, run.query_id, last)
     now_ms = time.time_ns() // 1_000_000
-    alive = runs.is_alive(ws.store, run.query_id, now_ms=now_ms, config=ws.config)
+    alive = runs.is_alive(runtime_of(ws).store, run.query_id, now_ms=now_ms, config=ws.config)
     state = "finished" if found is not None else "running" if alive else "died"
     return {
         "run": run.query_id,

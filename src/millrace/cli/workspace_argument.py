@@ -18,7 +18,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
 from millrace.transport.owner import broker_kinds, owner_endpoint
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 from millrace.workspace import open as open_workspace
 
 
@@ -52,10 +52,11 @@ def opened(workspace: str) -> Iterator[Workspace]:
 def opened_with_journals(workspace: str, *, accept_loss: AcceptLoss = False) -> Iterator[Workspace]:
     """A workspace that has journals, served by the owner that is there, or by this process."""
     with opened(workspace) as ws:
-        if not isinstance(ws.store, LocalStore):
+        store = runtime_of(ws).store
+        if not isinstance(store, LocalStore):
             yield ws  # Its journals are refused by name.
             return
-        said, home = owner_endpoint.read(ws.store), broker_kinds.recorded(ws.store)
+        said, home = owner_endpoint.read(store), broker_kinds.recorded(store)
         if said is None and home is None:
             raise UserError(
                 f"workspace {ws.path} has no journals, so nothing was written to one there\n"

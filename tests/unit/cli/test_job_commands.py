@@ -15,6 +15,7 @@ from millrace.cli.main import cli
 from millrace.errors import UserError
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_records import Totals
+from millrace.workspace import runtime_of
 
 
 def call(*arguments: object) -> Result:
@@ -24,7 +25,7 @@ def call(*arguments: object) -> Result:
 @pytest.fixture(params=["owned elsewhere", "owned by nobody"])
 def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     ws = mr.open(tmp_path / "mill")
-    played = Played.started(ws._joined_broker())
+    played = Played.started(runtime_of(ws).joined_broker())
     for partition in range(2):
         played.do("caption", "videos", partition, 4)
         played.record_calls(partition, Totals(calls=5, in_doubt=1))

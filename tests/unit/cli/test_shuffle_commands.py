@@ -18,7 +18,7 @@ from millrace.keys import HashPartitioner
 from millrace.shuffle import runs
 from millrace.shuffle.manifest import Choice, Manifest
 from millrace.shuffle.writer import begin_attempt, write_map_output
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 from millrace.workspace import open as open_workspace
 
 ROWS = pa.record_batch({"k": pa.array([1] * 90 + list(range(10))), "v": pa.array(range(100))})
@@ -30,12 +30,14 @@ def now_ms() -> int:
 
 
 def make_run(ws: Workspace, *, finish: bool = True) -> int:
-    run = runs.begin_run(ws.store, plan="scan test\nexchange hash", about={}, now_ms=now_ms())
+    run = runs.begin_run(
+        runtime_of(ws).store, plan="scan test\nexchange hash", about={}, now_ms=now_ms()
+    )
     attempt = AttemptId(MapTaskId(run.query_id, StageId(0), MapTask(0)), Attempt(1))
-    begin_attempt(ws.store, attempt)
+    begin_attempt(runtime_of(ws).store, attempt)
     by = HashPartitioner("k", PARTITIONS)
     index = write_map_output(
-        ws.store,
+        runtime_of(ws).store,
         attempt,
         [ROWS],
         schema=ROWS.schema,
@@ -64,8 +66,8 @@ def make_run(ws: Workspace, *, finish: bool = True) -> int:
             partition_rows=tuple(part.rows for part in index.partitions),
             partition_bytes=tuple(part.bytes for part in index.partitions),
         )
-        runs.write_manifest(ws.store, decided, sync=False)
-        ws.store.remove_file(f"shuffle/{run.query_id}/alive")
+        runs.write_manifest(runtime_of(ws).store, decided, sync=False)
+        runtime_of(ws).store.remove_file(f"shuffle/{run.query_id}/alive")
     return run.query_id
 
 
@@ -95,7 +97,7 @@ def test_ls_shows_finished_and_running_runs(ws: Workspace) -> None:
 
 def test_a_run_that_shows_no_life_is_listed_as_died(ws: Workspace) -> None:
     run = make_run(ws, finish=False)
-    os.utime(ws.store.path(f"shuffle/{run}/alive"), (1, 1))
+    os.utime(runtime_of(ws).store.path(f"shuffle/{run}/alive"), (1, 1))
 
     (row,) = json.loads(call("shuffle", "ls", ws.path, "--json").output)
 

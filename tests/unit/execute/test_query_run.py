@@ -29,6 +29,7 @@ from millrace.plan.nodes.node import Node
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
 from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.workspace import runtime_of
 
 FILES, ROWS = 3, 40
 TOKEN = "a token"  # noqa: S105 - nobody is asked to show it
@@ -86,7 +87,7 @@ def totals(tmp_path: Path) -> Iterator[tuple[ShuffleWorkspace, Dataset]]:
         folders = Folders(path=ws.path, workspace_id=ws.id, token=TOKEN, loopback=True)
         agents = folders.agents(config, lambda _: None)
         workspace = ShuffleWorkspace(
-            store=ws.store,
+            store=runtime_of(ws).store,
             folders=folders,
             config=config,
             agents=agents,

@@ -20,7 +20,7 @@ from millrace.cli.main import cli
 from millrace.config import MIB, Config
 from millrace.errors import BrokerStopped, StorageError
 from millrace.journal.embedded.disk_reserve import RESERVE, Reserve
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -61,7 +61,7 @@ def test_a_full_disk_refuses_appends_and_nothing_else(disk: Path) -> None:
 
     assert len(ws.journals.list()) == 3
     assert ws.journals.read("unread", 0).num_rows == 700
-    assert ws._joined_broker().truncate_committed("read").removed == 1000
+    assert runtime_of(ws).joined_broker().truncate_committed("read").removed == 1000
     ws.journals.append("small", rows(2, first=3))
     fill(disk)
     ws.journals.delete("unread")
@@ -124,7 +124,7 @@ def test_an_owner_killed_on_a_full_disk_is_followed_by_one_that_frees_space(disk
 def test_deleting_what_lies_in_the_ledger_makes_room_in_the_ledger(disk: Path) -> None:
     ws = mr.open(disk / "mill")
     names = [f"j/{number}" for number in range(40)]
-    ws._joined_broker().create_many(names, SCHEMA)
+    runtime_of(ws).joined_broker().create_many(names, SCHEMA)
     with contextlib.suppress(StorageError):
         while True:
             for name in names:
@@ -198,7 +198,9 @@ def fills_up_and_goes_on(disk: Path, seed: int, turns: int) -> int:
                 ws.journals.append(name, rows(count, 100, first=turn * 1000))
                 expected[name] += range(turn * 1000, turn * 1000 + count)
             elif doing == "truncate" and name in expected:
-                ws._joined_broker().truncate_before(name, ws._joined_broker().end_offset(name))
+                runtime_of(ws).joined_broker().truncate_before(
+                    name, runtime_of(ws).joined_broker().end_offset(name)
+                )
                 expected[name] = []
             elif doing == "delete" and name in expected:
                 ws.journals.delete(name)

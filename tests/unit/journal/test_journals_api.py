@@ -12,6 +12,7 @@ import pytest
 
 import millrace as mr
 from millrace.journal.api import Journals, broker_of
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FOR_USERS = {
@@ -49,7 +50,7 @@ def test_opening_elects_no_owner_and_the_first_call_does(ws: mr.Workspace) -> No
 def test_the_journals_of_a_workspace_are_one_object_until_it_is_closed(ws: mr.Workspace) -> None:
     journals = ws.journals
     assert ws.journals is journals
-    assert broker_of(journals) is ws._joined_broker()
+    assert broker_of(journals) is runtime_of(ws).joined_broker()
 
     ws.close()
     assert ws.journals is not journals

@@ -16,6 +16,7 @@ from tests.unit.reads.kit import SCHEMA, ack, row, write
 
 import millrace as mr
 from millrace.testing.fault_injection import POINTS, armed
+from millrace.workspace import runtime_of
 
 CHILD = Path(__file__).with_name("reader_child.py")
 TRANSACTIONS = 150
@@ -41,7 +42,7 @@ def fill(workspace: Path) -> dict[str, set[str]]:
                 rows[place].append(ack(producer, clock + 10, others))
             clock += 20
         for place, some in rows.items():
-            write(ws._joined_broker(), f"t/{place}", *some)
+            write(runtime_of(ws).joined_broker(), f"t/{place}", *some)
     return written
 
 

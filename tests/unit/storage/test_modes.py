@@ -22,6 +22,7 @@ from millrace.storage.scratch import scratch_folder
 from millrace.transport.agent import agent_endpoint, host_folder
 from millrace.transport.agent.agent_addresses import record_agent
 from millrace.transport.agent.agent_endpoint import Endpoint
+from millrace.workspace import runtime_of
 
 ROWS = pa.table({"id": range(5000), "k": [n % 7 for n in range(5000)]})
 SMALL = mr.Config(
@@ -43,9 +44,9 @@ def fill(folder: Path, mode: str | None) -> None:
     with mr.open(folder / "mill", config=SMALL, mode=mode, create=True) as ws:
         for number, partitions in enumerate((4, 100)):
             attempt = AttemptId.of(1, 0, number, 1)
-            begin_attempt(ws.store, attempt)
+            begin_attempt(runtime_of(ws).store, attempt)
             write_map_output(
-                ws.store,
+                runtime_of(ws).store,
                 attempt,
                 ROWS.to_batches(max_chunksize=500),
                 schema=ROWS.schema,
@@ -56,10 +57,10 @@ def fill(folder: Path, mode: str | None) -> None:
         ws.journals.create("t/a", ROWS.schema)
         ws.journals.append("t/a", ROWS)
         ws.journals.append("t/a", ROWS.slice(0, 1))
-        file = ws._joined_broker().store_file(ROWS.schema, ROWS.to_batches())
-        ws._joined_broker().adopt({"t/a": [file]})
-        ws.store.touch("touched")
-        ws.store.replace("replaced", b"x")
+        file = runtime_of(ws).joined_broker().store_file(ROWS.schema, ROWS.to_batches())
+        runtime_of(ws).joined_broker().adopt({"t/a": [file]})
+        runtime_of(ws).store.touch("touched")
+        runtime_of(ws).store.replace("replaced", b"x")
         with mr.open(folder / "mill", config=SMALL) as other:
             read = mr.CoordinatedRead("all", [mr.Binding(name="all", prefix="t", key="k")])
             with other.reads(read, members=2) as session:

@@ -18,14 +18,18 @@ from millrace.transport.owner import broker_kinds, owner_endpoint
 from millrace.transport.owner.election import own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import LocalLink, Owner
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 IMPATIENT = QUICK.with_options(owner_start_ms_max=50, owner_retries_max=1)
 
 
 def serve(ws: Workspace) -> Owner:
     place = broker_kinds.place_of(
-        ws.path, workspace_id=ws.id, token=ws.token, kind=broker_kinds.EMBEDDED, config=QUICK
+        ws.path,
+        workspace_id=ws.id,
+        token=runtime_of(ws).token,
+        kind=broker_kinds.EMBEDDED,
+        config=QUICK,
     )
     owner = Owner.open(place)
     owner_endpoint.keep_for(owner_endpoint.store_of(ws.path), owner.said.address)
@@ -48,9 +52,9 @@ def test_nobody_takes_the_place_of_an_owner_that_stays(tmp_path: Path) -> None:
     ws.journals.append("a", column(1))
     later.join()
 
-    assert all_values(impatient._joined_broker(), "a") == [1]
-    assert not isinstance(ws._joined_broker()._caller.link(), LocalLink)
-    assert ws._joined_broker().epoch > first.epoch
+    assert all_values(runtime_of(impatient).joined_broker(), "a") == [1]
+    assert not isinstance(runtime_of(ws).joined_broker()._caller.link(), LocalLink)
+    assert runtime_of(ws).joined_broker().epoch > first.epoch
     for each in (impatient, ws):
         each.close()
     begun[0].close()
@@ -63,7 +67,7 @@ def test_journals_are_anybodys_again_when_that_is_said(tmp_path: Path) -> None:
 
     assert owner_endpoint.kept_for(owner_endpoint.store_of(ws.path)) is None
     assert ws.journals.list() == ()
-    assert isinstance(ws._joined_broker()._caller.link(), LocalLink)
+    assert isinstance(runtime_of(ws).joined_broker()._caller.link(), LocalLink)
     ws.close()
 
 
@@ -79,7 +83,7 @@ def joiner(ws: Workspace) -> JoinedBroker:
     place = broker_kinds.place_of(
         ws.path,
         workspace_id=ws.id,
-        token=ws.token,
+        token=runtime_of(ws).token,
         kind=broker_kinds.EMBEDDED,
         config=IMPATIENT,
         joins_only=True,

@@ -15,6 +15,7 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_record import RECORDED
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import check_whole, ensure_journals
+from millrace.workspace import runtime_of
 
 
 @pytest.fixture
@@ -72,8 +73,8 @@ def test_a_job_that_ran_is_explained_with_what_is_done_and_what_changed(ws: mr.W
     rows = pa.table({"id": [1, 2, 3], "url": ["a"] * 3, "score": [0.1] * 3}, schema=VIDEOS)
     ws.journals.append("acme/orders", rows)
     job = captions(ws)
-    history = RunHistory.begin(ws._joined_broker(), job.name)
-    ensure_journals(ws._joined_broker(), job._graph.hops)
+    history = RunHistory.begin(runtime_of(ws).joined_broker(), job.name)
+    ensure_journals(runtime_of(ws).joined_broker(), job._graph.hops)
     detail = {RECORDED: job._graph.record().to_json()}
     history.add(JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, detail=detail))
     ws.journals.commit("jobs/captions/call", "acme/orders", 2, expected=0)
@@ -97,15 +98,15 @@ def test_a_new_step_does_not_miss_rows_that_are_gone(ws: mr.Workspace) -> None:
         return made
 
     ws.journals.create("acme/orders", VIDEOS)
-    ensure_journals(ws._joined_broker(), job(more=False)._graph.hops)
+    ensure_journals(runtime_of(ws).joined_broker(), job(more=False)._graph.hops)
     rows = pa.table({"id": [1, 2], "url": ["a"] * 2, "score": [0.1] * 2}, schema=VIDEOS)
     ws.journals.append("jobs/captions/kept/out/0", rows)
-    check_whole(ws._joined_broker(), job(more=True)._graph.hops)
+    check_whole(runtime_of(ws).joined_broker(), job(more=True)._graph.hops)
     ws.journals.commit("jobs/captions/good", "jobs/captions/kept/out/0", 1, expected=0)
-    ws._joined_broker().truncate_committed("jobs/captions/kept/out/0")
+    runtime_of(ws).joined_broker().truncate_committed("jobs/captions/kept/out/0")
 
-    check_whole(ws._joined_broker(), job(more=False)._graph.hops)
+    check_whole(runtime_of(ws).joined_broker(), job(more=False)._graph.hops)
     with pytest.raises(
         UserError, match=r"step 'more' (.|\n)* job.reset\('kept'\) makes them again"
     ):
-        check_whole(ws._joined_broker(), job(more=True)._graph.hops)
+        check_whole(runtime_of(ws).joined_broker(), job(more=True)._graph.hops)

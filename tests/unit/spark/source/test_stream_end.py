@@ -25,6 +25,7 @@ from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
 from millrace.spark.source.stream_workspace import open_stream_workspace
+from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema([("key", pa.int64())])
 READ = mr.CoordinatedRead("ends", [mr.Binding(name="all", prefix="t", key="key")])
@@ -70,8 +71,8 @@ def staged(ws: mr.Workspace) -> Iterator[Path]:
 
 
 def is_free(ws: mr.Workspace) -> bool:
-    lease = ws._joined_broker().acquire("reads/ends", "test", lease_ms=60_000)
-    ws._joined_broker().release(lease)
+    lease = runtime_of(ws).joined_broker().acquire("reads/ends", "test", lease_ms=60_000)
+    runtime_of(ws).joined_broker().release(lease)
     return True
 
 

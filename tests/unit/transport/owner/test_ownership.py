@@ -37,7 +37,7 @@ from millrace.transport.owner import broker_kinds
 from millrace.transport.owner.election import join_journals, own_or_join
 from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
 from millrace.transport.owner.owner_links import FlightLink
-from millrace.workspace import Workspace
+from millrace.workspace import Workspace, runtime_of
 
 
 def opened(path: Path, broker: str = "embedded") -> Workspace:
@@ -45,7 +45,7 @@ def opened(path: Path, broker: str = "embedded") -> Workspace:
 
 
 def owns(ws: Workspace) -> bool:
-    return isinstance(ws._joined_broker()._caller.link(), LocalLink)
+    return isinstance(runtime_of(ws).joined_broker()._caller.link(), LocalLink)
 
 
 def endpoint(path: Path) -> dict[str, object]:
@@ -60,12 +60,16 @@ def test_the_first_to_use_journals_owns_them_and_the_second_joins(tmp_path: Path
     second.journals.append("a", column(1, 2))
 
     assert (owns(first), owns(second)) == (True, False)
-    assert all_values(first._joined_broker(), "a") == [1, 2]
+    assert all_values(runtime_of(first).joined_broker(), "a") == [1, 2]
     said = endpoint(tmp_path)
     assert str(said["address"]).startswith("grpc://127.0.0.1:")
-    assert said["epoch"] == first._joined_broker().epoch == second._joined_broker().epoch
+    assert (
+        said["epoch"]
+        == runtime_of(first).joined_broker().epoch
+        == runtime_of(second).joined_broker().epoch
+    )
     assert "token" not in said
-    assert first.token not in (tmp_path / "owner.json").read_text()
+    assert runtime_of(first).token not in (tmp_path / "owner.json").read_text()
     second.close()
     first.close()
     assert not (tmp_path / "owner.json").exists()
@@ -76,14 +80,14 @@ def test_who_joined_takes_over_when_the_owner_ends_and_loses_nothing(tmp_path: P
     first.journals.create("a", SCHEMA)
     for number, ws in enumerate((first, second, third)):
         ws.journals.append("a", column(number))
-    epoch = first._joined_broker().epoch
+    epoch = runtime_of(first).joined_broker().epoch
     first.close()
     second.journals.append("a", column(3))
     third.journals.append("a", column(4))
 
     assert (owns(second), owns(third)) == (True, False)
-    assert second._joined_broker().epoch > epoch
-    assert all_values(third._joined_broker(), "a") == [0, 1, 2, 3, 4]
+    assert runtime_of(second).joined_broker().epoch > epoch
+    assert all_values(runtime_of(third).joined_broker(), "a") == [0, 1, 2, 3, 4]
     third.close()
     second.close()
 
@@ -104,8 +108,8 @@ def test_of_many_who_open_at_once_one_owns(tmp_path: Path) -> None:
             spaces = list(pool.map(use, range(8)))
 
         assert sum(owns(ws) for ws in spaces) == 1
-        assert len({ws._joined_broker().epoch for ws in spaces}) == 1
-        assert sorted(all_values(spaces[0]._joined_broker(), "a")) == list(range(8))
+        assert len({runtime_of(ws).joined_broker().epoch for ws in spaces}) == 1
+        assert sorted(all_values(runtime_of(spaces[0]).joined_broker(), "a")) == list(range(8))
         for ws in sorted(spaces, key=owns):
             ws.close()
 
@@ -170,7 +174,7 @@ def test_who_cannot_open_the_journals_joins_who_can(tmp_path: Path) -> None:
 def test_the_owner_writes_from_another_thread_than_the_main_one(tmp_path: Path) -> None:
     ws = opened(tmp_path)
     ws.journals.create("a", SCHEMA)
-    link = ws._joined_broker()._caller.link()
+    link = runtime_of(ws).joined_broker()._caller.link()
     assert isinstance(link, LocalLink)
     seen: list[threading.Thread] = []
     append = link.owner.broker.append
@@ -237,15 +241,15 @@ def test_an_owner_answers_over_tls_when_it_has_a_certificate(
     monkeypatch.setenv("MILLRACE_TLS_KEY", str(key))
     ws = opened(tmp_path)
     ws.journals.create("a", SCHEMA)
-    assert ws._joined_broker().address.startswith("grpc+tls://127.0.0.1:")
+    assert runtime_of(ws).joined_broker().address.startswith("grpc+tls://127.0.0.1:")
     impatient = QUICK.with_options(owner_retries_max=1)
     with pytest.raises(OwnerUnreachable):
-        join_journals(ws.journal_address(), impatient).list()
+        join_journals(runtime_of(ws).journal_address(), impatient).list()
     monkeypatch.setenv("MILLRACE_TLS_CA", str(certificate))
-    client = join_journals(ws.journal_address(), QUICK)
+    client = join_journals(runtime_of(ws).journal_address(), QUICK)
     client.append("a", column(1))
 
-    assert all_values(ws._joined_broker(), "a") == [1]
+    assert all_values(runtime_of(ws).joined_broker(), "a") == [1]
     client.close()
     ws.close()
 
@@ -256,15 +260,15 @@ def test_an_owner_answers_over_tls_when_it_has_a_certificate(
 def test_clients_join_by_an_address_that_can_be_sent_and_never_own(tmp_path: Path) -> None:
     ws = opened(tmp_path / "mill")
     ws.journals.create("a", SCHEMA)
-    sent = pickle.dumps(ws.journal_address())
-    assert ws.token not in repr(ws.journal_address())
+    sent = pickle.dumps(runtime_of(ws).journal_address())
+    assert runtime_of(ws).token not in repr(runtime_of(ws).journal_address())
     where = pickle.loads(sent)
     client = join_journals(where, QUICK)
     client.append("a", column(1))
     file = client.store_file(SCHEMA, [column(2)])
     client.adopt({"a": [file]})
 
-    assert all_values(ws._joined_broker(), "a") == [1, 2]
+    assert all_values(runtime_of(ws).joined_broker(), "a") == [1, 2]
     assert client._caller.shared_folder() == str(tmp_path / "mill/journals/adopted")
     ws.close()
     with pytest.raises(OwnerUnreachable):
@@ -284,7 +288,7 @@ def test_a_client_that_does_not_see_the_folder_uses_the_address_it_was_given(
     ws = opened(tmp_path / "mill")
     ws.journals.create("a", SCHEMA)
     (tmp_path / "other").mkdir()
-    where = ws.journal_address()
+    where = runtime_of(ws).journal_address()
     for path in (str(tmp_path / "nowhere"), str(tmp_path / "other"), None):
         seen = type(where)(
             path=path, address=where.address, token=where.token, workspace_id=where.workspace_id
@@ -294,7 +298,7 @@ def test_a_client_that_does_not_see_the_folder_uses_the_address_it_was_given(
         assert client._caller.shared_folder() is None
         client.adopt({"a": [client.store_file(SCHEMA, [column(2)])]})
         client.close()
-    assert all_values(ws._joined_broker(), "a") == [1, 2] * 3
+    assert all_values(runtime_of(ws).joined_broker(), "a") == [1, 2] * 3
     ws.close()
 
 
@@ -304,11 +308,11 @@ def test_a_client_that_does_not_see_the_folder_uses_the_address_it_was_given(
 def test_a_memory_broker_is_served_the_same_way_and_keeps_nothing(tmp_path: Path) -> None:
     ws = opened(tmp_path, "memory")
     ws.journals.create("a", SCHEMA)
-    client = join_journals(ws.journal_address(), QUICK)
+    client = join_journals(runtime_of(ws).journal_address(), QUICK)
     client.append("a", column(1))
     client.adopt({"a": [client.store_file(SCHEMA, [column(2)])]})
 
-    assert all_values(ws._joined_broker(), "a") == [1, 2]
+    assert all_values(runtime_of(ws).joined_broker(), "a") == [1, 2]
     with pytest.raises(UserError, match="served by memory, not by embedded"):
         opened(tmp_path).journals.list()
     client.close()
@@ -324,7 +328,9 @@ def test_journals_can_lie_elsewhere_than_the_workspace(tmp_path: Path) -> None:
     ws.journals.create("a", SCHEMA)
     other = opened(mill)
     other.journals.append("a", column(1))
-    other._joined_broker().adopt({"a": [other._joined_broker().store_file(SCHEMA, [column(2)])]})
+    runtime_of(other).joined_broker().adopt(
+        {"a": [runtime_of(other).joined_broker().store_file(SCHEMA, [column(2)])]}
+    )
 
     assert (elsewhere / "ledger.sqlite").exists()
     assert not (mill / "journals").exists()
@@ -333,7 +339,7 @@ def test_journals_can_lie_elsewhere_than_the_workspace(tmp_path: Path) -> None:
     other.close()
     ws.close()
     ws = opened(mill, f"embedded://{elsewhere}")
-    assert all_values(ws._joined_broker(), "a") == [1, 2]
+    assert all_values(runtime_of(ws).joined_broker(), "a") == [1, 2]
     ws.close()
     with pytest.raises(UserError, match="lie in embedded:///.*/local, not in embedded\n"):
         opened(mill).journals.list()
@@ -380,8 +386,8 @@ def test_after_a_failed_sync_the_workspace_opens_its_journals_again(
     ws, other = opened(tmp_path), opened(tmp_path)
     ws.journals.create("a", SCHEMA)
     other.journals.append("a", column(1))
-    first = ws._joined_broker().epoch
-    link = ws._joined_broker()._caller.link()
+    first = runtime_of(ws).joined_broker().epoch
+    link = runtime_of(ws).joined_broker()._caller.link()
     assert isinstance(link, LocalLink)
     broker = link.owner.broker
     assert isinstance(broker, EmbeddedBroker)
@@ -397,8 +403,8 @@ def test_after_a_failed_sync_the_workspace_opens_its_journals_again(
     ws.journals.append("a", column(3))
     other.journals.append("a", column(4))
 
-    assert ws._joined_broker().epoch > first
-    assert all_values(other._joined_broker(), "a") == [1, 3, 4]
+    assert runtime_of(ws).joined_broker().epoch > first
+    assert all_values(runtime_of(other).joined_broker(), "a") == [1, 3, 4]
     ws.close()
     other.close()
 
@@ -421,7 +427,7 @@ def test_an_idle_owner_tidies(tmp_path: Path) -> None:
             break
         until.wait(0.02)
     assert len(segments()) == 1
-    assert all_values(ws._joined_broker(), "a") == list(range(100))
+    assert all_values(runtime_of(ws).joined_broker(), "a") == list(range(100))
     ws.close()
 
 

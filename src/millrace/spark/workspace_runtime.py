@@ -1,0 +1,323 @@
+"""What an open workspace runs on: its store, its Spark, its agents and its journals.
+
+Invariant: nothing is made or started before it is needed. Spark starts with the first call that
+runs tasks, the workspace is made by the first call that writes, and an owner of the journals is
+elected by the first call on them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.dataset import Dataset
+from millrace.durations import ms
+from millrace.engine.json_keys import JsonKeys
+from millrace.errors import UserError
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.execute.task_folders import Folders
+from millrace.ids import StageId
+from millrace.journal.api import Journals
+from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
+from millrace.plan.nodes.scan import Scan
+from millrace.reads.api import ReadSession
+from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.session_run import SessionOptions, SessionWorkspace
+from millrace.reads.thread_members import as_threads
+from millrace.scan.input_files import Paths
+from millrace.scan.source import Listing, open_source
+from millrace.shuffle import arrow_inputs, cleanup, runs
+from millrace.shuffle.cleanup import CleanupReport
+from millrace.shuffle.handle import Shuffle
+from millrace.spark.dataset_runner import DatasetRunner
+from millrace.storage.local import LocalStore
+from millrace.storage.store import Store
+from millrace.storage.workspace_home import WorkspaceHome
+from millrace.storage.workspace_token import mode_of, token_of
+from millrace.transport.agent.agent_addresses import agent_address
+from millrace.transport.agent.keep_alive import KeepAlive
+from millrace.transport.agent.remote_outputs import Agents
+from millrace.transport.owner import broker_kinds
+from millrace.transport.owner.joined_broker import JoinedBroker
+from millrace.transport.owner.journal_owner import OwnedWorkspace
+from millrace.transport.owner.owner_endpoint import JournalAddress
+from millrace.transport.owner.workspace_journals import WorkspaceJournals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millrace.spark.job_workspace import WorkspaceOfJobs
+
+
+class WorkspaceRuntime:
+    """An open workspace, for the rest of the package."""
+
+    def __init__(
+        self,
+        home: WorkspaceHome,
+        store: Store,
+        spark: SparkSession | None,
+        config: Config,
+        broker: str,
+        *,
+        accept_loss: AcceptLoss,
+    ) -> None:
+        self.home = home
+        self.store = store
+        self.config = config
+        self.broker = broker
+        self._accept_loss: AcceptLoss = accept_loss
+        self._spark = spark
+        self._has_started_spark = False
+        self._agents: tuple[Agents, KeepAlive] | None = None
+        self._opening = threading.Lock()
+        self._journals = WorkspaceJournals(
+            self._owned_workspace,
+            config,
+            lambda writes: home.make() if writes else home.look(),
+            self.read_source,
+        )
+
+    @property
+    def path(self) -> str:
+        """The folder or url of the workspace."""
+        return self.store.root
+
+    @property
+    def id(self) -> str:
+        """The id of the workspace."""
+        return self.home.look()
+
+    @property
+    def token(self) -> str:
+        """What callers of this workspace's processes must show."""
+        self.home.look()
+        return token_of(self.store)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs tasks; started now if none was given."""
+        if self._spark is None:
+            from millrace.spark.session import start_session  # noqa: PLC0415 - reading needs no Spark
+
+            self._spark = start_session()
+            self._has_started_spark = True
+        return self._spark
+
+    @property
+    def journals(self) -> Journals:
+        """The journals, as users see them."""
+        self.on_disk("journals")
+        return self._journals.journals()
+
+    def joined_broker(self) -> JoinedBroker:
+        """The journals, with all calls."""
+        self.on_disk("journals")
+        return self._journals.broker()
+
+    def journal_address(self) -> JournalAddress:
+        """What `join_journals` needs, to be sent to tasks.
+
+        The journals are owned or joined now, so that tasks have somebody to reach.
+        """
+        self.home.make()
+        address = broker_kinds.reachable(self.joined_broker().address, loopback=self._is_local())
+        return JournalAddress(
+            path=self.path, address=address, token=self.token, workspace_id=self.id
+        )
+
+    def on_disk(self, what: str) -> LocalStore:
+        """The workspace's folder, for what a bucket cannot keep."""
+        if isinstance(self.store, LocalStore):
+            return self.store
+        raise UserError(
+            f"{what} need a workspace on a local or shared disk\n  found: {self.store.path('')}\n"
+            "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
+            "what datasets make of files and DataFrames"
+        )
+
+    def dataset_runner(self) -> DatasetRunner:
+        """What runs datasets."""
+        return DatasetRunner(
+            lambda: self.spark,
+            lambda: self._spark,
+            self.shuffle_workspace,
+            lambda: self.shuffle_workspace() if self.home.is_there() else None,
+            self.config,
+        )
+
+    def shuffle_workspace(self) -> ShuffleWorkspace:
+        """Where runs write; the workspace is made now if there is none."""
+        self.home.make()
+        agents, keep_alive = self._reachable_agents()
+        return ShuffleWorkspace(
+            store=self.store,
+            folders=self._folders(),
+            config=self.config,
+            agents=agents,
+            keep_alive=keep_alive,
+        )
+
+    def jobs(self) -> WorkspaceOfJobs:
+        """What jobs ask of the workspace."""
+        from millrace.spark.job_workspace import WorkspaceOfJobs  # noqa: PLC0415 - reading needs no Spark
+
+        self.on_disk("jobs")
+        return WorkspaceOfJobs(self)
+
+    def read_session(
+        self, read: CoordinatedRead, options: SessionOptions, *, on_spark: bool
+    ) -> ReadSession:
+        """An open session of a coordinated read; members are threads or Spark tasks."""
+        folder = self.on_disk("coordinated reads").path("reads")
+        self.home.look()
+        broker = self.joined_broker()
+        make = as_threads(broker, self.config, JsonKeys(self.config))
+        if on_spark:
+            from millrace.spark.read_members import on_spark as as_tasks  # noqa: PLC0415 - threads need no Spark
+
+            make = as_tasks(self.spark, self.journal_address(), self.config)
+        frame = self.dataset_runner().table_frame
+        workspace = SessionWorkspace(broker, folder, self.config, make, frame)
+        return ReadSession(workspace, read, options)
+
+    def open_shuffle(self, query_id: int | str, stage_id: int) -> Shuffle:
+        """A finished shuffle, with what fetches the map outputs that other hosts keep."""
+        self.home.look()
+        run = runs.resolve(self.store, query_id)
+        manifest = runs.read_manifest(self.store, run, StageId(stage_id))
+        shuffle = Shuffle(manifest=manifest, stores={None: self.store}, frame_of=self.shuffle_frame)
+        folders = {choice.folder for choice in manifest.chosen if choice.folder is not None}
+        if not folders:
+            return shuffle
+        agents, keep_alive = self._reachable_agents()
+        for folder in folders:
+            keep_alive.add(folder)
+        return replace(shuffle, remote=agents)
+
+    def read_files(
+        self,
+        paths: Paths,
+        format: str,  # noqa: A002 - Spark users know it by this name
+        schema: pa.Schema | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        by_content: bool = False,
+    ) -> Dataset:
+        """Input files as a dataset."""
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise UserError(
+                f"read_{format}: schema is not a schema of Arrow\n  found: {schema!r}\n"
+                '  to fix: give pa.schema({"amount": pa.int64(), ...})'
+            )
+        listing = Listing(
+            now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
+        )
+        source = open_source(paths, listing, format=format, schema=schema, options=options)
+        return Dataset(Scan(source, tuple(source.schema.names)), self.dataset_runner())
+
+    def read_arrow_rows(self, data: object) -> Dataset:
+        """Rows in memory as a dataset; they are saved in the workspace first."""
+        store = self.on_disk("rows of from_arrow")
+        rows = arrow_inputs.stream_of(data)
+        self.home.make()
+        path = arrow_inputs.keep(store, rows, sync=self.config.sync)
+        return self.read_files(path, "arrow", by_content=True)
+
+    def cleanup(self, ttl_ms: int) -> CleanupReport:
+        """Remove attempts and saved rows that are older than this and not needed."""
+        self.home.look()
+        return cleanup.remove_expired(
+            self.store, ttl_ms=ttl_ms, now_ms=_now_ms(), config=self.config
+        )
+
+    def drop_runs(self, age_ms: int) -> CleanupReport:
+        """Remove whole runs that have ended and are older than this."""
+        self.home.look()
+        return cleanup.drop_runs(
+            self.store, older_than_ms=age_ms, now_ms=_now_ms(), config=self.config
+        )
+
+    def shuffle_frame(self, shuffle: Shuffle) -> DataFrame:
+        """A shuffle as a Spark DataFrame."""
+        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+
+        return to_frame(self.spark, shuffle, self._folders(), self.config)
+
+    def read_source(self, options: Mapping[str, Any]) -> DataFrame:
+        """What `format("millrace")` reads with these options."""
+        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
+
+        return read_source(self.spark, self.path, {"broker": self.broker, **options})
+
+    def close(self) -> None:
+        """Close what was opened; stop Spark if it was started here."""
+        self._journals.close()
+        with self._opening:
+            opened, self._agents = self._agents, None
+        if opened is not None:
+            agents, keep_alive = opened
+            keep_alive.close()
+            agents.close()
+        if self._has_started_spark and self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+            self._has_started_spark = False
+
+    def _folders(self) -> Folders:
+        from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark
+
+        return Folders(
+            path=self.path,
+            workspace_id=self.id,
+            token=self.token,
+            loopback=is_local(self.spark, self.config),
+            mode=mode_of(self.store),
+        )
+
+    def _reachable_agents(self) -> tuple[Agents, KeepAlive]:
+        """What fetches map outputs from other hosts; made when it is first needed."""
+        with self._opening:
+            if self._agents is None:
+                folders = Folders(
+                    path=self.path, workspace_id=self.id, token=self.token, loopback=True
+                )
+                agents = folders.agents(
+                    self.config, lambda folder: agent_address(self.store, folder)
+                )
+                self._agents = agents, KeepAlive(agents)
+            return self._agents
+
+    def _owned_workspace(self) -> OwnedWorkspace:
+        return broker_kinds.place_of(
+            self.path,
+            workspace_id=self.id,
+            token=self.token,
+            kind=self.broker,
+            config=self.config,
+            loopback=self._is_local(),
+            joins_only=not self._is_reachable(),
+            accept_loss=self._accept_loss,
+        )
+
+    def _is_local(self) -> bool:
+        return self._spark is None or self._folders().loopback
+
+    def _is_reachable(self) -> bool:
+        """Whether tasks can connect to this process."""
+        if self._spark is None:
+            return True
+        from millrace.spark.session import is_reachable  # noqa: PLC0415 - reading needs no Spark
+
+        return is_reachable(self._spark, self.config, os.environ)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
