@@ -35,6 +35,18 @@ LAYERS = [
 ]
 # So do the folders of a layer that is large.
 INNER_LAYERS = {
+    "reads": [
+        "model",
+        "queue",
+        "slice",
+        "session",
+        "live",
+        "member",
+        "thread_members",
+        "session_run",
+        "api",
+        "read_files",
+    ],
     "sql": [
         "types",
         "typed_sql",
@@ -215,6 +227,7 @@ TYPES_ONLY = {
     "workspace.py",
     "transport/owner/workspace_journals.py",
     "dataset.py",
+    "pipeline/define/steps.py",
     "journal/api.py",
     "pipeline/define/job.py",
     "reads/api.py",

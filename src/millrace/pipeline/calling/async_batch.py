@@ -90,7 +90,7 @@ class _Several:
                 self.batch.flight.raised(place)
             await asyncio.sleep(self.caller.backoff_s(number))
             async with self.recording:
-                wait_s = await asyncio.to_thread(self.batch.hooks.again, place)
+                wait_s = await asyncio.to_thread(self.batch.hooks.before_retry, place)
             await asyncio.sleep(wait_s)
             number += 1
 
@@ -98,7 +98,7 @@ class _Several:
         context = self.batch.context(place, place + 1, number)
         self.batch.flight.begin(slot, place, place + 1, number)
         try:
-            async with asyncio.timeout(self.caller.options.timeout_s):
+            async with asyncio.timeout(self.caller.options.timeout):
                 rows = await self.caller.function.call_row_async(self.dicts[place], context)
             if rows:
                 self.caller.to_batch(rows)

@@ -9,6 +9,7 @@ goes on from there. No wait is without a limit.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.job import Job, Until
+from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
@@ -43,6 +44,7 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 JOB_STOP_MS_MAX: Final = 30_000
 """How long an ending run waits for its workers before it has Spark end them."""
 
+_LOG: Final = logging.getLogger(__name__)
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
 
@@ -108,7 +110,7 @@ class _Run:
         self._workspace, self._job, self._runtime = workspace, job, runtime
         self._until, self._on_change = until, on_change
         self._config = workspace.config
-        self._hops = job.hops
+        self._hops = graph_of(job).hops
         runtime.check(self._hops)
         self._zone = runtime.time_zone
         self._gives_resources = runtime.gives_resources
@@ -186,6 +188,7 @@ class _Run:
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
+            _LOG.info("job %s: run %d started", self._job.name, lease.run)
             ending = self._work(watch, context.where)
         except SparkGone as error:
             # The journals are there, so the next run and `status` can know of it.
@@ -307,6 +310,7 @@ class _Run:
         assert report.html is not None
         report.write_html(report.html)
         self.report = report
+        _LOG.info("job %s: run %d ended: %s", self._job.name, report.run, report.state)
         if ending.error is not None:
             self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
 
