@@ -50,7 +50,7 @@ from millrace.storage.workspace_token import given_token, mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace as JournalPlace
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -66,7 +66,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     path: str | os.PathLike[str],
     spark: SparkSession | None = None,
     *,
-    broker: str = broker_kinds.EMBEDDED,
+    broker: str = broker_address.EMBEDDED,
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
@@ -111,7 +111,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     given_token()  # One that cannot be used is refused before anything is made.
     home = WorkspaceHome(store, create=create, mode=wanted)
     return Workspace(
-        home, store, spark, limits, broker_kinds.check_kind(broker), accept_loss=accept_loss
+        home, store, spark, limits, broker_address.check_broker(broker), accept_loss=accept_loss
     )
 
 
@@ -131,7 +131,7 @@ class Workspace:
         store: Store,
         spark: SparkSession | None,
         config: Config,
-        broker: str = broker_kinds.EMBEDDED,
+        broker: str = broker_address.EMBEDDED,
         *,
         accept_loss: AcceptLoss = False,
     ) -> None:
@@ -223,7 +223,7 @@ class Workspace:
         The journals are owned or joined now, so that there is somebody to reach.
         """
         self._home.make()
-        address = broker_kinds.reachable(self._joined_broker().address, loopback=self._is_local())
+        address = broker_address.reachable(self._joined_broker().address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
         )
@@ -595,7 +595,7 @@ class Workspace:
             return self._reaching
 
     def _journal_place(self) -> JournalPlace:
-        return broker_kinds.place_of(
+        return broker_address.owned_workspace(
             self.path,
             workspace_id=self.id,
             token=self.token,

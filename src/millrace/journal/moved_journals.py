@@ -64,9 +64,9 @@ class MovedLately:
         with self._lock:
             if not self._oldest <= since <= self._version:
                 return MovedJournals(version=self._version, journals=None)
-            found: list[JournalId] = []
+            moved: list[JournalId] = []
             for journal, version in reversed(self._last.items()):
                 if version <= since:
                     break
-                found.append(journal)
-            return MovedJournals(version=self._version, journals=tuple(reversed(found)))
+                moved.append(journal)
+            return MovedJournals(version=self._version, journals=tuple(reversed(moved)))

@@ -150,13 +150,13 @@ class Layer(Generic[K, V]):
 
     def some_keys(self, count: int) -> list[K]:
         """So many keys of this table and those it lies on, for an error to name."""
-        found: list[K] = []
+        present: list[K] = []
         layer: Layer[K, V] | None = self
-        while layer is not None and len(found) < count:
+        while layer is not None and len(present) < count:
             keys = islice(list(layer.own), count)
-            found += [key for key in keys if self.get(key) is not None]
+            present += [key for key in keys if self.get(key) is not None]
             layer = layer.below
-        return found[:count]
+        return present[:count]
 
     def all(self) -> Iterable[tuple[K, V]]:
         """Everything in a table that lies on no other."""
@@ -228,19 +228,19 @@ class Book:
 
     def moved(self) -> Iterable[JournalId]:
         """The journals to which this draft adds rows, or from which it takes some, each once."""
-        gone = (each.id for each in (*self.truncated, *self.deleted))
+        gone = (journal.id for journal in (*self.truncated, *self.deleted))
         return dict.fromkeys([*(block.journal.id for block in self.blocks), *gone])
 
     def journal(self, name: str) -> Journal:
         """The journal of this name."""
         given: object = name
-        found = self.journals.get(name) if isinstance(given, str) else None
-        if found is None:
+        journal = self.journals.get(name) if isinstance(given, str) else None
+        if journal is None:
             raise JournalUnknown(
                 f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"
                 "  to fix: create it, or choose one of the names there are (millrace journal ls)"
             )
-        return found
+        return journal
 
     def _existing(self, name: str) -> str:
         """Some names of journals. Not all are compared: there may be very many, and this often."""

@@ -83,13 +83,13 @@ class CommittedReader:
             return []
         stamps = stamps_of(rows)
         before = dict(self.states)
-        found = sequencing.sequence_rows(stamps, before)
-        self.states.update(found.states)
-        self.errors += int(np.isin(found.outcomes, sequencing.ERRORS).sum())
-        held = _HeldRows(rows, stamps, found.outcomes == RowEffect.COMMITS_ITSELF)
+        sequenced = sequencing.sequence_rows(stamps, before)
+        self.states.update(sequenced.states)
+        self.errors += int(np.isin(sequenced.outcomes, sequencing.ERRORS).sum())
+        held = _HeldRows(rows, stamps, sequenced.outcomes == RowEffect.COMMITS_ITSELF)
         self._held.append(held)
         self._next = Offset(int(stamps.offsets[-1]) + 1)
-        self._settle(held, found.outcomes, before)
+        self._settle(held, sequenced.outcomes, before)
         return self._release()
 
     def stable_end(self) -> Offset:
@@ -106,15 +106,15 @@ class CommittedReader:
         begins = {p: s.open.begin for p, s in before.items() if s.open is not None}
         held.pending |= (outcomes == RowEffect.BEGINS) | (outcomes == RowEffect.EXTENDS)
         turning = np.isin(outcomes, (RowEffect.BEGINS, RowEffect.COMMITS, RowEffect.ROLLS_BACK))
-        for place in np.flatnonzero(turning).tolist():
-            producer = ProducerId(int(held.stamps.producers[place]))
-            offset = Offset(int(held.stamps.offsets[place]))
-            if outcomes[place] == RowEffect.BEGINS:
+        for row in np.flatnonzero(turning).tolist():
+            producer = ProducerId(int(held.stamps.producers[row]))
+            offset = Offset(int(held.stamps.offsets[row]))
+            if outcomes[row] == RowEffect.BEGINS:
                 begins[producer] = offset
                 continue
-            commits = bool(outcomes[place] == RowEffect.COMMITS)
-            for each in self._held:
-                each.decide(producer, begins[producer], offset, commits=commits)
+            commits = bool(outcomes[row] == RowEffect.COMMITS)
+            for pending in self._held:
+                pending.decide(producer, begins[producer], offset, commits=commits)
             del begins[producer]
 
     def _release(self) -> list[pa.RecordBatch]:
@@ -127,7 +127,7 @@ class CommittedReader:
             if shown.num_rows:
                 out.append(shown)
             if count < held.rows.num_rows:
-                self._held[0] = held.from_place(count)
+                self._held[0] = held.from_row(count)
                 break
             self._held.pop(0)
         return out
@@ -152,18 +152,18 @@ class _HeldRows:
         self.visible |= mine & commits
         self.pending &= ~mine
 
-    def from_place(self, place: int) -> _HeldRows:
+    def from_row(self, row: int) -> _HeldRows:
         left = _HeldRows(
-            self.rows.slice(place),
+            self.rows.slice(row),
             RowStamps(
-                offsets=self.stamps.offsets[place:],
-                producers=self.stamps.producers[place:],
-                clocks=self.stamps.clocks[place:],
-                flags=self.stamps.flags[place:],
+                offsets=self.stamps.offsets[row:],
+                producers=self.stamps.producers[row:],
+                clocks=self.stamps.clocks[row:],
+                flags=self.stamps.flags[row:],
             ),
-            self.visible[place:],
+            self.visible[row:],
         )
-        left.pending = self.pending[place:]
+        left.pending = self.pending[row:]
         return left
 
 

@@ -100,14 +100,14 @@ def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
             "again\n  to fix: look at the journals there are"
         )
     groups = book.groups.get(journal.id) or {}
-    found = groups.get(wanted.group)
+    current = groups.get(wanted.group)
     offset = Offset(wanted.offset)
-    if again_is_fine and found == offset:
+    if again_is_fine and current == offset:
         return
-    if not isinstance(wanted.expected, Anything) and found != wanted.expected:
+    if not isinstance(wanted.expected, Anything) and current != wanted.expected:
         raise Conflict(
             f"group {wanted.group!r} in journal {journal.name!r} does not stand where expected\n"
-            f"  expected: {wanted.expected}, found: {found}\n"
+            f"  expected: {wanted.expected}, found: {current}\n"
             "  to fix: read its committed offset and go on from there"
         )
     if not journal.start <= offset <= journal.end:
@@ -149,7 +149,9 @@ def truncate(
     after = replace(journal, start=start)
     book.journals.put(name, after)
     gone = book.rolled_back.get(journal.id) or ()
-    book.rolled_back.put(journal.id, tuple(each for each in gone if each.end > start))
+    book.rolled_back.put(
+        journal.id, tuple(transaction for transaction in gone if transaction.end > start)
+    )
     book.truncated.append(after)
     return Truncated(removed=removed, start_offset=start)
 
@@ -201,10 +203,10 @@ def check_lease(book: Book, lease: Lease) -> LeaseState:
     """Refuse a lease whose epoch is over."""
     state = book.leases.get(lease.name)
     if state is None or (state.epoch, state.holder) != (lease.epoch, lease.holder):
-        found = "none" if state is None else f"epoch {state.epoch} of {state.holder or 'nobody'}"
+        holder = "none" if state is None else f"epoch {state.epoch} of {state.holder or 'nobody'}"
         raise LeaseLost(
             f"lease {lease.name!r} under epoch {lease.epoch} of {lease.holder} is over\n"
-            f"  found: {found}\n  to fix: stop this work; ask for a new lease to go on"
+            f"  found: {holder}\n  to fix: stop this work; ask for a new lease to go on"
         )
     return state
 

@@ -37,7 +37,7 @@ class Intents:
 
     def hints(self, journal: JournalId) -> list[JournalId]:
         """What the ACK in a journal names: all the others."""
-        return sorted(each for each in self.journals.values() if each != journal)
+        return sorted(id_ for id_ in self.journals.values() if id_ != journal)
 
     def ends(self, open_in: OpenIn) -> bool:
         """Whether it is this transaction that is open in a journal."""

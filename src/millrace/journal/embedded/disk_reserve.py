@@ -59,8 +59,8 @@ class Reserve:
 
     def room(self) -> int:
         """Bytes that are free on the disk."""
-        found = os.statvfs(os.path.dirname(self._path))
-        return found.f_bavail * found.f_frsize
+        disk = os.statvfs(os.path.dirname(self._path))
+        return disk.f_bavail * disk.f_frsize
 
     def release(self) -> None:
         """Give the room away."""

@@ -63,7 +63,7 @@ class EmbeddedBroker(SegmentReader):
         self._stores = stores
         self._lock = lock
         self._garbage = set(held.garbage)
-        self._names = {each.id: name for name, each in book.journals.all()}
+        self._names = {journal.id: name for name, journal in book.journals.all()}
         self.is_read_only = is_read_only
         """Whether commits are missing, and nothing may be written for that reason."""
         if is_read_only:
@@ -160,9 +160,9 @@ class EmbeddedBroker(SegmentReader):
             gone += self._ledger.segments_before(journal.id, journal.start)
         for journal in draft.deleted:
             gone += self._ledger.segments_before(journal.id, None)
-        storing.segments_gone += [each.id for each in gone]
-        storing.clean += [each.id for each in gone]
-        storing.garbage += [each.file for each in gone]
+        storing.segments_gone += [segment.id for segment in gone]
+        storing.clean += [segment.id for segment in gone]
+        storing.garbage += [segment.file for segment in gone]
         self._stores.save(draft, storing)
         self._remove(gone)
         for name, made in draft.journals.own.items():
@@ -198,16 +198,16 @@ class EmbeddedBroker(SegmentReader):
         return bool(journals)
 
     def _named(self, ids: Sequence[JournalId]) -> list[Journal]:
-        return [self._book.journal(self._names[each]) for each in ids]
+        return [self._book.journal(self._names[id_]) for id_ in ids]
 
     def _drop_shared(self) -> None:
         """Let go of segments whose ranges were all truncated."""
         gone = self._ledger.unused_shared()
         if gone:
             storing = Storing(
-                segments_gone=[each.id for each in gone],
-                clean=[each.id for each in gone],
-                garbage=[each.file for each in gone],
+                segments_gone=[segment.id for segment in gone],
+                clean=[segment.id for segment in gone],
+                garbage=[segment.file for segment in gone],
             )
             self._ledger.save(Book().draft(), storing)
             self._remove(gone)
@@ -259,21 +259,23 @@ class EmbeddedBroker(SegmentReader):
             if clean:
                 self._ledger.save(Book().draft(), Storing(clean=clean))
         finally:
-            self._turns.stop(
+            self._group_commit.stop(
                 "the broker was closed\n  found: a call after close()\n  to fix: open it again"
             )
 
     def _pausing(self, work: Callable[[], object]) -> object:
         """Do something between commits; a failed sync there stops the broker as well."""
         try:
-            return self._turns.pause(work)
+            return self._group_commit.pause(work)
         except BrokerStopped as error:
-            self._turns.stop(str(error))
+            self._group_commit.stop(str(error))
             raise
         except MillraceError:
             raise
         except BaseException as error:
-            self._turns.stop(f"tidying was interrupted: {error!r}\n  to fix: open the broker again")
+            self._group_commit.stop(
+                f"tidying was interrupted: {error!r}\n  to fix: open the broker again"
+            )
             raise
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
@@ -289,9 +291,9 @@ class EmbeddedBroker(SegmentReader):
         if self._book.adopted.get(inside):
             raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
         if size != file.bytes:
-            found = "it is gone" if size is None else f"{size} bytes"
+            actual = "it is gone" if size is None else f"{size} bytes"
             raise DataLost(
                 f"file {path} to adopt is not as it was written\n"
-                f"  expected: {file.bytes} bytes, found: {found}\n  to fix: write it again"
+                f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
             )
         return replace(file, path=inside)

@@ -70,7 +70,7 @@ class RowStorage:
             disk=disk,
             ledger=ledger,
             config=config,
-            active={each.journal: each for each in held.segments if each.is_open},
+            active={segment.journal: segment for segment in held.segments if segment.is_open},
             waiting=LedgerBytes(held.waiting),
             next_body=held.next_body,
             next_segment=held.next_segment,
@@ -343,9 +343,9 @@ class RowStorage:
                 self.active[segment.journal] = segment
         for old in storing.moved:
             self.waiting.drop(old.journal)
-        for each in storing.ranges:
-            if isinstance(each.where, InLedger):
-                self.waiting.add(each.journal, each.bytes)
+        for range_ in storing.ranges:
+            if isinstance(range_.where, InLedger):
+                self.waiting.add(range_.journal, range_.bytes)
 
 
 def stopped(doing: str, error: OSError) -> BrokerStopped:

@@ -81,9 +81,9 @@ class PlainTopicsBroker(BookBroker):
         while True:
             self._look_for_moves()
             left = deadline - time.monotonic()
-            found = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)), stop=stop)
-            if found.journals != () or left <= 0 or (stop is not None and stop.is_stopped):
-                return found
+            moved = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)), stop=stop)
+            if moved.journals != () or left <= 0 or (stop is not None and stop.is_stopped):
+                return moved
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
@@ -100,14 +100,14 @@ class PlainTopicsBroker(BookBroker):
         self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
     ) -> Fetched:
         self._look([name])
-        found = super()._fetch(name, offset, rows_max, bytes_max, isolation)
+        fetched = super()._fetch(name, offset, rows_max, bytes_max, isolation)
         journal = self._book.journal(name)
-        if plain_spot(journal.labels) is None or found.next_offset >= found.end_offset:
-            return found
+        if plain_spot(journal.labels) is None or fetched.next_offset >= fetched.end_offset:
+            return fetched
         # Offsets at the end that are no rows: who has read up to them has read everything.
-        as_seen = replace(journal, end=found.end_offset)
-        is_more = next(iter(self._ranges(as_seen, found.next_offset)), None) is not None
-        return found if is_more else replace(found, next_offset=found.end_offset)
+        as_seen = replace(journal, end=fetched.end_offset)
+        is_more = next(iter(self._ranges(as_seen, fetched.next_offset)), None) is not None
+        return fetched if is_more else replace(fetched, next_offset=fetched.end_offset)
 
     def _position(self, group: str, name: str) -> Position:
         self._look([name])
@@ -123,7 +123,7 @@ class PlainTopicsBroker(BookBroker):
             readers = self._cluster.readers
             with readers.reader(spot, None) as reader:
                 low, high = reader.bounds(spot, readers.deadline())
-            with self._turns.settled:
+            with self._group_commit.settled:
                 now = self._book.journal(name)
                 seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
                 self._book.journals.put(name, seen)
@@ -132,8 +132,8 @@ class PlainTopicsBroker(BookBroker):
         """Tell of plain topics that went on, or were cut by those who write them."""
         version = self._book.count(VERSION)
         if self._plain[0] != version:
-            there = (each for _, each in self._book.journals.all())
-            plain = tuple(each for each in there if TOPIC_LABEL in each.labels)
+            there = (candidate for _, candidate in self._book.journals.all())
+            plain = tuple(candidate for candidate in there if TOPIC_LABEL in candidate.labels)
             self._plain = (version, plain)
         for journal in self._plain[1]:
             with contextlib.suppress(JournalUnknown):
@@ -144,11 +144,11 @@ class PlainTopicsBroker(BookBroker):
                     self._moves.note([now.id])
 
     def _check_plain(self, spot: JournalTopic) -> None:
-        found = self._cluster.topics.partitions(spot.topic)
-        if spot.partition >= found:
+        partitions = self._cluster.topics.partitions(spot.topic)
+        if spot.partition >= partitions:
             raise UserError(
                 f"label {TOPIC_LABEL!r} names partition {spot.partition} of topic {spot.topic}\n"
-                f"  found: {found} partitions\n  to fix: name a topic that is there"
+                f"  found: {partitions} partitions\n  to fix: name a topic that is there"
             )
 
     # Writing: not here.

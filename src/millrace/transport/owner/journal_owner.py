@@ -74,9 +74,9 @@ class OwnedWorkspace:
 class Owner:
     """Holds and serves the journals of a workspace. Made by `Owner.open`."""
 
-    def __init__(self, place: OwnedWorkspace, broker: Broker, lock: int) -> None:
+    def __init__(self, workspace: OwnedWorkspace, broker: Broker, lock: int) -> None:
         """Use `Owner.open`."""
-        self.place = place
+        self.workspace = workspace
         self.broker = broker
         self.epoch = int(getattr(broker, "epoch", None) or time.time_ns() // 1_000_000)
         self.pid = os.getpid()
@@ -87,43 +87,45 @@ class Owner:
         self._stop = WakeUp()
         self._keeper = WorkerThread(self._keep, "millrace-owner")
         identity = OwnerIdentity(
-            workspace_id=place.workspace_id,
+            workspace_id=workspace.workspace_id,
             epoch=self.epoch,
             instance=secrets.token_hex(16),
-            token=place.token,
+            token=workspace.token,
         )
-        home = WorkspaceHome(LocalStore(place.path))
+        home = WorkspaceHome(LocalStore(workspace.path))
         self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
         """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
         self.server = OwnerServer(
             ListenAddress(
-                host=place.listen or place.host, port=place.port, certificate=place.certificate
+                host=workspace.listen or workspace.host,
+                port=workspace.port,
+                certificate=workspace.certificate,
             ),
             broker,
             identity=identity,
-            config=place.config,
+            config=workspace.config,
             stopped=self._stop.stop,
             check_there=self.check_there,
         )
-        self.said = OwnerEndpoint(
-            address=self.server.listen.url(self.server.port, place.host),
+        self.endpoint = OwnerEndpoint(
+            address=self.server.listen.url(self.server.port, workspace.host),
             epoch=self.epoch,
             instance=identity.instance,
             pid=self.pid,
             host=socket.gethostname(),
-            broker=place.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
+            broker=workspace.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
         )
 
     @classmethod
-    def open(cls, place: OwnedWorkspace) -> Self:
+    def open(cls, workspace: OwnedWorkspace) -> Self:
         """Become the owner; `AlreadyOwned` while another process, or this one, is."""
-        store = LocalStore(place.path)
+        store = LocalStore(workspace.path)
         with storage_errors(f"locking {store.path(owner_endpoint.LOCK_FILE)}"):
             lock = folder_takeover.lock(store.path(owner_endpoint.LOCK_FILE))
         broker: Broker | None = None
         try:
-            broker = place.open_broker()
-            owner = cls(place, broker, lock)
+            broker = workspace.open_broker()
+            owner = cls(workspace, broker, lock)
         except BaseException:
             if broker is not None:
                 broker.close()
@@ -131,7 +133,7 @@ class Owner:
             raise
         try:
             fault("owner.open.before_endpoint")
-            owner_endpoint.write(store, owner.said)
+            owner_endpoint.write(store, owner.endpoint)
             fault("owner.open.after_endpoint")
             _owners.add(owner)
             # Registered last, so done first: Flight's own clean-up waits for calls that wait.
@@ -148,7 +150,7 @@ class Owner:
         if self.pid != os.getpid():
             return
         self._stop.stop()
-        wait_ms = self.place.config.owner_stop_ms_max
+        wait_ms = self.workspace.config.owner_stop_ms_max
         self._end(wait_ms)
         # It may be in the middle of tidying, which ends by itself.
         still_running([self._keeper], wait_ms)
@@ -160,7 +162,7 @@ class Owner:
             try:
                 self.server.end_calls(wait_ms)
                 with contextlib.suppress(MillraceError):
-                    owner_endpoint.remove(LocalStore(self.place.path), self.said.instance)
+                    owner_endpoint.remove(LocalStore(self.workspace.path), self.endpoint.instance)
                 # Wakes those who wait for rows.
                 self.broker.close()
                 within(self.server.shutdown, wait_ms, "millrace-owner-end")
@@ -175,7 +177,7 @@ class Owner:
 
     def _keep(self) -> None:
         """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
-        idle_s = self.place.config.owner_idle_ms / 1000
+        idle_s = self.workspace.config.owner_idle_ms / 1000
         most_s = OWNER_TIDY_MS_MAX / 1000
         tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
@@ -214,7 +216,7 @@ class LocalLink:
 
     def __init__(self, owner: Owner) -> None:
         self.epoch = owner.epoch
-        self.address = owner.said.address
+        self.address = owner.endpoint.address
         self.owner = owner
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
 
@@ -262,14 +264,16 @@ class LocalLink:
 
     def is_superseded(self) -> bool:
         """See `Link.is_superseded`."""
-        said = owner_endpoint.read(LocalStore(self.owner.place.path))
-        return said is not None and said.epoch > self.epoch
+        endpoint = owner_endpoint.read(LocalStore(self.owner.workspace.path))
+        return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
         """See `Link.close`: ends the owner."""
         self.owner.close()
         within(
-            self._writer.shutdown, self.owner.place.config.owner_stop_ms_max, "millrace-write-end"
+            self._writer.shutdown,
+            self.owner.workspace.config.owner_stop_ms_max,
+            "millrace-write-end",
         )
 
     def _begun(self, ask: Callable[..., Any], args: Mapping[str, Any]) -> Future[Any]:

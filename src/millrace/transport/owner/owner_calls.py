@@ -226,7 +226,7 @@ class OwnerCaller:
 
 
 def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> OwnerUnreachable:
-    found = "\n    ".join(reason.splitlines()) or "no time was left"
+    found_text = "\n    ".join(reason.splitlines()) or "no time was left"
     doubt = (
         "  the call may have been carried out: its answer is lost\n"
         "  to fix: look what is there before you ask again; with a producer and a sequence a\n"
@@ -238,5 +238,5 @@ def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> O
     )
     return OwnerUnreachable(
         f"the owner of the journals does not answer: {doing}\n"
-        f"  found, after {tries} tries: {found}\n{doubt}"
+        f"  found, after {tries} tries: {found_text}\n{doubt}"
     )

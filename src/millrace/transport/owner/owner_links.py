@@ -86,17 +86,17 @@ class OwnerConnections(FlightCalls):
         """Ask who answers there."""
         (answer,) = self.ask(address, PING, timeout_ms=timeout_ms)
         try:
-            found = json.loads(answer.to_pybytes())
-            if found["protocol"] != PROTOCOL:
+            pong = json.loads(answer.to_pybytes())
+            if pong["protocol"] != PROTOCOL:
                 raise UserError(
-                    f"the owner at {address} speaks protocol {found['protocol']}, this Millrace "
-                    f"{PROTOCOL}\n  found: Millrace {found['version']}\n"
+                    f"the owner at {address} speaks protocol {pong['protocol']}, this Millrace "
+                    f"{PROTOCOL}\n  found: Millrace {pong['version']}\n"
                     "  to fix: run the same version of Millrace everywhere"
                 )
             return OwnerPong(
-                workspace_id=str(found["workspace"]),
-                epoch=int(found["epoch"]),
-                instance=str(found["instance"]),
+                workspace_id=str(pong["workspace"]),
+                epoch=int(pong["epoch"]),
+                instance=str(pong["instance"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CallCut(
@@ -166,8 +166,8 @@ class FlightLink:
 
     def is_superseded(self) -> bool:
         """See `OwnerLink.is_superseded`."""
-        said = self._flight.where.owner()
-        return said is not None and said.epoch > self.epoch
+        endpoint = self._flight.where.owner()
+        return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
         """See `OwnerLink.close`."""
@@ -175,8 +175,8 @@ class FlightLink:
 
     def _find_shared_folder(self) -> str | None:
         """Only a folder below the one in which this very owner left its file is surely the same."""
-        said, path = self._flight.where.owner(), self._flight.where.path
-        if said is None or path is None or said.instance != self.instance:
+        endpoint, path = self._flight.where.owner(), self._flight.where.path
+        if endpoint is None or path is None or endpoint.instance != self.instance:
             return None
         timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
         folder = str(self.call(CALLS["adoption_folder"], {}, timeout_ms=timeout_ms))

@@ -283,9 +283,9 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
         raise
 
 
-def _check_arrived(expected: str, found: str) -> None:
-    if expected != found:
+def _check_arrived(expected: str, actual: str) -> None:
+    if expected != actual:
         raise UserError(
             f"a file to adopt did not arrive as it was sent\n  expected: {expected}\n"
-            f"  found: {found}\n  to fix: store it again"
+            f"  found: {actual}\n  to fix: store it again"
         )
