@@ -1,4 +1,4 @@
-"""What a broker with a book of its own answers without changing anything.
+"""The calls of a broker that change nothing, answered from its book.
 
 Invariant: a reader sees a row only after the request that wrote it was saved.
 """
@@ -44,7 +44,7 @@ Labels = Mapping[str, str | Sequence[str]]
 
 
 class BookReader(ABC):
-    """The half of a broker that looks. Subclasses say where rows are stored."""
+    """The reading half of a broker. Subclasses say where rows are stored."""
 
     def __init__(self, book: Book, config: Config) -> None:
         self._book = book
@@ -103,7 +103,7 @@ class BookReader(ABC):
         if not self._group_commit.wait(
             lambda: self._moves.is_after(since), timeout_s, (MOVED,), stop
         ):
-            # Who asks again and again is not to be told for ever that nothing moves.
+            # A caller that polls a stopped broker must not hear for ever that nothing moves.
             self._group_commit.check()
         return self._moves.after(since)
 
@@ -325,7 +325,7 @@ def _open_in(journal: Journal, state: sequencing.Sequence) -> OpenIn:
 
 
 def checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
-    """The same, or an error at the first journal that could not be read."""
+    """Raise the first problem if `missing` says so; otherwise keep problems in the answers."""
     for rows in fetched:
         if rows.problem is not None and missing == "raise":
             raise rows.problem

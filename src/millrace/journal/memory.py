@@ -1,4 +1,4 @@
-"""A broker that keeps nothing: for tests and light work. All of the contract, gone at the end."""
+"""A broker in memory, for tests and light work. It keeps the whole contract, and no files."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Documents = Sequence[Mapping[str, Any] | str]
 
 
 def random_producer() -> ProducerId:
-    """A producer id that nobody else will draw."""
+    """A random producer id."""
     return ProducerId(secrets.randbelow(PRODUCER_MAX) + 1)
 
 
@@ -276,7 +276,7 @@ class Producer:
             >>> ws.journals.read("payments", 0).num_rows
             0
         """
-        # Who was fenced off has nothing left to end: its successor did.
+        # A fenced producer has nothing left to end: its successor did that.
         with self._calls, contextlib.suppress(LeaseLost):
             if self._intents is None and self._open:
                 self.rollback()

@@ -1,4 +1,4 @@
-"""Everything a broker knows besides the rows themselves, and changes to it that may be dropped.
+"""The book: everything a broker knows except the rows, and drafts of changes to it.
 
 A `Book` is a set of tables. `draft()` lays a book on top of it: reads fall through, writes stay
 above, until `absorb` takes them over. So a request is decided on a draft, saved, and only then
@@ -34,7 +34,7 @@ NEXT_JOURNAL: Final = "next_journal"
 OWN_PRODUCER: Final = "own_producer"
 _LOOKED_AT_MAX: Final = 100
 MOVED: Final = "moved"
-"""What those wait for who wait for any journal to move."""
+"""The topic of threads that wait for any journal to move."""
 
 
 class RangeKind(IntEnum):
@@ -77,7 +77,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseState:
-    """Who holds a lease, if anybody."""
+    """The epoch of a lease, and its holder if there is one."""
 
     epoch: int
     holder: str | None

@@ -1,7 +1,7 @@
 """What a producer is about to commit, as a value that can be kept anywhere. Pure.
 
-A transaction's ACKs all carry one clock, and each names the other journals. Whoever has the intents
-can write the ACKs that are missing, however far their producer came.
+All ACKs of a transaction have one clock, and each names the other journals. Any process that has
+the intents can write the missing ACKs, however far their producer came.
 """
 
 from __future__ import annotations

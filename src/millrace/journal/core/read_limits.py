@@ -32,7 +32,7 @@ class Stored:
     kind: RangeKind
     bytes: int
     content: object
-    """Where its rows are, for whoever stored them."""
+    """The rows, or where they are stored; only the broker that made it knows which."""
 
 
 Load = Callable[[Stored], Sequence[pa.RecordBatch]]

@@ -1,7 +1,7 @@
 """Rows of very many journals on their way out of a broker: packed as they lie, unpacked at once.
 
 What is small is put together by schema into streams of Arrow messages, with a list of whose rows
-are where in them. So nothing is decoded on the way, not even by an owner who sends them on, and a
+are where in them. So nothing is decoded on the way, not even by an owner that sends them on, and a
 journal costs a few microseconds. Pure.
 
 Invariant: unpacked, each journal has its rows in order, and none of another one's.
@@ -43,7 +43,7 @@ class Formats:
 
     def __init__(self) -> None:
         self._by_number: dict[int, tuple[pa.Schema, Format]] = {}
-        """By the number of a schema's object, which is kept so that the number is nobody else's."""
+        """By the id of a schema's object, which is kept so that no other object gets it."""
         self._formats: list[Format] = []
 
     def of(self, schema: pa.Schema) -> Format:

@@ -25,7 +25,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Int64
 
 ProducerId = NewType("ProducerId", Int64)
-"""Who wrote a row: 48 bits."""
+"""The writer of a row: 48 bits."""
 
 FORMAT_VERSION: Final = 1
 PRODUCER_MAX: Final = ProducerId(2**48 - 1)

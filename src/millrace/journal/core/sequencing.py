@@ -113,7 +113,7 @@ class Sequenced:
 
 
 def sequence_rows(stamps: RowStamps, states: Mapping[ProducerId, Sequence]) -> Sequenced:
-    """Take rows in journal order. An erroneous row changes nothing and is told by its outcome."""
+    """Sequence rows in journal order. An erroneous row changes nothing; its outcome says so."""
     outcomes = np.empty(len(stamps.offsets), np.uint8)
     after: dict[ProducerId, Sequence] = {}
     for producer, rows in _by_producer(stamps.producers):

@@ -46,7 +46,7 @@ class Reserve:
                 _fill(self._path, self._size)
         except OSError as error:
             self.release()
-            # Where files cannot be filled beforehand, a full disk is told as it is met.
+            # Where files cannot be filled beforehand, a full disk is reported when it is met.
             return error.errno not in _NO_ROOM
         self.is_held = True
         return True

@@ -1,4 +1,4 @@
-"""The embedded broker: opens a folder, takes it over from whoever died, and serves its journals.
+"""The embedded broker: opens a folder, takes over from a dead owner, and serves its journals.
 
 Invariant: one process at a time has a folder open. After a failed sync nothing is written any more.
 """
@@ -6,6 +6,7 @@ Invariant: one process at a time has a folder open. After a failed sync nothing 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
+_log: Final = logging.getLogger(__name__)
 OpenLedger = Callable[[str, Config, LedgerStart], Ledger]
 
 
@@ -111,12 +113,16 @@ class EmbeddedBroker(SegmentReader):
                 folder_takeover.cut_back(root, disk, opened, held, is_whole=loss is None)
             stores = RowStorage.of(held, root, disk, opened, config)
             times = times or Times()
-            return cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
+            broker = cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
         except BaseException:
             if opened is not None:
                 opened.close()
             os.close(lock)
             raise
+        _log.info("opened the journals in %s under epoch %s", root, opened.epoch)
+        if loss is not None:
+            _log.info("went on without commits that are missing: %s", loss.message)
+        return broker
 
     @property
     def epoch(self) -> int:
@@ -175,7 +181,7 @@ class EmbeddedBroker(SegmentReader):
     def _afterwards(self) -> None:
         """Move the largest journals out of the ledger while all together are too large."""
         waiting, config = self._stores.waiting, self._config
-        # A full disk is told to the next append that needs it.
+        # The next append that needs the room reports a full disk.
         with contextlib.suppress(StorageError):
             while waiting.total > config.journal_waiting_total_bytes_max:
                 worth = waiting.largest(
@@ -242,7 +248,7 @@ class EmbeddedBroker(SegmentReader):
         self._garbage.difference_update(files)
 
     def _sweep_adopted(self) -> None:
-        """Delete files that tasks wrote long ago and nobody adopted."""
+        """Delete files that tasks wrote long ago and that were not adopted."""
         oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
         for folder, _, names in os.walk(self.adoption_folder()):
             for name in names:

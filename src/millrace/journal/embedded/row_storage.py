@@ -5,7 +5,7 @@ written to segments and synced before the ledger names them. A segment is marked
 before its first byte is written, so that the next opening knows which files to cut back.
 
 Invariant: nothing that the ledger names is in a file that was not synced, nor in a folder whose
-names were not; the bytes behind a segment's published length belong to nobody.
+names were not; the bytes behind a segment's published length are garbage.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class SegmentReader(BookBroker):
             return list(choosing.choose(wanted, ranges))
 
     def _pack(self, packing: Packing, number: int, chosen: many_journals.ChosenRanges) -> Fetched:
-        """Load what was chosen of a journal; what is told of it, without the rows."""
+        """Load the chosen ranges of a journal into bundles; return its answer without rows."""
         journal = chosen.journal
         try:
             if not chosen.ranges:

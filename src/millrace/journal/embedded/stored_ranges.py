@@ -41,7 +41,7 @@ def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:
 
 
 def waited(range_: AppendRange) -> StoredRange:
-    """A range that rode in the ledger; bytes that went bad there are told apart."""
+    """A range that was stored in the ledger, and whether its bytes are still sound."""
     assert isinstance(range_.where, InLedger)
     content = range_.where.content
     return StoredRange(range_, [content], is_sound=checksum_of([content]) == range_.checksum)

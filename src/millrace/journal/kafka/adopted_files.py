@@ -62,7 +62,7 @@ def remove(path: str) -> bool:
 
 
 def sweep(folder: str, oldest_s: float, is_adopted: Callable[[str], bool]) -> None:
-    """Delete files that were written long ago and that nobody adopted."""
+    """Delete files that were written long ago and that were not adopted."""
     for inside, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(inside, name)

@@ -10,6 +10,7 @@ Invariant: the book is what the state topic says, as of the last transaction tha
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -56,6 +57,7 @@ from millrace.storage.store import storage_errors
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
 EPOCH: Final = "owner_epoch"
+_log: Final = logging.getLogger(__name__)
 
 
 class KafkaBroker(PlainTopicsBroker):
@@ -117,12 +119,14 @@ class KafkaBroker(PlainTopicsBroker):
         try:
             name = address.name or kafka_client.name_in(root)
             cluster = Cluster.at(address.servers, name, config, reading)
-            return cls(root, lock, cluster, config, times or Times())
+            broker = cls(root, lock, cluster, config, times or Times())
         except BaseException:
             if cluster is not None:
                 cluster.close()
             os.close(lock)
             raise
+        _log.info("opened the journals %s of %s, epoch %s", name, address.servers, broker.epoch)
+        return broker
 
     @property
     def epoch(self) -> int:
@@ -207,7 +211,7 @@ class KafkaBroker(PlainTopicsBroker):
         yield from (book_records.forgotten_file(path) for path in removed)
         for journal in self._moved(draft):
             if plain_spot(journal.labels) is not None:
-                # Where a group stands is where somebody will read on: keep the clock there.
+                # A group will read on from its offset: keep the clock there.
                 lowest = min((draft.groups.get(journal.id) or {}).values())
                 yield book_records.extent(journal, self._fetching.points(journal.id).below(lowest))
 
@@ -240,7 +244,7 @@ class KafkaBroker(PlainTopicsBroker):
     def _remove_due(self) -> None:
         """Remove what the last transaction made useless; what fails now is left to `tidy`.
 
-        After the book has taken it over: a reader who misses rows finds there that they are gone.
+        After the book has taken it over: a reader that misses rows finds there that they are gone.
         """
         due, self._due = self._due, None
         if due is not None:
@@ -277,12 +281,12 @@ class KafkaBroker(PlainTopicsBroker):
     def _recover(self) -> None:
         """Find out what became of the last transaction, after the cluster had been lost."""
         self._cluster.readers.drop()
-        # Looked at first: taking over would fence whoever took over from here meanwhile.
+        # Checked first: taking over would fence a broker that took over from this one meanwhile.
         self._check_epoch(self._cluster.read_state())
         kept = self._cluster.take_over()
         self._check_epoch(kept)
         self._load_book(kept)
-        # Nobody knows here which journals the last transaction moved.
+        # It is not known here which journals the last transaction moved.
         self._moves.forget()
 
     def _check_epoch(self, kept: StateTopicContent) -> None:

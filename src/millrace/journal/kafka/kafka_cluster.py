@@ -41,7 +41,7 @@ class Cluster:
         )
 
     def take_over(self) -> StateTopicContent:
-        """Fence whoever wrote before, and read what they left.
+        """Fence the earlier writer, and read what it left.
 
         Raises `UserError` if the cluster's transactions do not do what they should: a transaction
         is begun and aborted, and a read of committed records must not return anything of it.
@@ -57,7 +57,7 @@ class Cluster:
         return book_records.load(records, where=f"topic {self.topics.state}")
 
     def read_state(self) -> StateTopicContent:
-        """What the state topic says now, whoever writes to it."""
+        """The current content of the state topic."""
         return book_records.load(
             self._records(beyond=KafkaOffset(-1)), where=f"topic {self.topics.state}"
         )

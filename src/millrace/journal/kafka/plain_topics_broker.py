@@ -49,7 +49,7 @@ class PlainTopicsBroker(BookBroker):
         self._plain: tuple[int, tuple[Journal, ...]] = (_NONE_YET, ())
         """The journals that others write, as of a version of all journals."""
         self._seen: dict[JournalId, tuple[Offset, Offset]] = {}
-        """How far each of them went when that was last told as a move."""
+        """The end of each of them that was last reported as a move."""
 
     # Reading: where they end is for others to say.
     def start_offset(self, name: str) -> Offset:
@@ -91,7 +91,7 @@ class PlainTopicsBroker(BookBroker):
         return super().truncate_before(name, offset, force=force)
 
     def truncate_committed(self, name: str) -> Truncated:
-        """See `Broker.truncate_committed`. Plain topics are left to those who write them."""
+        """See `Broker.truncate_committed`. Plain topics are left to their writers."""
         if plain_spot(self._book.journal(name).labels) is not None:
             return Truncated(removed=0, start_offset=self.start_offset(name))
         return super().truncate_committed(name)
@@ -104,7 +104,7 @@ class PlainTopicsBroker(BookBroker):
         journal = self._book.journal(name)
         if plain_spot(journal.labels) is None or fetched.next_offset >= fetched.end_offset:
             return fetched
-        # Offsets at the end that are no rows: who has read up to them has read everything.
+        # Offsets at the end that are no rows: a reader that is there has read everything.
         as_seen = replace(journal, end=fetched.end_offset)
         is_more = next(iter(self._ranges(as_seen, fetched.next_offset)), None) is not None
         return fetched if is_more else replace(fetched, next_offset=fetched.end_offset)
@@ -129,7 +129,7 @@ class PlainTopicsBroker(BookBroker):
                 self._book.journals.put(name, seen)
 
     def _look_for_moves(self) -> None:
-        """Tell of plain topics that went on, or were cut by those who write them."""
+        """Report plain topics that grew, or were cut by their writers."""
         version = self._book.count(VERSION)
         if self._plain[0] != version:
             there = (candidate for _, candidate in self._book.journals.all())

@@ -1,7 +1,7 @@
 """Readers of topics that are kept for the next read, and what they read.
 
 A journal is mostly read on from where the last read ended. So a reader stays where it is, with the
-rows it has and did not give away, and whoever reads on there gets it again.
+rows it has and did not return, and the next read from there gets it again.
 
 Invariant: a reader is used by one thread at a time.
 """
@@ -203,7 +203,7 @@ class TopicReaders:
         return time.monotonic() + ms(self._config.kafka_timeout) / 1000
 
     def drop(self) -> None:
-        """Close the readers that nobody uses now."""
+        """Close the idle readers."""
         with self._changing:
             gone, self._idle = self._idle, []
         for reader in gone:

@@ -1,7 +1,7 @@
 """The one producer of a broker: what was decided becomes one Kafka transaction.
 
-Invariant: a transaction that was not committed was aborted, or nobody knows, and then nothing more
-is written until a new producer, under the same transactional id, has found out.
+Invariant: a transaction that was not committed was aborted, or its outcome is unknown. Then
+nothing more is written until a new producer, under the same transactional id, has found out.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class TopicWriter:
         return self._producer is None
 
     def open(self) -> None:
-        """Take over: whoever wrote under this id before can do so no more, and left nothing open.
+        """Take over: fence the earlier writer of this id and abort its open transaction.
 
         Raises `UserError` if the cluster has no transactions.
         """
         settings = kafka_client.producing(self._servers, self._id, self._config)
         producer = Producer(settings)
         try:
-            # Who asks before it is connected is told to try again half a second later.
+            # Kafka refuses a call before it is connected: try again half a second later.
             producer.list_topics(timeout=self._call_s())
             producer.init_transactions(self._call_s())
         except KafkaException as error:

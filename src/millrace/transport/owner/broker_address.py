@@ -1,4 +1,4 @@
-"""What can serve a workspace's journals, by name."""
+"""The brokers that can keep a workspace's journals, by address: embedded, memory or Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened 
 
 
 def check_broker(kind: str) -> str:
-    """Refuse what names no broker."""
+    """Refuse an address of no known broker."""
     if kind in (EMBEDDED, MEMORY) or kind.startswith(f"{ELSEWHERE}/"):
         return kind
     if kind.startswith(KAFKA) and len(kind) > len(KAFKA):
@@ -54,7 +54,7 @@ def is_embedded(kind: str) -> bool:
 
 
 def is_same(wanted: str, served: str) -> bool:
-    """Whether who wants one broker is served by another: a joiner need not know the folder."""
+    """Whether a served broker is the wanted one; a client need not know the folder."""
     return wanted == served or (wanted == EMBEDDED and is_embedded(served))
 
 
@@ -187,11 +187,11 @@ def owned_workspace(
 ) -> OwnedWorkspace:
     """A workspace whose journals are to be owned.
 
-    `host` is listened on; by default this host's own address, or loopback. Others are told an
-    address of this host also where all of them are listened on. `accept_loss` says what to do if
-    commits are missing.
+    `host` is listened on; by default this host's own address, or loopback. Clients get
+    one address of this host, also if the owner listens on all of them. `accept_loss` says what
+    to do if commits are missing.
     """
-    told = host if host and host not in _EVERYWHERE else None
+    public_host = host if host and host not in _EVERYWHERE else None
     return OwnedWorkspace(
         path=path,
         workspace_id=workspace_id,
@@ -202,7 +202,7 @@ def owned_workspace(
         takes=lambda served: is_same(
             kind, served.removesuffix(READ_ONLY) if accept_loss == "read_only" else served
         ),
-        host=told or own_host(os.environ, loopback=loopback and host is None),
+        host=public_host or own_host(os.environ, loopback=loopback and host is None),
         listen=host,
         port=port,
         certificate=own_certificate(os.environ),

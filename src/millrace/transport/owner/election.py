@@ -1,7 +1,7 @@
-"""Who owns a workspace's journals: whoever opens them first, and after its death who comes next.
+"""The election of the owner of journals: the first process that opens them, then the next one.
 
 Invariant: an owner is dead when its lock is free, and only then. Clients made by `join_journals`
-never become owners, and nobody does where the journals are left to `millrace serve`.
+never become owners. No process does where the journals are left to `millrace serve`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESTART_POLL_S: Final = 0.1
 
 
 class Joining:
-    """Finds the owner that others are."""
+    """Finds the owner in another process."""
 
     def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
         self.flight = OwnerConnections(where, config, roots)
@@ -86,7 +86,7 @@ class Joining:
 
 
 class Election:
-    """Owns a workspace's journals if nobody does, else joins who does."""
+    """Owns the journals of a workspace if there is no owner, and joins the owner otherwise."""
 
     def __init__(self, workspace: OwnedWorkspace, roots: bytes | None = None) -> None:
         self._workspace = workspace

@@ -1,13 +1,14 @@
-"""The owner of a workspace's journals: it holds them, serves them, and says where.
+"""The owner of a workspace's journals: it opens them, serves them, and publishes its address.
 
-Invariant: one process at a time is the owner, which a lock decides that dies with its process. It
-says where it answers only once it does, and takes that back before it lets go.
+Invariant: one process at a time is the owner. A lock decides that, which ends with its process. The
+owner publishes its address once it answers, and removes it before it gives up the lock.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -47,6 +48,7 @@ OWNER_TIDY_MS_MAX: Final = 300_000
 """The owner tidies at least this often, also when it is never idle."""
 
 _TICKS_PER_IDLE: Final = 4
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +59,18 @@ class OwnedWorkspace:
     workspace_id: str
     token: str = field(repr=False)
     kind: str
-    """What serves the journals, as it is told to others."""
+    """The broker, as clients know it."""
     open_broker: Callable[[], Broker]
     config: Config
     takes: Callable[[str], bool] = lambda _kind: True
-    """Whether what another owner serves will do."""
+    """Whether the broker of another owner will do."""
     host: str = LOOPBACK
-    """The address that others are told, and that is listened on unless `listen` says otherwise."""
+    """The address for clients; the owner listens on it too, unless `listen` is given."""
     listen: str | None = None
     port: int = 0
     certificate: Certificate | None = None
     joins_only: bool = False
-    """Never to be the owner: nobody could reach this process."""
+    """Never become the owner: no client could reach this process."""
 
 
 class Owner:
@@ -143,10 +145,11 @@ class Owner:
         except BaseException:
             owner.close()
             raise
+        _log.info("owns the journals of %s: %s", workspace.path, owner.endpoint)
         return owner
 
     def close(self) -> None:
-        """Let calls that are on their way finish, then let go."""
+        """Let current calls finish, then give up the journals."""
         if self.pid != os.getpid():
             return
         self._stop.stop()
@@ -163,16 +166,17 @@ class Owner:
                 self.server.end_calls(wait_ms)
                 with contextlib.suppress(MillraceError):
                     owner_endpoint.remove(LocalStore(self.workspace.path), self.endpoint.instance)
-                # Wakes those who wait for rows.
+                # Wakes calls that wait for rows.
                 self.broker.close()
                 within(self.server.shutdown, wait_ms, "millrace-owner-end")
             finally:
                 os.close(self._lock)
                 self.ended.set()
+                _log.info("gave up the journals of %s", self.workspace.path)
                 _owners.discard(self)
 
     def on_stopped(self) -> None:
-        """The broker writes no more: let go, so that the journals can be opened again."""
+        """The broker writes no more: give up the journals, so that they can be opened again."""
         self._stop.stop()
 
     def _keep(self) -> None:

@@ -79,7 +79,7 @@ def remove(store: LocalStore, instance: str) -> None:
 
 
 def keep_for(store: LocalStore, address: str | None) -> None:
-    """Leave the journals to an owner that stays at an address, or to whoever opens them first.
+    """Leave the journals to an owner at a fixed address, or to the first process that opens them.
 
     Its file stays when that owner ends, in whatever way: others wait for it to come back.
     """

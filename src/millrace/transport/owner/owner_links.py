@@ -49,7 +49,7 @@ class OwnerLink(Protocol):
         """Hand a file of this process's over, to be adopted; return it as the owner has it."""
 
     def follow(self, wanted: FollowRequest) -> Generator[Message]:
-        """What a follower is told, from its opening on."""
+        """The messages for a follower, from the first one on."""
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
@@ -66,7 +66,7 @@ class OwnerLink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPong:
-    """Who answered."""
+    """The identity of the owner that answered."""
 
     workspace_id: str
     epoch: int
@@ -83,7 +83,7 @@ class OwnerConnections(FlightCalls):
         self.config = config
 
     def ping(self, address: str, *, timeout_ms: int) -> OwnerPong:
-        """Ask who answers there."""
+        """Ask for the identity of the owner at an address."""
         (answer,) = self.ask(address, PING, timeout_ms=timeout_ms)
         try:
             pong = json.loads(answer.to_pybytes())

@@ -70,7 +70,7 @@ def _judged(path: str, segments: str, mark: CommitMark | NoMark) -> Loss | None:
 
 
 def checksum_of_file(path: str) -> int:
-    """XXH3-64 of a whole file, read in pieces. Nobody may have it open by SQLite."""
+    """XXH3-64 of a whole file, read in chunks. No SQLite connection may be open on it."""
     digest = xxhash.xxh3_64()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_READ_BYTES):

@@ -49,7 +49,7 @@ class ReadingConnections:
 
     @contextlib.contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else uses within the block, so readers do not wait."""
+        """A connection for this block alone, so readers do not wait for each other."""
         with self._closing:
             if self._is_closed:
                 raise StorageError(

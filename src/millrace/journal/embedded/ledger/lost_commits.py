@@ -105,8 +105,8 @@ def _complaint(
             state = "is damaged" if mark.is_damaged else "is gone"
             what = f"{MARK} beside {ledger.path} {state}: whether commits are missing is not known"
             return what, [f"found: {_last(ledger)}"], mark.is_damaged
-    elif (told := _behind(ledger, mark)) is not None:
-        return told
+    elif (complaint := _behind(ledger, mark)) is not None:
+        return complaint
     if ledger.is_checksum_wrong or ledger.contradictions:
         what = f"ledger {ledger.path} is not what was written"
         details = ledger.contradictions[:_NAMED_MAX] or ["its checksum is not that of its closing"]
