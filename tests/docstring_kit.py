@@ -41,6 +41,8 @@ NEEDS_SPARK = (
     "millrace.Large",
     "millrace.read_large",
     "millrace.spark.",
+    "millrace.ReadSession.to_spark",
+    "millrace.reads.api.ReadSession.to_spark",
     "millrace.errors.TaskFailed",
     "millrace.errors.FunctionFailed",
     "millrace.errors.StepFailed",

@@ -95,6 +95,7 @@ PURE = {
     "reads/session/handed_out.py",
     "reads/session/journal_reads.py",
     "reads/session/session_state.py",
+    "reads/session/stored_reads.py",
     "reads/model/assignment.py",
     "reads/model/flush.py",
     "reads/model/routing.py",
@@ -153,7 +154,7 @@ PURE = {
     "pipeline/define/hop_graph.py",
     "pipeline/define/source_identity.py",
     "pipeline/define/job_changes.py",
-    "pipeline/define/job_description.py",
+    "pipeline/define/job_recording.py",
     "pipeline/define/explain_job.py",
     "transport/flight/first_call.py",
     "transport/flight/hpack.py",
@@ -216,6 +217,8 @@ TYPES_ONLY = {
     "dataset.py",
     "journal/api.py",
     "pipeline/define/job.py",
+    "reads/api.py",
+    "shuffle/handle.py",
 }
 # What makes code, or objects of any class, of bytes. Nothing at rest may come near it.
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}

@@ -7,10 +7,10 @@ work needs it, and the workspace is made by the first call that writes.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -240,7 +240,7 @@ class Workspace:
         format: str | None = None,  # noqa: A002 - Spark users know it by this name
         schema: pa.Schema | None = None,
         options: Mapping[str, Any] | None = None,
-        reuse: Reuse = "yes",
+        reuse: Reuse = True,
         checksum: bool = False,
     ) -> Shuffle:
         """Put rows at rest by key: map tasks on Spark write every row to its partition's files.
@@ -260,7 +260,7 @@ class Workspace:
             format: "parquet", "arrow", "csv" or "json" where file names do not tell.
             schema: columns and types of CSV or JSON files; by default inferred from the first file.
             options: for CSV: `delimiter`, `header`.
-            reuse: "yes", "verified" (check every byte first) or "no".
+            reuse: True, "verified" (check every byte of finished work first) or False.
             checksum: tell input files apart by their bytes, not by size and time of change.
 
         Example:
@@ -280,7 +280,8 @@ class Workspace:
         )
         files = FileOptions(format=format, schema=schema, options=options, checksum=checksum)
         workspace = self._place()
-        return frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        made = frame_shuffle.shuffle(self.spark, workspace, source, arguments, files)
+        return replace(made, frame_of=self._frame_of)
 
     def read_parquet(self, paths: Paths) -> Dataset:
         """Parquet files as a dataset.
@@ -406,7 +407,7 @@ class Workspace:
             3
         """
         folder = self._on_disk("coordinated reads").path("reads")
-        wanted = resolve_read(read)
+        resolved = resolve_read(read)
         self._home.look()
         broker = self._joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
@@ -415,16 +416,15 @@ class Workspace:
 
             make = as_tasks(self.spark, self.journal_address(), self.config)
 
-        opening = SessionOptions(
+        options = SessionOptions(
             members=members,
             last_commit=last_commit,
             read_through=read_through,
             take_over=take_over,
             restart=restart,
-            holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        place = SessionWorkspace(broker, folder, self.config, make)
-        return ReadSession(place, wanted, opening)
+        workspace = SessionWorkspace(broker, folder, self.config, make, self._runner().table_frame)
+        return ReadSession(workspace, resolved, options)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.
@@ -438,25 +438,14 @@ class Workspace:
         self._home.look()
         run = runs.resolve(self.store, query_id)
         found = runs.read_manifest(self.store, run, StageId(stage_id))
-        elsewhere = {choice.folder for choice in found.chosen} - {None}
+        shuffle = Shuffle(manifest=found, stores={None: self.store}, frame_of=self._frame_of)
+        elsewhere = {choice.folder for choice in found.chosen if choice.folder is not None}
         if not elsewhere:
-            return Shuffle(manifest=found, stores={None: self.store})
+            return shuffle
         agents, keep_alive = self._remote()
         for folder in elsewhere:
-            if folder is not None:
-                keep_alive.add(folder)
-        return Shuffle(manifest=found, stores={None: self.store}, remote=agents)
-
-    def to_spark(self, shuffle: Shuffle) -> DataFrame:
-        """A shuffle as a Spark DataFrame, each of its partitions one of Spark's.
-
-        Example:
-            >>> ws.to_spark(shuffle).rdd.getNumPartitions()
-            4
-        """
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
-
-        return to_frame(self.spark, shuffle, self._folders(), self.config)
+            keep_alive.add(folder)
+        return replace(shuffle, remote=agents)
 
     def runs(self) -> list[runs.Run]:
         """All runs of this workspace, oldest first.
@@ -489,12 +478,10 @@ class Workspace:
             >>> ws.drop_runs(older_than="30d").runs
             ()
         """
-        older_than_ms = milliseconds(older_than, "drop_runs(): older_than")
+        age_ms = milliseconds(older_than, "drop_runs(): older_than")
         self._home.look()
-        now_ms = time.time_ns() // 1_000_000
-        return cleanup.drop_runs(
-            self.store, older_than_ms=older_than_ms, now_ms=now_ms, config=self.config
-        )
+        now = time.time_ns() // 1_000_000
+        return cleanup.drop_runs(self.store, older_than_ms=age_ms, now_ms=now, config=self.config)
 
     def close(self) -> None:
         """Let go of what was opened; stop Spark if it was started here.
@@ -569,6 +556,11 @@ class Workspace:
             lambda: self._place() if self._home.is_there() else None,
             self.config,
         )
+
+    def _frame_of(self, shuffle: Shuffle) -> DataFrame:
+        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+
+        return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def _folders(self) -> Folders:
         from millrace.spark.session import is_local  # noqa: PLC0415 - reading needs no Spark

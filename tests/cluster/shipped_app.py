@@ -38,7 +38,7 @@ def main() -> None:
     found = spark.range(0, 4, 1, 4).mapInArrow(where_from, "found string").distinct().collect()
     ws = mr.open(mill, spark)
     done = ws.shuffle(inputs, keys="k", partitions=PARTITIONS)
-    rows = ws.to_spark(done).selectExpr("spark_partition_id() p", "pmod(hash(k), 4) h", "v")
+    rows = done.to_spark().selectExpr("spark_partition_id() p", "pmod(hash(k), 4) h", "v")
     placed = [[row.p, row.h, row.v] for row in rows.collect()]
     job = ws.job("doubles")
     numbers = job.source("numbers", spark.range(20), partitions=2)

@@ -58,7 +58,7 @@ def test_a_shuffle_and_a_join_equal_those_over_a_folder(
     assert [there.read(p).to_pylist() for p in range(4)] == [
         here.read(p).to_pylist() for p in range(4)
     ]
-    assert ws.to_spark(there).count() == len(all_values(FILES))
+    assert there.to_spark().count() == len(all_values(FILES))
     again = ws.open_shuffle(there.query_id)
     assert values(again) == all_values(FILES)
     assert again.verify().ok

@@ -179,7 +179,7 @@ def test_sampled_bounds_are_kept_when_a_file_changes(spark: SparkSession, tmp_pa
     write_file(tmp_path / "in" / "f0.parquet", 900_000)
 
     again = ws.shuffle(tmp_path / "in", keys="v", partitions=3, partitioner="range")
-    anew = ws.shuffle(tmp_path / "in", keys="v", partitions=3, partitioner="range", reuse="no")
+    anew = ws.shuffle(tmp_path / "in", keys="v", partitions=3, partitioner="range", reuse=False)
 
     assert again.partitioner == first.partitioner
     assert (again.report.ran, again.report.reused) == (1, FILES - 1)

@@ -54,10 +54,6 @@ INSIDE = {
     "Binding": {"selector", "delay", "lowest_clock", "highest_clock"},
     "Checkpoint": {"to_bytes", "from_bytes"},
     "CleanupReport": {"attempts"},
-    "MapOutputMissing": {"at"},
-    "ReadsFailed": {"kind_for"},
-    "HintsUnresolved": {"kind_for"},
-    "ReadsCutOff": {"kind_for"},
     "Config": {"peer_ms"},
     "PaidService": {"caption"},
 }

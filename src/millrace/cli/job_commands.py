@@ -191,8 +191,8 @@ def gc(workspace: str, name: str, *, as_json: bool) -> None:
     """
     with opened_with_journals(workspace) as ws:
         freed = free_all(broker_of(ws.journals), name)
-        outline = RunHistory.open(broker_of(ws.journals), name).outline()
-        steps = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+        record = RunHistory.open(broker_of(ws.journals), name).record()
+        steps = [] if record is None else [s for p in record.hops for s in (*p.fused, p.name)]
         removed = [
             remove_unneeded(broker_of(ws.journals), ws.path, name, s, ws.config) for s in steps
         ]
@@ -216,8 +216,8 @@ def gc(workspace: str, name: str, *, as_json: bool) -> None:
 
 
 def _check_step(history: RunHistory, step: str) -> None:
-    outline = history.outline()
-    names = [] if outline is None else [s for p in outline.hops for s in (*p.fused, p.name)]
+    record = history.record()
+    names = [] if record is None else [s for p in record.hops for s in (*p.fused, p.name)]
     if step not in names:
         raise UserError(
             f"job {history.job!r} has no step {step!r}\n  found: {existing(step, names)}\n"

@@ -1,7 +1,7 @@
-"""Windows, and the first row for each value of some columns, as DuckDB writes them.
+"""Windows and dropped duplicates in DuckDB's SQL.
 
-DuckDB does not say in which order it leaves rows that are equal in a window's order. Where that
-would show, the number of the row in the input is the last thing to order by.
+DuckDB does not promise an order of rows with equal sort keys. Where that order would change the
+result, the number of the row in the input is the last sort key.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _WindowWriter:
 
 
 def _as_rows(piece: WindowFunction, frame: Frame | None) -> str:
-    """A frame of rows that gives the same value and costs a quarter; empty if there is none."""
+    """An equal frame of rows, which costs a quarter; empty if there is none."""
     end = CURRENT_ROW if frame is None else frame.end
     if piece.ignore_nulls:
         return ""

@@ -39,7 +39,7 @@ def forecast_reuse(
     options = QueryOptions(
         query_id=QueryId(0),
         zone=zone,
-        reuse="yes",
+        reuse=True,
         kept_partitions=partitioned_by_user(stages),
     )
     shuffles: dict[int, Shuffle] = dict(saved_frames)

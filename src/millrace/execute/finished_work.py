@@ -76,7 +76,7 @@ def _find_here(workspace: ShuffleWorkspace, work: StageRun) -> dict[MapTask, Map
     def find(task: StageTask) -> MapTaskIndex | str:
         if task.made_from is None:
             return work.unrecognised or "not recognised"
-        if mode == "no":
+        if not mode:
             return "reuse was switched off"
         verify = mode == "verified" or task.suspect is not None
         index = reuse.find(store, task.made_from, has_content=has_content, verify=verify)
@@ -97,7 +97,7 @@ def _result_here(number: MapTask, index: MapTaskIndex) -> Result:
 
 def _find_elsewhere(workspace: ShuffleWorkspace, work: StageRun) -> None:
     mode = work.stage.reuse
-    if mode != "no":
+    if mode:
         _ask_agents(workspace, work, suspect=False, verify=mode == "verified")
         _ask_agents(workspace, work, suspect=True, verify=True)
 

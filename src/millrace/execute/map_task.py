@@ -44,7 +44,8 @@ from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.writer import Provenance, begin_next_attempt, write_map_output
 from millrace.storage.store import Store
 
-Reuse = Literal["yes", "verified", "no"]
+Reuse = bool | Literal["verified"]
+"""Whether finished work is used again; "verified": after every byte of it was checked."""
 RESULT_SCHEMA: Final = pa.schema(
     [
         ("map_task", pa.int64()),
@@ -91,7 +92,7 @@ class MapStage:
     versions: Mapping[str, str]
     sources: tuple[Manifest, ...] = ()
     addresses: Mapping[FolderId, str] = field(default_factory=dict)
-    reuse: Reuse = "yes"
+    reuse: Reuse = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +290,7 @@ def _finished(stage: MapStage, store: Store, task: StageTask) -> MapTaskIndex | 
         return None
     verify = stage.reuse == "verified" or task.suspect is not None
     done = reuse.find(store, task.made_from, has_content=has_content, verify=verify)
-    if done is not None and stage.reuse == "no" and done.id.task.query_id != stage.query_id:
+    if done is not None and not stage.reuse and done.id.task.query_id != stage.query_id:
         return None
     return done
 

@@ -161,7 +161,7 @@ class QueryRun:
         frames: FrameRows,
         *,
         zone: str,
-        reuse: Reuse = "yes",
+        reuse: Reuse = True,
     ) -> None:
         self._runner, self._workspace, self._frames = runner, workspace, frames
         self._zone, self._reuse = zone, reuse

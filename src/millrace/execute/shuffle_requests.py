@@ -37,7 +37,6 @@ from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 
 KINDS: Final = ("hash", "range", "round_robin", "broadcast")
-REUSE: Final = ("yes", "verified", "no")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +95,8 @@ def shuffle_paths(
 
 def check_reuse(reuse: object) -> None:
     """Raise if `reuse=` has no such value."""
-    if reuse not in REUSE:
-        raise UserError(f"reuse is {reuse!r}\n  to fix: use {', '.join(REUSE)}")
+    if not isinstance(reuse, bool) and reuse != "verified":
+        raise UserError(f"reuse is {reuse!r}\n  to fix: use True, False or 'verified'")
 
 
 def _of_files(
@@ -118,7 +117,7 @@ def _of_files(
     if needs_bounds(arguments):
         request = {"inputs": list(given), "keys": arguments.key_list(), "partitions": count}
         check_keys(arguments, source.schema)
-        bounds = _recorded_bounds(workspace, request) if arguments.reuse != "no" else None
+        bounds = _recorded_bounds(workspace, request) if arguments.reuse else None
         if bounds is None:
             bounds = sample_bounds(
                 sample(source, arguments.key_list(), config), arguments.key_list(), count

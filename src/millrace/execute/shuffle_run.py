@@ -38,7 +38,7 @@ class ShuffleRequest:
     """What the user wants, beside the rows."""
 
     partitioner: Partitioner
-    reuse: Reuse = "yes"
+    reuse: Reuse = True
     plan: str
     choices: Mapping[str, Any] = field(default_factory=dict)
 

@@ -30,7 +30,7 @@ class CleanupReport:
     """What a clean-up took away.
 
     Example:
-        >>> removed = ws.cleanup(ttl_ms=7 * 24 * 60 * 60 * 1000)
+        >>> removed = ws.cleanup(ttl="7d")
         >>> removed.expired, removed.bytes
         ((), 0)
     """
@@ -49,7 +49,6 @@ class CleanupReport:
 
 def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) -> CleanupReport:
     """Remove attempts and kept inputs older than the TTL, and what dead tasks left."""
-    _check_age(ttl_ms, "cleanup(ttl_ms=...)")
     store.empty_trash()
     relied = runs.relied_on(store)
     old: list[AttemptId] = []
@@ -94,7 +93,6 @@ def drop_runs(store: Store, *, older_than_ms: int, now_ms: int, config: Config) 
 
     Attempts that other runs rely on stay until those runs go.
     """
-    _check_age(older_than_ms, "drop_runs(older_than_ms=...)")
     store.empty_trash()
     doomed = [
         query_id
@@ -238,11 +236,3 @@ def _age_ms(store: Store, query_id: QueryId, now_ms: int) -> int:
     except (Corrupt, FormatError, UserError):
         changed = store.changed_at_ms(layout.query_folder(query_id))
         return 0 if changed is None else now_ms - changed
-
-
-def _check_age(age_ms: object, call: str) -> None:
-    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or age_ms < 0:
-        raise UserError(
-            f"{call} takes milliseconds\n  found: {age_ms!r}\n"
-            "  to fix: give a whole number of 0 or more"
-        )

@@ -6,14 +6,14 @@ another host is fetched through that host's agent; neither is taken for empty be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from millrace.errors import Corrupt, DataLost, MillraceError
+from millrace.errors import Corrupt, DataLost, MillraceError, UserError
 from millrace.faults import fault
 from millrace.ids import AttemptId, FolderId, QueryId, StageId
 from millrace.shuffle import reader
@@ -24,6 +24,9 @@ from millrace.shuffle.reports import StageReport
 from millrace.storage import layout
 from millrace.storage.store import Store
 from millrace.text import human_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Remote(Protocol):
@@ -92,7 +95,24 @@ class Shuffle:
     stores: Mapping[FolderId | None, Store]
     remote: Remote | None = None
     report: StageReport = field(default_factory=StageReport)
+    """What ran, what was reused and why."""
     registry: KnownOutputs = field(default_factory=KnownOutputs)
+    frame_of: Callable[[Shuffle], DataFrame] | None = field(default=None, compare=False)
+    """Makes DataFrames; a workspace gives it, since nothing here knows Spark."""
+
+    def to_spark(self) -> DataFrame:
+        """The rows as a Spark DataFrame with the same partitions, read when Spark needs them.
+
+        Example:
+            >>> shuffle.to_spark().rdd.getNumPartitions()
+            4
+        """
+        if self.frame_of is None:
+            raise UserError(
+                "to_spark() of a shuffle that was opened without a workspace\n"
+                "  to fix: open it with ws.open_shuffle(run)"
+            )
+        return self.frame_of(self)
 
     @property
     def query_id(self) -> QueryId:

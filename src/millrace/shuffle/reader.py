@@ -75,7 +75,7 @@ def read_index(store: Store, task: MapTaskId, attempt: Attempt | Latest) -> MapT
     if index is None:
         path = store.path(layout.task_folder(task))
         found = [f.id.attempt for f in list_attempts(store, task) if isinstance(f, Finished)]
-        raise MapOutputMissing.at(path, wanted=attempt, found=found)
+        raise _missing(path, wanted=attempt, found=found)
     return index
 
 
@@ -276,3 +276,11 @@ def read_partition(
     index = read_index(store, task, attempt)
     meta = partition_meta(index, partition)
     yield from decode(map_partition(store, index.id, meta), index.schema, columns)
+
+
+def _missing(path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:
+    have = ", ".join(map(str, found)) or "none"
+    hint = f"read attempt {max(found)}" if found else "run the map task again"
+    return MapOutputMissing(
+        f"no map output at {path}/{wanted}\n  attempts found: {have}\n  to fix: {hint}"
+    )

@@ -151,7 +151,7 @@ class Frames:
         workspace, started = self._place, time.monotonic()
         frame = scan.frame
         assert isinstance(frame, DataFrame), "checked when the source was made"
-        before = None if fresh or self._reuse == "no" else _taken_before(workspace, scan)
+        before = None if fresh or not self._reuse else _taken_before(workspace, scan)
         named = None if scan.version is None else _fingerprint(scan, workspace.config)
         about = {"map_tasks": None, "frame": named}
         runner = SparkTaskRunner(frame.sparkSession, workspace.config)

@@ -7,50 +7,32 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from millrace.config import Config
-from millrace.journal.api import Journals, broker_of
-from millrace.pipeline.core.hops import runs_journal
+from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.explain_job import StepProgress, explain
 from millrace.pipeline.define.job import Job, Until
-from millrace.pipeline.define.job_changes import compare
-from millrace.pipeline.define.job_description import descriptions, set_back
 from millrace.pipeline.report.job_report import JobReport
-from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.explain_progress import explain_progress
+from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.pipeline.run.reset import reset_step
 from millrace.spark.frame_intake import frame_scan
-from millrace.transport.owner.owner_endpoint import JournalAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class HasJournals(Protocol):
-    """A workspace, as far as jobs need it."""
-
-    config: Config
-
-    @property
-    def path(self) -> str:
-        """Its folder."""
-
-    @property
-    def journals(self) -> Journals:
-        """Its journals."""
+class SparkJobHome(JobHome, Protocol):
+    """The workspace of jobs that run on Spark."""
 
     @property
     def spark(self) -> SparkSession:
         """The session that runs tasks."""
 
-    def journal_address(self) -> JournalAddress:
-        """How tasks reach its journals."""
-
 
 class WorkspaceOfJobs:
     """A workspace as its jobs see it."""
 
-    def __init__(self, workspace: HasJournals) -> None:
+    def __init__(self, workspace: SparkJobHome) -> None:
         self.workspace = workspace
         self.config = workspace.config
 
@@ -68,28 +50,17 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """What a job would do, and what of it is done."""
-        broker = broker_of(self.workspace.journals)
-        done = changes = None
-        if broker.list(runs_journal(job.name)):
-            history = RunHistory.open(broker, job.name)
-            since = set_back(history.events)
-            changes = compare(descriptions(history.events), job.description(), since=since)
-            done = {
-                step.name: StepProgress(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
-                for step in job_status(broker, job.name).steps
-            }
-            for node in job.nodes:
-                if taken := history.taken_in(node.name):
-                    done[node.name] = StepProgress(
-                        rows=sum(event.detail["rows"] for event in taken)
-                    )
-        return explain(job.name, job.nodes, job.hops, done=done, changes=changes)
+        return explain_progress(broker_of(self.workspace.journals), job.record())
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
-        from millrace.spark.job_run import run_job  # noqa: PLC0415 - describing needs no runner
+        from millrace.pipeline.run.job_run import run_job  # noqa: PLC0415 - describing needs none
+        from millrace.spark.job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
 
-        return run_job(self.workspace, job, until=until, on_change=on_change)
+        def runtime() -> SparkJobRuntime:
+            return SparkJobRuntime(self.workspace.spark, self.config)
+
+        return run_job(self.workspace, job, runtime, until=until, on_change=on_change)
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""

@@ -18,7 +18,7 @@ from millrace.spark.spark_tasks import SparkTaskRunner
 
 
 def run_query(
-    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, *, reuse: Reuse = "yes"
+    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, *, reuse: Reuse = True
 ) -> QueryRun:
     """Run a plan stage by stage; the answer's rows and reports are then read from the run."""
     config = workspace.config

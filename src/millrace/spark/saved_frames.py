@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace.config import Config
-from millrace.errors import UnsupportedType, UserError
+from millrace.errors import UnsupportedType
 from millrace.execute.task_folders import Folders
 from millrace.ids import FolderId
 from millrace.shuffle.handle import Shuffle
@@ -37,12 +37,6 @@ def read_source(spark: SparkSession, path: str, options: Mapping[str, Any]) -> D
 
 def to_frame(spark: SparkSession, shuffle: Shuffle, folders: Folders, config: Config) -> DataFrame:
     """The rows of a shuffle: one Spark partition for each of its partitions."""
-    given: object = shuffle
-    if not isinstance(given, Shuffle):
-        raise UserError(
-            f"to_spark takes a shuffle\n  found: {type(given).__name__}\n"
-            "  to fix: give what ws.shuffle or ws.open_shuffle returned"
-        )
     parts: list[_Part] = [((number,), None) for number in range(shuffle.partitions)]
     return _frame(spark, shuffle, parts, folders, config)
 
@@ -62,6 +56,9 @@ def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
     types = spark_types(table.schema)
     if not table.num_rows:
         return spark.createDataFrame([], types)
+    # Spark reads no further than the first batch without rows, and drops the others of its task.
+    batches = [batch for batch in table.to_batches() if batch.num_rows]
+    table = pa.Table.from_batches(batches, table.schema)
     return spark.createDataFrame(table.cast(to_arrow_schema(types, timezone="UTC")), types)
 
 

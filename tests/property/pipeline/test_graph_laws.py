@@ -16,10 +16,10 @@ from tests.unit.pipeline.define.written_kit import VIDEOS, a_job, a_source, same
 from millrace.errors import UserError
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import FilterStep, FunctionSink, Map, Select, UnionStep
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.define.hop_graph import SINKS, SOURCES, hops_of, readers_of
 from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.job_changes import compare
-from millrace.pipeline.define.job_description import Description
 from millrace.pipeline.define.steps import Step
 
 KINDS = ("map", "expensive", "durable", "fused", "filter", "select", "key_by", "union")
@@ -242,11 +242,11 @@ def test_any_job_can_be_told_and_recorded(lines: list[Line]) -> None:
     job = written(lines)
     cut(job)
     text = str(job.explain())
-    described = job.description()
+    described = job.record()
 
     assert all(any(node.name in line for line in text.splitlines()) for node in job.nodes)
-    assert Description.from_json(json.loads(json.dumps(described.to_json()))) == described
-    assert not compare([described], written(lines).description())
+    assert JobRecord.from_json(json.loads(json.dumps(described.to_json()))) == described
+    assert not compare([described], written(lines).record())
 
 
 @LAW
@@ -259,14 +259,14 @@ def test_a_step_that_does_something_else_is_noticed_with_all_behind_it(
     place = data.draw(st.integers(0, len(lines) - 1))
     changed = [*lines]
     changed[place] = replace(lines[place], number=1 - lines[place].number)
-    found = compare([job.description()], written(changed).description())
+    found = compare([job.record()], written(changed).record())
 
     if lines[place].kind in ("source", "union"):
         assert not found
         return
     readers = readers_of(job.nodes)
     behind = {f"n{place}", *(node.name for node in _all_behind(f"n{place}", readers))}
-    kept = {part.name for part in job.description().parts if part.kept}
+    kept = {part.name for part in job.record().parts if part.is_kept}
     assert [change.name for change in found.changed] == [f"n{place}"]
     assert set(found.affected) == behind & kept
     assert not found.stuck

@@ -34,17 +34,17 @@ def main(mill: str, inputs: str, out: str, and_placed: str) -> None:
         reports = answer.run().stages
         pq.write_table(answer.collect(), f"{out}/answer.draft")
         if and_placed == "yes":
-            check_placed(ws, ws.shuffle(f"{inputs}/customers", keys="cust", partitions=4))
+            check_placed(ws.shuffle(f"{inputs}/customers", keys="cust", partitions=4))
     done = [[each.ran, each.reused] for each in reports]
     Path(out, "report.json").write_text(json.dumps(done))
     Path(out, "answer.draft").rename(f"{out}/answer.parquet")
     spark.stop()
 
 
-def check_placed(ws: mr.Workspace, shuffle: mr.Shuffle) -> None:
+def check_placed(shuffle: mr.Shuffle) -> None:
     """Rows of a shuffle lie in Spark's partitions as Spark's own hash says."""
     where = f"spark_partition_id() = pmod(hash(cust), {shuffle.partitions}) right"
-    found = ws.to_spark(shuffle).selectExpr(where).groupBy("right").count().collect()
+    found = shuffle.to_spark().selectExpr(where).groupBy("right").count().collect()
     assert [row["right"] for row in found] == [True], found
 
 

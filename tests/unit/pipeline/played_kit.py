@@ -10,22 +10,22 @@ from millrace.journal.broker import Broker
 from millrace.pipeline.core import call_records, dead_letters, hops, job_events
 from millrace.pipeline.core.call_records import CallRecord, CallRecordKind, Totals
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.report.job_outline import Outline, OutlineNode
+from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
 from millrace.pipeline.report.run_history import RunHistory
 
 ROWS = pa.schema([("n", pa.int64())])
 JOB = "captions"
 
 
-def outline(target: str = "") -> Outline:
+def record(target: str = "") -> JobRecord:
     def reads(name: str) -> tuple[str, ...]:
         return (hops.output_prefix(JOB, name),)
 
-    return Outline(
+    return JobRecord(
         JOB,
         (
-            OutlineNode(name="videos", kind="source"),
-            OutlineNode(
+            JobPart(name="videos", kind="source"),
+            JobPart(
                 name="caption",
                 kind="map",
                 inputs=("videos",),
@@ -33,7 +33,7 @@ def outline(target: str = "") -> Outline:
                 expensive=True,
                 depth=1,
             ),
-            OutlineNode(
+            JobPart(
                 name="by_user",
                 kind="key_by",
                 inputs=("caption",),
@@ -41,9 +41,9 @@ def outline(target: str = "") -> Outline:
                 fused=("good",),
                 depth=2,
             ),
-            OutlineNode(
+            JobPart(
                 name="out",
-                kind="append",
+                kind="sink_journal",
                 inputs=("by_user",),
                 prefixes=reads("by_user"),
                 depth=3,
@@ -62,14 +62,14 @@ class Played:
     """The job, its broker, and moves that workers would make."""
 
     broker: Broker
-    outline: Outline
+    record: JobRecord
     history: RunHistory
 
     @classmethod
     def started(cls, broker: Broker, *, rows: int = 10) -> Played:
         """A first run has begun and taken its source in, over two journals."""
         history = RunHistory.begin(broker, JOB)
-        played = cls(broker, outline(), history)
+        played = cls(broker, record(), history)
         for step in ("videos", "caption", "by_user"):
             for partition in range(2):
                 broker.create(hops.output_journal(JOB, step, partition), ROWS)
@@ -81,7 +81,7 @@ class Played:
         return played
 
     def start(self, run: int, **detail: object) -> None:
-        self.tell(JobEventKind.STARTED, run, "", outline=self.outline.to_json(), **detail)
+        self.tell(JobEventKind.STARTED, run, "", **{RECORDED: self.record.to_json()}, **detail)
 
     def tell(self, happened: JobEventKind, run: int, step: str = "", **detail: object) -> None:
         event = JobEvent(

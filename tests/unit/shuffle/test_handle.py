@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -148,3 +149,15 @@ def test_verifying_reads_every_byte_and_names_what_is_wrong(store: LocalStore, f
     assert not bad.ok
     assert str(path) in bad.problems[0]
     assert "no map output at" in bad.problems[-1]
+
+
+def test_a_shuffle_becomes_a_dataframe_through_its_workspace_alone(store: LocalStore) -> None:
+    decided, _ = two_tasks(store)
+    shuffle = Shuffle(manifest=decided, stores={None: store})
+    frames: list[Shuffle] = []
+
+    with pytest.raises(UserError, match=r"to_spark\(\)(.|\n)*ws.open_shuffle"):
+        shuffle.to_spark()
+    replace(shuffle, frame_of=frames.append).to_spark()  # type: ignore[arg-type]
+
+    assert frames == [shuffle]

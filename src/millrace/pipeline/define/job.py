@@ -18,10 +18,11 @@ from millrace.names import check_text, existing, shown
 from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import ROOT, Hop
 from millrace.pipeline.core.job_model import OnChange
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.hop_graph import hops_of, most_workers
-from millrace.pipeline.define.job_description import Description, describe
+from millrace.pipeline.define.job_recording import record_of
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.define.user_functions import recognised
 from millrace.text import PlainText, did_you_mean
@@ -104,9 +105,9 @@ class Job:
         """The pieces of work it consists of."""
         return hops_of(self.name, self.nodes, partitions=self.partitions)
 
-    def description(self, zone: str | None = None) -> Description:
-        """The job as it is recorded when a run starts: what decides its results."""
-        return describe(self.name, self.nodes, self.hops, zone)
+    def record(self, zone: str | None = None) -> JobRecord:
+        """The job as it is recorded when a run starts."""
+        return record_of(self.name, self.nodes, self.hops, zone)
 
     def source(
         self,

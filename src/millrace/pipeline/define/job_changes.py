@@ -1,6 +1,6 @@
 """Whether a job is still the one that ran before, and what follows if it is not. Pure.
 
-A job's description is recorded when a run starts. The next run compares its own with those: what
+A job's record is made when a run starts. The next run compares its own with those: what
 decides results counts (code of functions, columns, expressions, keys, what a source is told by),
 for a step and for all before it; how a step is run does not (workers, batches, retries,
 partitions). A step that was left out for some runs is compared with what it was when it last ran.
@@ -18,10 +18,10 @@ from typing import Final
 
 from millrace.errors import JobChanged
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.job_description import TIME_ZONE, Described, Description, SetBack
+from millrace.pipeline.core.job_record import SOURCES, JobPart, JobRecord
+from millrace.pipeline.define.job_recording import TIME_ZONE, SetBack
 from millrace.text import counted
 
-SOURCES: Final = ("DataFrame", "dataset", "files", "journals")
 _FIXED: Final = ("columns", "reads", "kind", "large")
 """What cannot differ between rows that are done and rows to come."""
 _WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
@@ -68,8 +68,8 @@ class Changes:
 
 
 def compare(
-    before: Sequence[Description],
-    after: Description,
+    before: Sequence[JobRecord],
+    after: JobRecord,
     *,
     same: Collection[str] = (),
     since: SetBack = _NOTHING,
@@ -93,7 +93,9 @@ def compare(
     found = [_change(old, new[name]) for name, old in met.items() if old is not None]
     other = {name for name, line in lines.items() if now.get(name, line) != line}
     # What was fused meanwhile and is kept again has rows of long ago.
-    again = {name for name in ran if name in since.stale or (name in last and not last[name].kept)}
+    again = {
+        name for name in ran if name in since.stale or (name in last and not last[name].is_kept)
+    }
     affected = _affected(after, ran, other | again)
     changed = _that_matter(after, [change for change in found if change is not None], affected)
     return Changes(
@@ -161,95 +163,100 @@ def told(
 
 
 def _that_ran(
-    before: Sequence[Description], fresh: Collection[str]
-) -> tuple[dict[str, Described], dict[str, str]]:
+    before: Sequence[JobRecord], fresh: Collection[str]
+) -> tuple[dict[str, JobPart], dict[str, str]]:
     """What was kept in some run: as it was when it last did, and what told it and all before it."""
-    ran: dict[str, Described] = {}
+    ran: dict[str, JobPart] = {}
     lines: dict[str, str] = {}
-    for description in before:
-        found = _lineages(description, {})
-        kept = [part for part in description.parts if part.kept and part.name not in fresh]
+    for record in before:
+        found = _lineages(record, {})
+        kept = [part for part in record.parts if part.is_kept and part.name not in fresh]
         ran |= {part.name: part for part in kept}
         lines |= {part.name: found[part.name] for part in kept}
     return ran, lines
 
 
-def _with_zones(
-    before: Sequence[Description], after: Description
-) -> tuple[list[Description], Description]:
+def _with_zones(before: Sequence[JobRecord], after: JobRecord) -> tuple[list[JobRecord], JobRecord]:
     """The same with time zones everywhere: one that was not recorded or asked for is equal."""
-    earlier = [_with_zone(description, _zone_of(after)) for description in before]
+    earlier = [_with_zone(record, _zone_of(after)) for record in before]
     return earlier, _with_zone(after, _zone_of(earlier[-1]))
 
 
-def _zone_of(description: Description) -> str | None:
-    zones = (part.told_by.get(TIME_ZONE) for part in description.parts)
+def _zone_of(record: JobRecord) -> str | None:
+    zones = (part.identity.get(TIME_ZONE) for part in record.parts)
     return next((zone for zone in zones if zone is not None), None)
 
 
-def _with_zone(description: Description, zone: str | None) -> Description:
-    if zone is None or _zone_of(description) is not None:
-        return description
+def _with_zone(record: JobRecord, zone: str | None) -> JobRecord:
+    if zone is None or _zone_of(record) is not None:
+        return record
     parts = (
-        replace(part, told_by={**part.told_by, TIME_ZONE: zone}) if _has_expression(part) else part
-        for part in description.parts
+        replace(part, identity={**part.identity, TIME_ZONE: zone})
+        if _has_expression(part)
+        else part
+        for part in record.parts
     )
-    return Description(description.job, tuple(parts))
+    return JobRecord(record.job, tuple(parts))
 
 
-def _has_expression(part: Described) -> bool:
-    return "condition" in part.told_by or "expressions" in part.told_by
+def _has_expression(part: JobPart) -> bool:
+    return "condition" in part.identity or "expressions" in part.identity
 
 
-def _lineages(description: Description, known: Mapping[str, str]) -> dict[str, str]:
+def _lineages(record: JobRecord, known: Mapping[str, str]) -> dict[str, str]:
     """For each part a digest of what tells it, and all before it, from others."""
     found: dict[str, str] = {}
-    for part in description.parts:
+    for part in record.parts:
         before = [found[name] for name in part.inputs]
         order = sorted(before) if part.kind == "union" else before
-        line = json.dumps([part.kind, sorted(part.told_by.items()), order])
+        line = json.dumps([part.kind, sorted(part.identity.items()), order])
         digest = hashlib.blake2b(line.encode(), digest_size=16).hexdigest()
         found[part.name] = known.get(part.name, digest)
     return found
 
 
-def _change(old: Described, new: Described) -> JobChange | None:
+def _change(old: JobPart, new: JobPart) -> JobChange | None:
     what: dict[str, tuple[str, str]] = {}
     if old.kind != new.kind:
         what["kind"] = (old.kind, new.kind)
     else:
-        for word in dict.fromkeys([*new.told_by, *old.told_by]):
-            pair = (old.told_by.get(word, ""), new.told_by.get(word, ""))
+        for word in dict.fromkeys([*new.identity, *old.identity]):
+            pair = (old.identity.get(word, ""), new.identity.get(word, ""))
             if pair[0] != pair[1]:
                 what[word] = pair
-    if old.inputs != new.inputs:
-        what["inputs"] = (", ".join(old.inputs), ", ".join(new.inputs))
+    if _inputs(old) != _inputs(new):
+        what["inputs"] = (", ".join(_inputs(old)), ", ".join(_inputs(new)))
     if _moved(old, new):
-        what["reads"] = (", ".join(old.reads), ", ".join(new.reads))
+        what["reads"] = (", ".join(sorted(old.prefixes)), ", ".join(sorted(new.prefixes)))
     return JobChange(name=new.name, kind=new.kind, what=what) if what else None
 
 
-def _moved(old: Described, new: Described) -> bool:
+def _inputs(part: JobPart) -> list[str]:
+    """The names of what feeds a part, in an order that counts."""
+    return sorted(part.inputs) if part.kind == "union" else list(part.inputs)
+
+
+def _moved(old: JobPart, new: JobPart) -> bool:
     """Whether rows that it has done would come to it again, from other journals."""
-    fewer, more = set(old.reads) - set(new.reads), set(new.reads) - set(old.reads)
-    return old.kept and new.kept and bool(fewer) and bool(more)
+    fewer, more = set(old.prefixes) - set(new.prefixes), set(new.prefixes) - set(old.prefixes)
+    return old.is_kept and new.is_kept and bool(fewer) and bool(more)
 
 
 def _affected(
-    after: Description, ran: Mapping[str, Described], other: Collection[str]
+    after: JobRecord, ran: Mapping[str, JobPart], other: Collection[str]
 ) -> tuple[str, ...]:
     """What ran before and is told otherwise now, reads other journals, or is behind such."""
     reached: set[str] = set()
     for part in after.parts:
         old = ran.get(part.name)
         moved = old is not None and _moved(old, part)
-        if (part.kept and part.name in other) or moved or reached & set(part.inputs):
+        if (part.is_kept and part.name in other) or moved or reached & set(part.inputs):
             reached.add(part.name)
-    return tuple(p.name for p in after.parts if p.kept and p.name in reached and p.name in ran)
+    return tuple(p.name for p in after.parts if p.is_kept and p.name in reached and p.name in ran)
 
 
 def _that_matter(
-    after: Description, changes: Sequence[JobChange], affected: Sequence[str]
+    after: JobRecord, changes: Sequence[JobChange], affected: Sequence[str]
 ) -> tuple[JobChange, ...]:
     """The changes of what is affected, and of what lies before it."""
     wanted = {*affected, *(other for name in affected for other in after.before(name))}
@@ -257,7 +264,7 @@ def _that_matter(
 
 
 def _unexplained(
-    after: Description,
+    after: JobRecord,
     changes: Sequence[JobChange],
     affected: Sequence[str],
     again: Collection[str],
@@ -273,7 +280,7 @@ def _unexplained(
             yield JobChange(name=part.name, kind=part.kind, what={what: ("", "")})
 
 
-def _is_stuck(old: Described, new: Described) -> bool:
+def _is_stuck(old: JobPart, new: JobPart) -> bool:
     change = _change(old, new)
     words = set() if change is None else set(change.what) & set(_FIXED)
     return bool(words - {"columns"} if new.kind == "sink" else words)

@@ -16,7 +16,7 @@ from millrace.journal.core.values import JournalInfo, Position
 from millrace.pipeline.core import call_records, hops
 from millrace.pipeline.core.call_records import CallRecord, Totals
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
+from millrace.pipeline.core.job_record import JobPart, JobRecord
 
 _LAST_ROWS = (4, 64, 4096)
 _TRIES = 2
@@ -61,7 +61,7 @@ class Counting:
     """Counts again and again what a job has done."""
 
     broker: Broker
-    outline: Outline
+    record: JobRecord
     removed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """For each journal's id, up to where it was truncated, and how many rows lay below."""
     ends: Mapping[str, int] | None = None
@@ -92,43 +92,44 @@ class Counting:
         return self._count()
 
     def _count(self) -> Counted:
-        journals = journals_of(self.broker, self.outline)
+        journals = journals_of(self.broker, self.record)
         self.journals = frozenset(journals)
         asked: list[tuple[str, str]] = []
-        for part in self.outline.hops:
+        for part in self.record.hops:
             for info in units_of(part, journals):
-                asked += [(group_of(self.outline, part), info.name), (self._nobody, info.name)]
+                asked += [(self.record.group_of(part), info.name), (self._nobody, info.name)]
         asked += [(self._nobody, name) for name in journals if self._is_own(name)]
         found = self.broker.positions(asked)
         at = {(position.group, position.journal): position for position in found}
         records = last_calls(self.broker, [at[self._nobody, n] for n in journals if "/calls/" in n])
-        return Counted({p.name: self._of(p, journals, at, records) for p in self.outline.parts})
+        return Counted({p.name: self._of(p, journals, at, records) for p in self.record.kept})
 
     @property
     def _nobody(self) -> str:
         """A group that never commits: its backlog is all rows there are."""
-        return f"{hops.ROOT}/{self.outline.job}"
+        return f"{hops.ROOT}/{self.record.job}"
 
     def _is_own(self, name: str) -> bool:
-        return name.startswith(f"{hops.ROOT}/{self.outline.job}/")
+        return name.startswith(f"{hops.ROOT}/{self.record.job}/")
 
     def _of(
         self,
-        part: OutlineNode,
+        part: JobPart,
         journals: Mapping[str, JournalInfo],
         at: Mapping[tuple[str, str], Position],
         records: Mapping[str, CallRecord],
     ) -> Counts:
-        job = self.outline.job
+        job = self.record.job
         units = units_of(part, journals)
         done = backlog = waiting = 0
         for info in units:
-            position = at[group_of(self.outline, part), info.name]
+            position = at[self.record.group_of(part), info.name]
             done += max(0, self._rows(at[self._nobody, info.name], info) - position.backlog)
             backlog += position.backlog
             if (position.committed or 0) < self._end(position):
                 waiting += position.backlog
-        prefix = output_of(self.outline, part)
+        prefix = self.record.output_of(part)
+        out: int | None
         if prefix is None:
             out = self._rows_in_files(part, journals)
         else:
@@ -163,9 +164,9 @@ class Counting:
         """All rows that a journal ever had."""
         return position.backlog + self.rows_below(info.id, position.start)
 
-    def _rows_in_files(self, part: OutlineNode, journals: Mapping[str, JournalInfo]) -> int | None:
-        name = hops.files_journal(self.outline.job, part.name)
-        if part.kind != "parquet":
+    def _rows_in_files(self, part: JobPart, journals: Mapping[str, JournalInfo]) -> int | None:
+        name = hops.files_journal(self.record.job, part.name)
+        if part.kind != "sink_parquet":
             return None
         if name not in journals:
             return 0
@@ -179,17 +180,17 @@ class Counting:
             read.offset = found.next_offset
 
 
-def journals_of(broker: Broker, outline: Outline) -> dict[str, JournalInfo]:
+def journals_of(broker: Broker, record: JobRecord) -> dict[str, JournalInfo]:
     """Every journal that a job reads or writes, by name."""
-    found = {info.name: info for info in broker.list(f"{hops.ROOT}/{outline.job}")}
-    others = {prefix for part in outline.parts for prefix in part.prefixes}
+    found = {info.name: info for info in broker.list(f"{hops.ROOT}/{record.job}")}
+    others = {prefix for part in record.kept for prefix in part.prefixes}
     for prefix in sorted(others):
-        if not prefix.startswith(f"{hops.ROOT}/{outline.job}/"):
+        if not prefix.startswith(f"{hops.ROOT}/{record.job}/"):
             found |= {info.name: info for info in broker.list(prefix)}
     return found
 
 
-def units_of(part: OutlineNode, journals: Mapping[str, JournalInfo]) -> list[JournalInfo]:
+def units_of(part: JobPart, journals: Mapping[str, JournalInfo]) -> list[JournalInfo]:
     """The journals that a part reads."""
     return [info for name, info in journals.items() if part.reads(name)]
 

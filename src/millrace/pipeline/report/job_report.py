@@ -17,7 +17,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from millrace.pipeline.report.job_outline import Outline
+from millrace.pipeline.core.job_record import JobRecord
 
 State = Literal["running", "finished", "interrupted", "failed", "held", "spent", "killed", "lost"]
 HINTS: dict[State, str] = {
@@ -123,7 +123,7 @@ class JobReport:
     run: int
     state: State
     seconds: float
-    outline: Outline
+    record: JobRecord
     steps: tuple[StepReport, ...]
     runs: tuple[RunEntry, ...]
     note: str = ""
@@ -160,7 +160,7 @@ class JobReport:
             "seconds": round(self.seconds, 3),
             "note": self.note,
             "html": self.html,
-            "outline": self.outline.to_json(),
+            "record": self.record.to_json(),
             "steps": [asdict(step) for step in self.steps],
             "runs": [asdict(run) for run in self.runs],
         }

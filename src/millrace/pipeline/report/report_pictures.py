@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 
-from millrace.pipeline.report.job_outline import SINKS, Outline, OutlineNode
+from millrace.pipeline.core.job_record import JobPart, JobRecord
 from millrace.pipeline.report.job_report import JobReport, StepReport
 
 _BOX_W, _BOX_H = 190, 74
@@ -31,19 +31,19 @@ _POINTS_MAX = 240
 
 def graph(report: JobReport) -> str:
     """Sources, steps and sinks from left to right, with their counts."""
-    outline = report.outline
-    places = _places(outline)
+    record = report.record
+    places = _places(record)
     steps = {step.name: step for step in report.steps}
     columns = 1 + max((x for x, _ in places.values()), default=0)
     rows = 1 + max((y for _, y in places.values()), default=0)
     width = 2 * _PAD + columns * _BOX_W + (columns - 1) * _GAP_X
     height = 2 * _PAD + rows * _BOX_H + (rows - 1) * _GAP_Y
     lines = [
-        _edge(outline, part.name, given, places, steps)
-        for part in outline.parts
-        for given in part.inputs
+        _edge(record, part.name, given, places, steps)
+        for part in record.hops
+        for given in record.feeders(part.name)
     ]
-    boxes = [_box(part, places[part.name], steps.get(part.name), report) for part in outline.parts]
+    boxes = [_box(part, places[part.name], steps.get(part.name), report) for part in record.kept]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" aria-label="steps of the job">'
@@ -52,16 +52,17 @@ def graph(report: JobReport) -> str:
     )
 
 
-def _places(outline: Outline) -> dict[str, tuple[int, int]]:
+def _places(record: JobRecord) -> dict[str, tuple[int, int]]:
     """A column and a row for each part: as far right as its depth, below those already there."""
     depths: dict[str, int] = {}
-    for part in outline.parts:
-        depths[part.name] = 1 + max((depths.get(name, 0) for name in part.inputs), default=-1)
+    for part in record.kept:
+        feeders = record.feeders(part.name)
+        depths[part.name] = 1 + max((depths.get(name, 0) for name in feeders), default=-1)
     taken: dict[int, int] = {}
     places: dict[str, tuple[int, int]] = {}
-    for part in outline.parts:
+    for part in record.kept:
         column = depths[part.name]
-        above = [places[name][1] for name in part.inputs if name in places]
+        above = [places[name][1] for name in record.feeders(part.name) if name in places]
         row = max(taken.get(column, 0), min(above, default=0))
         places[part.name] = (column, row)
         taken[column] = row + 1
@@ -72,23 +73,23 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
     return _PAD + place[0] * (_BOX_W + _GAP_X), _PAD + place[1] * (_BOX_H + _GAP_Y)
 
 
-def _box(
-    part: OutlineNode, place: tuple[int, int], step: StepReport | None, report: JobReport
-) -> str:
+def _box(part: JobPart, place: tuple[int, int], step: StepReport | None, report: JobReport) -> str:
     x, y = _corner(place)
     colour = _colour(report, part.name)
-    if part.kind in ("source", "journal"):
-        stroke, about = "var(--soft)", "source" if part.kind == "source" else "journal"
+    if part.is_source:
+        stroke, about = "var(--soft)", "journal" if part.kind == "journals" else "source"
     else:
         stroke = colour
-        about = {"parquet": "Parquet files", "append": "to a journal", "function": "sink"}.get(
-            part.kind, "expensive" if part.expensive else part.kind.replace("_", " ")
-        )
+        about = {
+            "sink_parquet": "Parquet files",
+            "sink_journal": "to a journal",
+            "sink": "sink",
+        }.get(part.kind, "expensive" if part.expensive else part.kind.replace("_", " "))
     if part.fused:
         about = f"{_cut(' + '.join(part.fused), _NAME_MAX)} + {about}"
-    dash = ' stroke-dasharray="5 3"' if part.kind == "journal" else ""
+    dash = ' stroke-dasharray="5 3"' if part.kind == "journals" else ""
     thick = 2.5 if part.expensive else 1.5
-    radius = _BOX_H // 2 if part.kind in ("source", "journal") else 4 if part.kind in SINKS else 10
+    radius = _BOX_H // 2 if part.is_source else 4 if part.is_sink else 10
     full = escape(f"{part.name}: {about} {part.target}".strip())
     frame = (
         f'<g><title>{full}</title><rect x="{x}" y="{y}" width="{_BOX_W}" height="{_BOX_H}" '
@@ -125,7 +126,7 @@ def _trouble(step: StepReport | None) -> str:
 
 
 def _edge(
-    outline: Outline,
+    record: JobRecord,
     name: str,
     given: str,
     places: dict[str, tuple[int, int]],
@@ -138,7 +139,7 @@ def _edge(
     x1, y1, y2 = x1 + _BOX_W, y1 + _BOX_H // 2, y2 + _BOX_H // 2
     bend = (x1 + x2) / 2
     path = f"M{x1} {y1} C{bend} {y1} {bend} {y2} {x2 - 5} {y2}"
-    done = steps[name].rows_in if len(outline.part(name).inputs) == 1 else None  # type: ignore[union-attr]
+    done = steps[name].rows_in if len(record.feeders(name)) == 1 else None
     out = steps[given].rows_out if given in steps else None
     count = done if done is not None else out
     label = ""

@@ -11,7 +11,7 @@ from millrace.journal.core.values import Lease
 from millrace.names import existing
 from millrace.pipeline.core import hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.report.job_outline import Outline
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.job_report import RunEntry, State
 
 _ENDINGS: dict[JobEventKind, State] = {
@@ -77,10 +77,10 @@ class RunHistory:
         started = (e for e in self.events if e.happened is JobEventKind.STARTED)
         return next((e.detail["job_id"] for e in started if "job_id" in e.detail), None)
 
-    def outline(self) -> Outline | None:
-        """What the job looked like in its last run."""
+    def record(self) -> JobRecord | None:
+        """The job as its last run recorded it."""
         last = self.last_started()
-        return None if last is None else Outline.from_json(last.detail["outline"])
+        return None if last is None else JobRecord.from_event(last.detail)
 
     def taken_in(self, source: str) -> list[JobEvent]:
         """What was taken in of a source and is still there; none if it was set back since."""

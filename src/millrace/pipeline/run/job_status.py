@@ -15,8 +15,8 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent
+from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.report.job_counts import Counted, Counting
-from millrace.pipeline.report.job_outline import Outline
 from millrace.pipeline.report.job_report import (
     HINTS,
     RunEntry,
@@ -46,7 +46,7 @@ class JobStatus:
     state: State
     holder: str | None
     """Who runs it now."""
-    outline: Outline
+    record: JobRecord
     steps: tuple[StepReport, ...]
     runs: tuple[RunEntry, ...]
     caught_up: bool
@@ -75,7 +75,7 @@ class JobStatus:
                 "state": self.state,
                 "holder": self.holder,
                 "caught_up": self.caught_up,
-                "outline": self.outline.to_json(),
+                "record": self.record.to_json(),
                 "steps": [asdict(step) for step in self.steps],
                 "runs": [asdict(run) for run in self.runs],
             }
@@ -103,18 +103,18 @@ def job_status(broker: Broker, name: str) -> JobStatus:
     history = RunHistory.open(broker, name)
     lease = running(broker, name)
     runs = history.runs(None if lease is None else lease.epoch)
-    outline = history.outline() or Outline(name, ())
-    counting = Counting(broker, outline)
+    record = history.record() or JobRecord(name)
+    counting = Counting(broker, record)
     counting.note(history.events)
     counted = counting.count()
     return JobStatus(
         job=name,
         state=runs[-1].state if runs else "running" if lease else "killed",
         holder=None if lease is None else lease.holder,
-        outline=outline,
-        steps=_since_start(history, outline, counted),
+        record=record,
+        steps=_since_start(history, record, counted),
         runs=runs,
-        caught_up=bool(runs) and counted.backlog == 0 and _all_taken_in(history, outline),
+        caught_up=bool(runs) and counted.backlog == 0 and _all_taken_in(history, record),
     )
 
 
@@ -124,7 +124,7 @@ def list_jobs(broker: Broker) -> tuple[JobStatus, ...]:
 
 
 def step_reports(
-    outline: Outline,
+    record: JobRecord,
     now: Counted,
     before: Counted | None,
     *,
@@ -134,14 +134,14 @@ def step_reports(
     """Counts as reports.
 
     Args:
-        outline: whose steps.
+        record: whose steps.
         now: as they stand.
         before: as they stood when the run began.
         seconds: how long the run has taken.
         spent: for each step the seconds of workers, and those in the user's function.
     """
     found = []
-    for part in outline.hops:
+    for part in record.hops:
         counts = now.parts[part.name]
         first = None if before is None else before.parts.get(part.name)
         earlier = 0 if first is None else first.rows_in
@@ -176,13 +176,13 @@ def baseline(counted: Counted) -> dict[str, Any]:
     }
 
 
-def _since_start(history: RunHistory, outline: Outline, now: Counted) -> tuple[StepReport, ...]:
+def _since_start(history: RunHistory, record: JobRecord, now: Counted) -> tuple[StepReport, ...]:
     """Steps with what the last run did, as far as it wrote down where it began."""
     last = history.last_started()
     seconds = 0.0 if last is None else _seconds(history.events, last)
     first: Mapping[str, Mapping[str, int]] = {} if last is None else last.detail.get("before", {})
     found = []
-    for step in step_reports(outline, now, None, seconds=seconds):
+    for step in step_reports(record, now, None, seconds=seconds):
         known = first.get(step.name, {})
         done, made = known.get("rows_in", 0), known.get("calls", 0)
         changed = {
@@ -200,6 +200,6 @@ def _seconds(happened: Sequence[JobEvent], last: JobEvent) -> float:
     return max(0.0, (until - last.at_us) / 1e6)
 
 
-def _all_taken_in(history: RunHistory, outline: Outline) -> bool:
-    sources = [part.name for part in outline.parts if part.kind == "source"]
+def _all_taken_in(history: RunHistory, record: JobRecord) -> bool:
+    sources = [p.name for p in record.parts if p.is_source and p.kind != "journals"]
     return all(history.taken_in(name) for name in sources)

@@ -22,8 +22,8 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
+from millrace.pipeline.core.job_record import RECORDED, JobPart, JobRecord
 from millrace.pipeline.report.job_counts import journals_of, units_of
-from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.lease_holders import new_holder
 from millrace.pipeline.sinks import clear_sink
@@ -39,26 +39,26 @@ def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> t
         again: let rows that a sink appended to a journal of yours be appended once more.
     """
     history = RunHistory.open(broker, job)
-    outline = history.outline()
-    part = None if outline is None else outline.hop_of(step)
-    if outline is None or part is None or part.kind == "journal":
-        known = () if outline is None else outline.parts
-        names = existing(step, [p.name for p in known if p.kind != "journal"])
+    record = history.record()
+    part = None if record is None else record.hop_of(step)
+    if record is None or part is None or part.kind == "journals":
+        known = () if record is None else record.kept
+        names = existing(step, [p.name for p in known if p.kind != "journals"])
         raise UserError(
             f"job {job!r} has no step {step!r}\n  found: {names}\n  to fix: give one of these"
         )
     lease = _hold(broker, job)
     try:
         finish_reset(history, lease)
-        reset_parts(history, outline, [part.name], lease, again=again)
+        reset_parts(history, record, [part.name], lease, again=again)
     finally:
         broker.release(lease)
-    return tuple(each.name for each in outline.downstream(part.name))
+    return tuple(part.name for part in record.downstream(part.name))
 
 
 def reset_parts(
     history: RunHistory,
-    outline: Outline,
+    record: JobRecord,
     names: Sequence[str],
     lease: Lease,
     *,
@@ -67,18 +67,18 @@ def reset_parts(
     """Set parts and all that depend on them back, under the lease of the job."""
     gone = [
         part
-        for part in outline.parts
-        if any(part in outline.downstream(name) for name in names) and part.kind != "journal"
+        for part in record.kept
+        if any(part in record.downstream(name) for name in names) and part.kind != "journals"
     ]
-    _refuse_truncated(history, outline, gone)
+    _refuse_truncated(history, record, gone)
     if not again:
-        _refuse_appended(history.broker, outline, gone)
+        _refuse_appended(history.broker, record, gone)
     event = JobEvent(
         at_us=time.time_ns() // 1000,
         run=lease.epoch,
         happened=JobEventKind.RESET,
         step=names[0],
-        detail={"parts": [part.name for part in gone], "outline": outline.to_json()},
+        detail={"parts": [part.name for part in gone], RECORDED: record.to_json()},
     )
     history.add(event, lease=lease)
     fault("job.reset.after_event")
@@ -91,12 +91,12 @@ def finish_reset(history: RunHistory, lease: Lease) -> bool:
     begun = history.unfinished_reset()
     if begun is None:
         return False
-    outline = Outline.from_json(begun.detail["outline"])
+    record = JobRecord.from_event(begun.detail)
     # From the end: a step's input is there as long as anything of the step is.
     for name in reversed(begun.detail["parts"]):
-        part = outline.part(name)
-        assert part is not None, "recorded with its outline"
-        _remove(history.broker, outline, part)
+        part = record.part(name)
+        assert part is not None, "recorded with the job"
+        _remove(history.broker, record, part)
         fault("job.reset.after_part")
     done = JobEvent(
         at_us=time.time_ns() // 1000,
@@ -111,29 +111,29 @@ def finish_reset(history: RunHistory, lease: Lease) -> bool:
     return True
 
 
-def _remove(broker: Broker, outline: Outline, part: OutlineNode) -> None:
+def _remove(broker: Broker, record: JobRecord, part: JobPart) -> None:
     """Remove everything of a part but its inputs, and let its group begin again."""
-    journals = journals_of(broker, outline)
+    journals = journals_of(broker, record)
     for info in units_of(part, journals):
         # A worker that wakes up late publishes nothing from now on.
-        broker.fence(hops.unit_lease(outline.job, part.name, info.id))
+        broker.fence(hops.unit_lease(record.job, part.name, info.id))
         start = broker.start_offset(info.name)
-        group = group_of(outline, part)
+        group = record.group_of(part)
         if broker.committed(group, info.name) is not None:
             broker.commit(group, info.name, start, expected=ANYTHING)
-    if hops.files_journal(outline.job, part.name) in journals:
-        _clear_files(broker, outline, part)
-    roots = [hops.step_root(outline.job, name) for name in (*part.fused, part.name)]
+    if hops.files_journal(record.job, part.name) in journals:
+        _clear_files(broker, record, part)
+    roots = [hops.step_root(record.job, name) for name in (*part.fused, part.name)]
     for name in journals:
         if any(name.startswith(f"{root}/") for root in roots):
             broker.delete(name)
 
 
-def _clear_files(broker: Broker, outline: Outline, part: OutlineNode) -> None:
+def _clear_files(broker: Broker, record: JobRecord, part: JobPart) -> None:
     """Remove the files that a sink has written."""
     nothing = pa.schema([])
     hop = Hop(
-        job=outline.job,
+        job=record.job,
         name=part.name,
         inputs=part.prefixes,
         schema=nothing,
@@ -147,21 +147,21 @@ def _clear_files(broker: Broker, outline: Outline, part: OutlineNode) -> None:
     clear_sink(hop, broker)
 
 
-def _refuse_truncated(history: RunHistory, outline: Outline, gone: Sequence[OutlineNode]) -> None:
+def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[JobPart]) -> None:
     """Refuse where rows that would be read again are gone; say what could be reset instead."""
-    journals = journals_of(history.broker, outline)
+    journals = journals_of(history.broker, record)
     names = {part.name for part in gone}
     for part in gone:
-        made_anew = [output_of(outline, other) for other in gone]
+        made_anew = [record.output_of(other) for other in gone]
         asked = [
-            (group_of(outline, part), info.name)
+            (record.group_of(part), info.name)
             for info in units_of(part, journals)
             if not any(prefix and under(prefix, info.name) for prefix in made_anew)
         ]
         first = history.first_offsets()
         cut = [p for p in history.broker.positions(asked) if p.start > first.get(p.journal, 0)]
         if cut:
-            above = ", ".join(repr(name) for name in part.inputs if name not in names)
+            above = ", ".join(repr(name) for name in record.feeders(part.name) if name not in names)
             raise UserError(
                 f"step {part.name!r} cannot be set back: its input was truncated\n"
                 f"  found: {cut[0].journal} begins at offset {cut[0].start}\n"
@@ -169,12 +169,12 @@ def _refuse_truncated(history: RunHistory, outline: Outline, gone: Sequence[Outl
             )
 
 
-def _refuse_appended(broker: Broker, outline: Outline, gone: Sequence[OutlineNode]) -> None:
+def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart]) -> None:
     for part in gone:
-        if part.kind != "append":
+        if part.kind != "sink_journal":
             continue
-        group = group_of(outline, part)
-        journals = journals_of(broker, outline)
+        group = record.group_of(part)
+        journals = journals_of(broker, record)
         asked = [(group, info.name) for info in units_of(part, journals)]
         if any((p.committed or 0) > p.start for p in broker.positions(asked)):
             raise UserError(

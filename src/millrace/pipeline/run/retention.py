@@ -20,8 +20,8 @@ from millrace.journal.core.row_format import OFFSET
 from millrace.journal.core.values import JournalInfo, Lease
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_record import JobPart, JobRecord
 from millrace.pipeline.report.job_counts import Counting, journals_of
-from millrace.pipeline.report.job_outline import Outline, OutlineNode, group_of, output_of
 from millrace.pipeline.report.run_history import RunHistory
 
 _KEPT: Final = 16
@@ -46,27 +46,32 @@ class _Truncation:
 
 
 def free_read_rows(
-    history: RunHistory, outline: Outline, *, run: int, lease: Lease | None = None, everything: bool
+    history: RunHistory,
+    record: JobRecord,
+    *,
+    run: int,
+    lease: Lease | None = None,
+    everything: bool,
 ) -> TruncationReport:
     """Remove what all readers of the job have read.
 
     Args:
         history: the job's record.
-        outline: the job.
+        record: the job.
         run: the number of the run that does it.
         lease: under which it does.
         everything: also sources, what expensive steps made, and old records of calls.
     """
     broker = history.broker
     history.look()
-    counting = Counting(broker, outline)
+    counting = Counting(broker, record)
     counting.note(history.events)
-    journals = journals_of(broker, outline)
+    journals = journals_of(broker, record)
     cuts = [
         cut
-        for part in outline.parts
-        if _is_cheap(part) or (everything and part.kind != "journal")
-        for cut in _cuts(broker, outline, part, journals, counting)
+        for part in record.kept
+        if _is_cheap(part) or (everything and part.kind != "journals")
+        for cut in _cuts(broker, record, part, journals, counting)
     ]
     if cuts:
         detail = {"journals": {str(cut.info.id): [cut.to, cut.rows_below] for cut in cuts}}
@@ -81,39 +86,39 @@ def free_read_rows(
         except StillNeeded:
             continue  # Somebody outside the job reads it, too.
     if everything:
-        _shorten_records(broker, outline, journals)
+        _shorten_records(broker, record, journals)
     return TruncationReport(removed, len(cuts))
 
 
 def free_all(broker: Broker, job: str) -> TruncationReport:
     """Remove all that everybody has read, of any step. `reset` of a step that read it is over."""
     history = RunHistory.open(broker, job)
-    outline = history.outline() or Outline(job, ())
+    record = history.record() or JobRecord(job)
     last = history.last_started()
-    return free_read_rows(history, outline, run=0 if last is None else last.run, everything=True)
+    return free_read_rows(history, record, run=0 if last is None else last.run, everything=True)
 
 
-def _is_cheap(part: OutlineNode) -> bool:
-    return part.kind in ("map", "key_by", "pass") and not part.expensive
+def _is_cheap(part: JobPart) -> bool:
+    return not (part.is_source or part.is_sink or part.expensive)
 
 
 def _cuts(
     broker: Broker,
-    outline: Outline,
-    part: OutlineNode,
+    record: JobRecord,
+    part: JobPart,
     journals: Mapping[str, JournalInfo],
     counting: Counting,
 ) -> list[_Truncation]:
-    prefix = output_of(outline, part)
-    readers = outline.readers(part.name)
+    prefix = record.output_of(part)
+    readers = record.readers(part.name)
     if prefix is None or not readers:
         return []
-    nobody = f"{hops.ROOT}/{outline.job}"
+    nobody = f"{hops.ROOT}/{record.job}"
     cuts = []
     for name, info in journals.items():
         if not under(prefix, name):
             continue
-        groups = [group_of(outline, reader) for reader in readers]
+        groups = [record.group_of(reader) for reader in readers]
         everyone, *found = broker.positions([(g, name) for g in (nobody, *groups)])
         done = [position.committed for position in found]
         if any(offset is None for offset in done):
@@ -127,9 +132,11 @@ def _cuts(
     return cuts
 
 
-def _shorten_records(broker: Broker, outline: Outline, journals: Mapping[str, JournalInfo]) -> None:
+def _shorten_records(
+    broker: Broker, record: JobRecord, journals: Mapping[str, JournalInfo]
+) -> None:
     """Keep only the end of each record of calls: its last row tells all that is asked of it."""
-    nobody = f"{hops.ROOT}/{outline.job}"
+    nobody = f"{hops.ROOT}/{record.job}"
     names = [name for name in journals if name.startswith(f"{nobody}/") and "/calls/" in name]
     for position in broker.positions([(nobody, name) for name in names]):
         found = broker.read(position.journal, max(position.start, position.end - _KEPT))

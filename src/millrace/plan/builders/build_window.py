@@ -1,4 +1,4 @@
-"""Builds windows from what a user gave: the functions, and what each needs."""
+"""Builds windows from the arguments of a user's call."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _column(name: str, text: str, schema: pa.Schema, call: str, *, ordered: bool
 
 
 class _WindowMarks(ExpressionTyper):
-    """Types an expression over columns and calls, each call standing as a mark in its SQL."""
+    """Types an expression over columns and calls; its SQL has a mark for each call."""
 
     def __init__(self, schema: pa.Schema, *, ordered: bool) -> None:
         super().__init__(scope_of(schema))
@@ -220,7 +220,7 @@ class _WindowMarks(ExpressionTyper):
 
 
 class _Inside(ExpressionTyper):
-    """What a window function is over; another one inside of it is refused."""
+    """Types the arguments of a window function; another window function inside is refused."""
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""

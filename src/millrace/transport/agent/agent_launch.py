@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import millrace
+from millrace import version
 from millrace.config import Config
 from millrace.errors import AgentUnreachable, UserError
 from millrace.ids import FolderId
@@ -151,7 +151,7 @@ def _spawn(wanted: AgentRequest) -> subprocess.Popen[bytes]:
         wanted.store.root,
     ]
     command += ["--host", wanted.host, "--config", json.dumps(_changed(wanted.config))]
-    package = os.path.dirname(os.path.dirname(os.path.abspath(millrace.__file__)))
+    package = os.path.dirname(os.path.dirname(os.path.abspath(version.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
     log = wanted.store.path(agent_endpoint.LOG_FILE)

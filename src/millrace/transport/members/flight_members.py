@@ -26,6 +26,7 @@ from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
 from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
+from millrace.reads.session_run import failure_kind
 from millrace.transport.flight.tls import own_certificate, trusted_roots
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink, SilenceWatch
@@ -99,7 +100,7 @@ class FlightMembers:
         except MillraceError as error:
             who = self._opening.failed
             where = "" if who is None else f": member {who} at {self.addresses[who]}"
-            raise ReadsFailed.kind_for(error)(
+            raise failure_kind(error)(
                 f"the members of {self._wanted.read.name} could not be opened{where}\n"
                 f"  {type(error).__name__}: {error}\n  to fix: open the session again"
             ) from error
@@ -198,7 +199,7 @@ class FlightMembers:
 
     def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
         self._fail(member, error)
-        return ReadsFailed.kind_for(error)(
+        return failure_kind(error)(
             f"the rows of member {member} could not be read to their end\n"
             f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
             "checkpoint out once more"

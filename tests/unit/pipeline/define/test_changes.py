@@ -17,9 +17,10 @@ from tests.unit.runner_kit import NoRunner
 from millrace.dataset import Dataset
 from millrace.errors import JobChanged, UserError
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.define.file_listing import files
 from millrace.pipeline.define.job_changes import Changes, compare, decide
-from millrace.pipeline.define.job_description import Description, descriptions
+from millrace.pipeline.define.job_recording import records_of
 from millrace.plan.nodes.scan import Scan
 from millrace.scan.source import Listing, open_source
 
@@ -45,7 +46,7 @@ def written(
     expensive: bool = True,
     zone: str | None = None,
     **options: Any,  # noqa: ANN401 - of `map`
-) -> Description:
+) -> JobRecord:
     """A source, an expensive step, and two sinks."""
     job = a_job()
     videos = job.source("videos", given or Frame(), version=version)
@@ -57,7 +58,7 @@ def written(
         call.filter("score <= 0.5", name="low").sink_parquet("/bad", name="bad")
     if pay:
         call.sink("pay", same)
-    return job.description(zone)
+    return job.record(zone)
 
 
 def changes(**new: Any) -> Changes:  # noqa: ANN401 - of `written`
@@ -129,14 +130,14 @@ def test_what_decides_results_is_a_change_of_all_behind_it(
 
 
 def test_a_version_stands_for_the_code() -> None:
-    def job(score: float, version: str | None) -> Description:
+    def job(score: float, version: str | None) -> JobRecord:
         def caption(row: dict[str, Any]) -> dict[str, Any]:
             return row | {"score": score}
 
         made = a_job()
         videos = made.source("videos", Frame())
         videos.map("call", caption, schema=VIDEOS, expensive=True, version=version)
-        return made.description()
+        return made.record()
 
     assert compare([job(0.5, None)], job(0.6, None)).affected == ("call",)
     assert not compare([job(0.5, "1")], job(0.6, "1"))
@@ -194,11 +195,11 @@ def test_rows_that_would_come_again_from_other_journals_cannot_go_on() -> None:
 
 
 def test_another_input_of_a_union_can_go_on() -> None:
-    def unioned(names: str) -> Description:
+    def unioned(names: str) -> JobRecord:
         job = a_job()
         first, *rest = [job.source(name, Frame()) for name in names]
         first.union(*rest).sink_parquet("/out", name="out")
-        return job.description()
+        return job.record()
 
     found = compare([unioned("ab")], unioned("abc"))
 
@@ -304,11 +305,11 @@ def test_a_description_survives_its_journal() -> None:
         JobEvent(at_us=4, run=3, happened=JobEventKind.STARTED, detail=_recorded(second)),
     ]
 
-    assert descriptions(happened) == [first, second]
+    assert records_of(happened) == [first, second]
 
 
-def _recorded(description: Description) -> dict[str, Any]:
-    found = json.loads(json.dumps({"described": description.to_json(), "who": "somebody"}))
+def _recorded(record: JobRecord) -> dict[str, Any]:
+    found = json.loads(json.dumps({RECORDED: record.to_json(), "who": "somebody"}))
     assert isinstance(found, dict)
     return found
 
@@ -318,7 +319,7 @@ def test_a_step_of_another_kind_under_an_old_name_is_a_change() -> None:
     job.source("videos", Frame()).filter("id > 1", name="x").sink_parquet("/a", name="out")
     again.source("videos", Frame()).select("*", name="x").sink_parquet("/a", name="out")
 
-    found = compare([job.description()], again.description())
+    found = compare([job.record()], again.record())
 
     assert [(change.name, dict(change.what)) for change in found.changed] == [
         ("x", {"kind": ("filter", "select")})

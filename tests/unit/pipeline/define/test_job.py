@@ -171,11 +171,11 @@ def test_functions_are_looked_at_when_they_run() -> None:
     job = a_job()
     a_source(job).map("call", names["f"], schema="id bigint", expensive=True)
     job.run()
-    first = job.description()
+    first = job.record()
     exec("def helper(): return 2", names)  # noqa: S102 - the user's next cell
     job.run()
 
-    assert compare([first], job.description()).affected == ("call",)
+    assert compare([first], job.record()).affected == ("call",)
 
 
 def another_job(videos: Step) -> Step:

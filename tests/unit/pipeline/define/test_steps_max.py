@@ -27,8 +27,8 @@ def test_a_job_of_the_most_steps_is_described_and_one_more_is_refused_by_name() 
 
     job = step.job
     assert len(job.nodes) == STEPS
-    assert "s297" in explain(job.name, job.nodes, job.hops)
-    assert job.description().job == job.name
+    assert "s297" in explain(job.record())
+    assert job.record().job == job.name
     with pytest.raises(UserError, match=f"step {STEPS + 1}; job_steps_max is {STEPS}"):
         step.filter("id > 0")
 

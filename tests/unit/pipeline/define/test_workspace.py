@@ -12,7 +12,7 @@ from tests.unit.pipeline.define.written_kit import VIDEOS, same
 import millrace as mr
 from millrace.errors import UserError
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
-from millrace.pipeline.report.job_outline import outline_of
+from millrace.pipeline.core.job_record import RECORDED
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import check_whole, ensure_journals
 
@@ -74,8 +74,7 @@ def test_a_job_that_ran_is_explained_with_what_is_done_and_what_changed(ws: mr.W
     job = captions(ws)
     history = RunHistory.begin(ws._joined_broker(), job.name)
     ensure_journals(ws._joined_broker(), job.hops)
-    outline = outline_of(job.name, job.hops)
-    detail = {"outline": outline.to_json(), "described": job.description().to_json()}
+    detail = {RECORDED: job.record().to_json()}
     history.add(JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, detail=detail))
     ws.journals.commit("jobs/captions/call", "acme/orders", 2, expected=0)
 

@@ -43,7 +43,7 @@ class Written:
         return {name: schema for name, schema in self.known.items() if under(prefix, name)}
 
     def explain(self, job: Job) -> str:
-        return explain(job.name, job.nodes, job.hops, done=self.done, changes=self.changes)
+        return explain(job.record(), done=self.done, changes=self.changes)
 
     def run(self, job: Job, *, until: str, on_change: str) -> Any:  # noqa: ANN401 - a stand-in
         self.asked.append(("run", job.name, until, on_change))

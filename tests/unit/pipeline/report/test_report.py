@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.pipeline.played_kit import outline
+from tests.unit.pipeline.played_kit import record
 
-from millrace.pipeline.report.job_outline import Outline, OutlineNode
+from millrace.pipeline.core.job_record import JobPart, JobRecord
 from millrace.pipeline.report.job_progress import JobProgress, time_left
 from millrace.pipeline.report.job_report import JobReport, RunEntry, Sample, StepReport, thinned
 from millrace.pipeline.report.report_pictures import nice_top, short
@@ -21,7 +21,7 @@ WICKED = "<script>alert('\"&')</script>"
 
 
 def report(**changes: object) -> JobReport:
-    parts = outline()
+    parts = record()
     steps = (
         StepReport(
             name="caption",
@@ -49,7 +49,7 @@ def report(**changes: object) -> JobReport:
         "run": 2,
         "state": "finished",
         "seconds": 60.25,
-        "outline": parts,
+        "record": parts,
         "steps": steps,
         "runs": runs,
         "samples": samples,
@@ -82,7 +82,7 @@ def test_json_has_everything() -> None:
     assert document["steps"][0]["in_doubt"] == 16
     assert document["runs"][0]["state"] == "killed"
     assert len(document["samples"]) == 61
-    assert Outline.from_json(document["outline"]) == outline()
+    assert JobRecord.from_json(document["record"]) == record()
 
 
 class Page(HTMLParser):
@@ -136,13 +136,13 @@ def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
 
 def test_what_users_named_is_escaped() -> None:
     parts = (
-        OutlineNode(name=WICKED, kind="source"),
-        OutlineNode(name="b", kind="map", inputs=(WICKED,)),
+        JobPart(name=WICKED, kind="source"),
+        JobPart(name="b", kind="map", inputs=(WICKED,)),
     )
     wicked = report(
         job=WICKED,
         note=WICKED,
-        outline=Outline(WICKED, parts),
+        record=JobRecord(WICKED, parts),
         steps=(StepReport(name="b"),),
         samples=(Sample(0.0, (1,)), Sample(1.0, (5,)), Sample(2.0, (6,))),
         runs=(RunEntry(number=1, started_us=1, ended_us=2, state="failed", who=WICKED),),
@@ -157,7 +157,7 @@ def test_a_run_without_samples_has_a_page_too() -> None:
 
     assert "too short to draw" in page(report(samples=()))
     assert "too short to draw" in page(report(samples=(Sample(0.0, (0, 0, 0)),)))
-    read(page(report(steps=(), outline=Outline("captions", ()), samples=())))
+    read(page(report(steps=(), record=JobRecord("captions", ()), samples=())))
 
 
 def test_samples_are_thinned_and_keep_both_ends() -> None:

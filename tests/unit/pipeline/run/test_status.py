@@ -17,8 +17,8 @@ from millrace.journal.memory import MemoryBroker
 from millrace.pipeline.core import hops
 from millrace.pipeline.core.call_records import Totals
 from millrace.pipeline.core.job_events import JobEventKind
+from millrace.pipeline.core.job_record import JobPart, JobRecord
 from millrace.pipeline.report.job_counts import Counting
-from millrace.pipeline.report.job_outline import Outline, OutlineNode
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import job_status, list_jobs
 from millrace.pipeline.run.reset import finish_reset, reset_step
@@ -97,12 +97,12 @@ def test_runs_tell_how_they_ended(played: Played) -> None:
 
 def test_a_run_that_does_not_wait_wants_no_rows_that_came_after_it_began() -> None:
     broker = MemoryBroker()
-    part = OutlineNode(name="read", kind="map", inputs=("acme",), prefixes=("acme/",), depth=1)
-    outline = Outline(JOB, (OutlineNode(name="acme", kind="journal"), part))
+    part = JobPart(name="read", kind="map", inputs=("acme",), prefixes=("acme/",), depth=1)
+    record = JobRecord(JOB, (JobPart(name="acme", kind="journals", journals=("acme/",)), part))
     for name in ("acme/a", "acme/b"):
         broker.create(name, ROWS)
     broker.append("acme/a", table(1, 2, 3))
-    counting = Counting(broker, outline, ends={"acme/a": 3, "acme/b": 0})
+    counting = Counting(broker, record, ends={"acme/a": 3, "acme/b": 0})
 
     def found() -> tuple[int, int]:
         counts = counting.count().parts["read"]
@@ -116,7 +116,7 @@ def test_a_run_that_does_not_wait_wants_no_rows_that_came_after_it_began() -> No
     broker.append("acme/a", table(6))
     broker.commit(hops.step_root(JOB, "read"), "acme/a", 3, expected=None)
     assert found() == (3, 0)
-    assert Counting(broker, outline).count().parts["read"].waiting == 3, "one that waits wants all"
+    assert Counting(broker, record).count().parts["read"].waiting == 3, "one that waits wants all"
 
 
 def test_an_unknown_job_is_refused_by_name(played: Played) -> None:
@@ -131,7 +131,7 @@ def test_counts_stay_right_after_rows_were_removed(played: Played) -> None:
         played.do("out", "by_user", partition, 3, out=False)
     before = [step(played, name) for name in ("caption", "by_user", "out")]
 
-    freed = free_read_rows(played.history, played.outline, run=1, everything=False)
+    freed = free_read_rows(played.history, played.record, run=1, everything=False)
 
     assert (freed.rows, freed.journals) == (6, 2), "of the cheap step alone"
     assert [step(played, name) for name in ("caption", "by_user", "out")] == before
@@ -147,7 +147,7 @@ def test_rows_that_a_reader_has_yet_to_read_stay(played: Played) -> None:
     played.do("caption", "videos", 0, 5)
     played.do("by_user", "caption", 0, 5)
 
-    assert free_read_rows(played.history, played.outline, run=1, everything=False).rows == 0
+    assert free_read_rows(played.history, played.record, run=1, everything=False).rows == 0
     assert played.rows_of("by_user") == [0, 2, 4, 6, 8]
 
 
@@ -157,7 +157,7 @@ def test_rows_that_others_read_stay(played: Played) -> None:
     played.do("out", "by_user", 0, 5, out=False)
     played.broker.commit("others", hops.output_journal(JOB, "by_user", 0), 0, expected=None)
 
-    assert free_read_rows(played.history, played.outline, run=1, everything=False).rows == 0
+    assert free_read_rows(played.history, played.record, run=1, everything=False).rows == 0
 
 
 def test_a_reset_takes_away_a_step_and_all_that_depends_on_it(played: Played) -> None:

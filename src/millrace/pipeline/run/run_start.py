@@ -18,18 +18,18 @@ from millrace.journal.core.values import Lease
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange, SavedSource
+from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.define import job_changes
 from millrace.pipeline.define.job import Job
-from millrace.pipeline.define.job_description import Description, descriptions, set_back
+from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
-from millrace.pipeline.report.job_outline import Outline, outline_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
+from millrace.pipeline.run.job_runtime import RunContext, SavedSourceReader, SourceIntake
 from millrace.pipeline.run.job_status import baseline
 from millrace.pipeline.run.lease_holders import who_am_i
 from millrace.pipeline.run.reset import finish_reset, reset_parts
 from millrace.pipeline.sinks import check_sink
-from millrace.spark.source_intake import IntakeContext, SourceReader, refusal
 
 _JOB_ID_BYTES: Final = 16
 
@@ -38,7 +38,7 @@ _JOB_ID_BYTES: Final = 16
 class Begun:
     """A run that has begun."""
 
-    outline: Outline
+    record: JobRecord
     before: Counted
     """What was done by then."""
     ends: dict[str, int]
@@ -50,45 +50,49 @@ class Begun:
 
 
 def begin(
-    job: Job, hops: Sequence[Hop], taking: IntakeContext, on_change: OnChange, zone: str
+    job: Job,
+    hops: Sequence[Hop],
+    context: RunContext,
+    intake: SourceIntake,
+    on_change: OnChange,
+    zone: str,
 ) -> Begun:
     """Settle what changed, record that the run begins, take sources in, make journals."""
-    history, broker, lease = taking.history, taking.broker, taking.lease
+    history, broker, lease = context.history, context.broker, context.lease
     for hop in hops:
         check_sink(hop, broker)
     was_reset = finish_reset(history, lease)
     sources = [node for node in job.nodes if isinstance(node, SavedSource)]
-    readers = [SourceReader(taking, source) for source in sources]
-    described = job.description(zone)
-    outline = outline_of(job.name, hops, [source.name for source in sources])
-    again = _settle(history, readers, described, outline, lease, on_change)
+    readers = [intake.reader(context, source) for source in sources]
+    record = job.record(zone)
+    again = _settle(history, readers, intake, record, lease, on_change)
     begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:
         for hop in hops:
             check_sink(hop, broker)  # What it needs went with what was set back.
     check_whole(broker, hops)
-    before = _count(history, outline)
+    before = _count(history, record)
     job_id = history.job_id() or secrets.token_hex(_JOB_ID_BYTES)
-    started = _started(history, outline, described, before, lease)
+    started = _started(history, record, before, lease)
     started.detail["job_id"] = job_id
     history.add(started, lease=lease)
     history.look()
     events_from = history.offset
     fault("job.run.after_started")
     for reader in readers:
-        taking.check()
+        context.check()
         reader.bring_in()
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
-    ends = _ends(history, outline)
-    return Begun(outline=outline, before=before, ends=ends, job_id=job_id, events_from=events_from)
+    ends = _ends(history, record)
+    return Begun(record=record, before=before, ends=ends, job_id=job_id, events_from=events_from)
 
 
 def _settle(
     history: RunHistory,
-    readers: Sequence[SourceReader],
-    described: Description,
-    outline: Outline,
+    readers: Sequence[SavedSourceReader],
+    intake: SourceIntake,
+    record: JobRecord,
     lease: Lease,
     on_change: OnChange,
 ) -> list[str]:
@@ -96,21 +100,22 @@ def _settle(
 
     Returns what was set back, with all that depends on it.
     """
-    last = history.outline()
-    if last is None:
+    earlier = history.record()
+    if earlier is None:
         return []
+    last = earlier.without_fused()
     # A step that the last run left out may have done something before.
-    back = [part for part in outline.parts if last.part(part.name) is None]
-    known = Outline(last.job, (*last.parts, *back))
+    back = [part for part in record.without_fused().parts if last.part(part.name) is None]
+    known = JobRecord(last.job, (*last.parts, *back))
     rows, calls = _done(_count(history, known))
     found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
     other_rows = [change for change in found.values() if change is not None]
     same = [name for name, change in found.items() if change is None]
-    before, since = descriptions(history.events), set_back(history.events)
-    differs = job_changes.compare(before, described, same=same, since=since)
+    before, since = records_of(history.events), set_back(history.events)
+    differs = job_changes.compare(before, record, same=same, since=since)
     again = [*job_changes.decide(differs, on_change, rows=rows, calls=calls)]
     if other_rows and on_change == "fail":
-        raise JobChanged(refusal(history.job, other_rows))
+        raise JobChanged(intake.refusal(history.job, other_rows))
     if on_change == "restart":
         again += [change.source for change in other_rows]
     if again:
@@ -118,8 +123,8 @@ def _settle(
     return again
 
 
-def _count(history: RunHistory, outline: Outline) -> Counted:
-    counting = Counting(history.broker, outline)
+def _count(history: RunHistory, record: JobRecord) -> Counted:
+    counting = Counting(history.broker, record)
     counting.note(history.events)
     return counting.count()
 
@@ -130,12 +135,10 @@ def _done(counted: Counted) -> tuple[dict[str, int], dict[str, int]]:
     return rows, calls
 
 
-def _started(
-    history: RunHistory, outline: Outline, described: Description, before: Counted, lease: Lease
-) -> JobEvent:
+def _started(history: RunHistory, record: JobRecord, before: Counted, lease: Lease) -> JobEvent:
     starts = {
         name: int(history.broker.start_offset(name))
-        for name in _journals_of_others(history, outline)
+        for name in _journals_of_others(history, record)
     }
     return JobEvent(
         at_us=time.time_ns() // 1000,
@@ -143,19 +146,18 @@ def _started(
         happened=JobEventKind.STARTED,
         detail={
             "who": who_am_i(),
-            "outline": outline.to_json(),
-            "described": described.to_json(),
+            RECORDED: record.to_json(),
             "before": baseline(before),
             "starts": starts,
         },
     )
 
 
-def _ends(history: RunHistory, outline: Outline) -> dict[str, int]:
-    names = _journals_of_others(history, outline)
+def _ends(history: RunHistory, record: JobRecord) -> dict[str, int]:
+    names = _journals_of_others(history, record)
     return {name: int(history.broker.end_offset(name)) for name in names}
 
 
-def _journals_of_others(history: RunHistory, outline: Outline) -> list[str]:
-    own = f"jobs/{outline.job}/"
-    return [name for name in journals_of(history.broker, outline) if not name.startswith(own)]
+def _journals_of_others(history: RunHistory, record: JobRecord) -> list[str]:
+    own = f"jobs/{record.job}/"
+    return [name for name in journals_of(history.broker, record) if not name.startswith(own)]

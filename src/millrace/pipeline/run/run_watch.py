@@ -17,8 +17,8 @@ from millrace.pipeline.report.run_history import STOPPING, RunHistory
 from millrace.pipeline.run.job_journals import ensure_journals
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.retention import free_read_rows
-from millrace.spark.job_lease import RunLease
-from millrace.spark.job_start import Begun
+from millrace.pipeline.run.run_lease import RunLease
+from millrace.pipeline.run.run_start import Begun
 
 JOB_TRUNCATE_MS: Final = 60_000
 """How often a run removes rows of cheap steps that everybody has read."""
@@ -78,7 +78,7 @@ class RunWatch:
         counted = self.counting.count()
         took = time.monotonic() - started
         self.pause_s = max(self.config.job_watch_ms / 1000, _SHARE * took)
-        steps = step_reports(self.begun.outline, counted, self.begun.before, seconds=self.seconds)
+        steps = step_reports(self.begun.record, counted, self.begun.before, seconds=self.seconds)
         last = self.samples[-1].at_s if self.samples else None
         if last is None or self.seconds - last >= self.config.job_sample_ms / 1000:
             self.sample(steps)
@@ -91,13 +91,13 @@ class RunWatch:
 
     def is_done(self, counted: Counted) -> bool:
         """Whether nothing is left to do; where a budget is used up, nothing behind it."""
-        outline = self.begun.outline
+        record = self.begun.record
         if not self.spent:
             return all(counts.waiting == 0 for counts in counted.parts.values())
         stuck = {
             part.name
-            for part in outline.parts
-            if any(other.name in self.spent for other in outline.downstream(part.name))
+            for part in record.kept
+            if any(other.name in self.spent for other in record.downstream(part.name))
         }
         left = sum(c.waiting for name, c in counted.parts.items() if name not in stuck)
         return left == 0 and not self._is_held(self.spent)
@@ -110,13 +110,13 @@ class RunWatch:
         if done != self._done or not waiting:
             self._alive, self._done = now, done
         elif (now - self._alive) * 1000 > limit_ms:
-            prefix = f"{ROOT}/{self.begun.outline.job}"
+            prefix = f"{ROOT}/{self.begun.record.job}"
             held = self.history.broker.leases(prefix)
             if any(lease.name != self.lease.lease.name for lease in held):
                 self._alive = now  # Somebody is in a long call.
                 return
             raise TaskFailed(
-                f"job {self.begun.outline.job!r}: {waiting} rows wait and nobody works on them\n"
+                f"job {self.begun.record.job!r}: {waiting} rows wait and nobody works on them\n"
                 f"  found: no worker for {limit_ms / 1000:g} s (job_nobody_ms_max)\n"
                 "  to fix: see that Spark has free slots, with the resources that steps ask for"
             )
@@ -134,11 +134,11 @@ class RunWatch:
     def truncate(self) -> None:
         """Remove rows of cheap steps that everybody has read; harmless whoever runs the job."""
         free_read_rows(
-            self.history, self.begun.outline, run=self.lease.run, lease=None, everything=False
+            self.history, self.begun.record, run=self.lease.run, lease=None, everything=False
         )
         self.counting.note(self.history.look())
 
     def _is_held(self, steps: set[str]) -> bool:
         """Whether somebody still works on one of these."""
-        broker, job = self.history.broker, self.begun.outline.job
+        broker, job = self.history.broker, self.begun.record.job
         return any(broker.leases(f"{step_root(job, step)}/unit") for step in steps)

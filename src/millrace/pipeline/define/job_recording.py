@@ -1,0 +1,172 @@
+"""Makes the record of a job from its nodes and hops, and reads records of earlier runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from millrace.pipeline.core import job_model
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_events import JobEvent, JobEventKind
+from millrace.pipeline.core.job_record import JobPart, JobRecord, has_identities
+from millrace.pipeline.define import source_identity
+
+TIME_ZONE: Final = "time zone"
+"""The word for the session's time zone, where an expression may depend on it."""
+
+
+def record_of(
+    job: str, nodes: Sequence[job_model.Anything], hops: Sequence[Hop], zone: str | None
+) -> JobRecord:
+    """The record of a job; `zone` is the session's time zone, None where no Spark was asked."""
+    by_name = {hop.name: hop for hop in hops}
+    return JobRecord(job, tuple(_part(node, by_name.get(node.name), zone) for node in nodes))
+
+
+def records_of(events: Iterable[JobEvent]) -> list[JobRecord]:
+    """The records of a job's runs that say what decides results, oldest first."""
+    return [
+        JobRecord.from_event(event.detail)
+        for event in events
+        if event.happened is JobEventKind.STARTED and has_identities(event.detail)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SetBack:
+    """Parts that were kept once, and that a reset concerned since they last were."""
+
+    stale: frozenset[str] = frozenset()
+    """Left out while something before them was set back: their input has been made anew."""
+    fresh: frozenset[str] = frozenset()
+    """Set back themselves: they have done nothing."""
+
+
+def set_back(events: Iterable[JobEvent]) -> SetBack:
+    """What resets left of the runs before."""
+    before: dict[str, set[str]] = {}
+    stale: set[str] = set()
+    fresh: set[str] = set()
+    for event in events:
+        if event.happened is JobEventKind.STARTED and has_identities(event.detail):
+            record = JobRecord.from_event(event.detail)
+            ran = {part.name for part in record.parts if part.is_kept}
+            before |= {name: record.before(name) for name in ran}
+            stale, fresh = stale - ran, fresh - ran
+        if event.happened is JobEventKind.RESET:
+            gone = set(event.detail["parts"])
+            fresh |= gone
+            stale |= {name for name, others in before.items() if others & gone}
+            stale -= fresh
+    return SetBack(frozenset(stale), frozenset(fresh))
+
+
+def _part(node: job_model.Anything, hop: Hop | None, zone: str | None) -> JobPart:
+    identity = {"columns": _columns(node.schema), **_identity(node)}
+    if zone is not None and isinstance(node, job_model.FilterStep | job_model.Select):
+        identity[TIME_ZONE] = zone
+    is_source = isinstance(node, job_model.SavedSource | job_model.JournalSource)
+    return JobPart(
+        name=node.name,
+        kind=_kind(node),
+        inputs=tuple(given.name for given in node.inputs),
+        is_kept=is_source or hop is not None,
+        identity=identity,
+        columns=tuple(node.schema.names),
+        journals=node.journals if isinstance(node, job_model.JournalSource) else (),
+        target=_target(node),
+        **_hop_fields(node, hop),
+        **_call_fields(node),
+    )
+
+
+def _hop_fields(node: job_model.Anything, hop: Hop | None) -> dict[str, Any]:
+    if hop is None:
+        return {"partitions": node.partitions} if isinstance(node, job_model.SavedSource) else {}
+    return {
+        "prefixes": hop.inputs,
+        "single": hop.single,
+        "fused": tuple(step.name for step in hop.steps if step.name != hop.name),
+        "expensive": hop.expensive is not None,
+        "depth": hop.depth,
+        "partitions": hop.partitions,
+    }
+
+
+def _call_fields(node: job_model.Anything) -> dict[str, Any]:
+    if not isinstance(node, job_model.Map | job_model.FunctionSink):
+        return {}
+    options = node.options
+    return {
+        "function": node.calling.name,
+        "workers": options.workers,
+        "rate": options.rate,
+        "max_calls": options.max_calls,
+        "resources": dict(options.resources),
+    }
+
+
+def _kind(node: job_model.Anything) -> str:
+    match node:
+        case job_model.SavedSource():
+            return source_identity.kind_of(node.given)
+        case job_model.JournalSource():
+            return "journals"
+        case job_model.Map():
+            return "map"
+        case job_model.FilterStep():
+            return "filter"
+        case job_model.Select():
+            return "select"
+        case job_model.KeyBy():
+            return "key_by"
+        case job_model.UnionStep():
+            return "union"
+        case job_model.ParquetSink():
+            return "sink_parquet"
+        case job_model.JournalSink():
+            return "sink_journal"
+        case job_model.FunctionSink():
+            return "sink"
+
+
+def _target(node: job_model.Anything) -> str:
+    match node:
+        case job_model.ParquetSink():
+            return node.path
+        case job_model.JournalSink():
+            return node.journal
+        case _:
+            return ""
+
+
+def _identity(node: job_model.Anything) -> Mapping[str, str]:
+    match node:
+        case job_model.SavedSource():
+            return source_identity.told_by(node.given) | {"version": node.version or ""}
+        case job_model.JournalSource():
+            return {"journals": ", ".join(node.journals)}
+        case job_model.Map():
+            large = {"large": ", ".join(node.options.large)} if node.options.large else {}
+            return {"function": node.calling.identity, "called for": node.calling.rows, **large}
+        case job_model.FunctionSink():
+            return {"function": node.calling.identity, "called for": node.calling.rows}
+        case job_model.FilterStep():
+            return {"condition": node.condition}
+        case job_model.Select():
+            return {"expressions": ", ".join(node.columns)}
+        case job_model.KeyBy():
+            return {"keys": ", ".join(node.keys)}
+        case job_model.ParquetSink():
+            return {"path": node.path}
+        case job_model.JournalSink():
+            return {"journal": node.journal}
+        case job_model.UnionStep():
+            return {}
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
