@@ -215,6 +215,7 @@ TYPES_ONLY = {
     "workspace.py",
     "transport/owner/workspace_journals.py",
     "dataset.py",
+    "pipeline/define/steps.py",
     "journal/api.py",
     "pipeline/define/job.py",
     "reads/api.py",

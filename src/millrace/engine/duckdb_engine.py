@@ -116,10 +116,10 @@ class PreparedQuery:
             self._connection.unregister("input_0")
         if not answer.schema.equals(self._schema):
             answer = answer.cast(self._schema)
-        pieces = answer.to_batches()
-        if len(pieces) > 1:
-            pieces = answer.combine_chunks().to_batches()
-        return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
+        batches = answer.to_batches()
+        if len(batches) > 1:
+            batches = answer.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
 
     def close(self) -> None:
         """Give back its memory and its folder."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.job import Job, Until
+from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
@@ -18,7 +18,7 @@ from millrace.pipeline.run.reset import reset_step
 from millrace.spark.frame_intake import frame_scan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkJobHome(JobHome, Protocol):
@@ -38,9 +38,9 @@ class WorkspaceOfJobs:
 
     def frame_schema(self, given: object) -> pa.Schema | None:
         """Columns of a Spark DataFrame; None if it is none."""
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - only for what is no file or dataset
+        from pyspark.sql import DataFrame as SparkFrame  # noqa: PLC0415 - not for files and datasets
 
-        if not isinstance(given, DataFrame):
+        if not isinstance(given, SparkFrame):
             return None
         return frame_scan(given, None, self.config).whole
 
@@ -50,7 +50,7 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """What a job would do, and what of it is done."""
-        return explain_progress(broker_of(self.workspace.journals), job.record())
+        return explain_progress(broker_of(self.workspace.journals), graph_of(job).record())
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
@@ -66,6 +66,17 @@ class WorkspaceOfJobs:
         """How far a job is."""
         return job_status(broker_of(self.workspace.journals), job.name)
 
-    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
+    def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
-        return reset_step(broker_of(self.workspace.journals), job.name, step, again=again)
+        return reset_step(
+            broker_of(self.workspace.journals), job.name, step, append_again=append_again
+        )
+
+    def step_frame(self, job: str, step: str) -> DataFrame:
+        """The saved rows of a step as a Spark DataFrame."""
+        from millrace.spark.source import register  # noqa: PLC0415 - describing needs no Spark
+
+        spark = self.workspace.spark
+        register(spark)
+        source = spark.read.format("millrace").option("job", job).option("step", step)
+        return source.load(self.workspace.path)

@@ -132,14 +132,14 @@ class World:
             check=lambda: None,
         )
         try:
-            begin(job, job.hops, taking, SparkIntake(), on_change, "UTC")
+            begin(job, job._graph.hops, taking, SparkIntake(), on_change, "UTC")
         finally:
             self.broker.release(lease)
         for event in history.events[seen:]:
             if event.happened is JobEventKind.RESET:
                 for name in event.detail["parts"]:
                     self.sinks.pop(name, None)
-        for hop in job.hops:
+        for hop in job._graph.hops:
             self._work(hop)
         return trails
 

@@ -34,7 +34,7 @@ def job_hops(folder: str) -> tuple[Hop, ...]:
     paid = rows.map("paid", same, schema="id bigint", expensive=True)
     kept = paid.map("second", same, schema="id bigint").filter("id > 0")
     kept.sink_parquet(f"{folder}/out")
-    hops = job.hops
+    hops = job._graph.hops
     ws.close()
     return hops
 

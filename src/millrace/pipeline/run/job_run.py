@@ -25,7 +25,7 @@ from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.job import Job, Until
+from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
@@ -108,7 +108,7 @@ class _Run:
         self._workspace, self._job, self._runtime = workspace, job, runtime
         self._until, self._on_change = until, on_change
         self._config = workspace.config
-        self._hops = job.hops
+        self._hops = graph_of(job).hops
         runtime.check(self._hops)
         self._zone = runtime.time_zone
         self._gives_resources = runtime.gives_resources

@@ -20,7 +20,7 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange, SavedSource
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.define import job_changes
-from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job import Job, graph_of
 from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
 from millrace.pipeline.report.run_history import RunHistory
@@ -62,9 +62,9 @@ def begin(
     for hop in hops:
         check_sink(hop, broker)
     was_reset = finish_reset(history, lease)
-    sources = [node for node in job.nodes if isinstance(node, SavedSource)]
+    sources = [node for node in graph_of(job).nodes if isinstance(node, SavedSource)]
     readers = [intake.reader(context, source) for source in sources]
-    record = job.record(zone)
+    record = graph_of(job).record(zone)
     again = _settle(history, readers, intake, record, lease, on_change)
     begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:

@@ -98,8 +98,8 @@ def identity_of(node: MapBatches) -> tuple[str | None, str | None]:
 
 
 def _repartitioned(node: Node) -> bool:
-    asked = isinstance(node, Repartition) and not isinstance(node.placement, InPlace)
-    return asked or any(_repartitioned(child) for child in node.children)
+    by_user = isinstance(node, Repartition) and not isinstance(node.placement, InPlace)
+    return by_user or any(_repartitioned(child) for child in node.children)
 
 
 def _module_of(function: object) -> str:

@@ -72,16 +72,16 @@ class WindowCall:
     columns: frozenset[str]
     aggregate: AggregateCall | None = None
 
-    def value(self, pieces: Sequence[str]) -> str:
+    def value(self, values: Sequence[str]) -> str:
         """The SQL over the values of its functions."""
         if self.type.arrow is not None:
-            return pieces[0]
+            return values[0]
         if self.function == "avg":
             assert self.aggregate is not None
-            return self.aggregate.mean(*pieces)
-        if len(pieces) == 1:
-            return as_type(pieces[0], self.type)
-        count, odd, spread = pieces
+            return self.aggregate.mean(*values)
+        if len(values) == 1:
+            return as_type(values[0], self.type)
+        count, odd, spread = values
         least = 1 if self.function.endswith("_samp") else 0
         return as_type(
             f"CASE WHEN {count} <= {least} THEN NULL WHEN {odd} THEN CAST('NaN' AS DOUBLE) "
@@ -103,7 +103,7 @@ class WindowColumn:
         parts = self.expression.sql.split("\0")
         for position in range(1, len(parts), 2):
             call = self.calls[int(parts[position])]
-            parts[position] = f"({call.value([names[piece] for piece in call.functions])})"
+            parts[position] = f"({call.value([names[function] for function in call.functions])})"
         return "".join(parts)
 
 
@@ -131,7 +131,7 @@ class Window(UnaryNode):
     def functions(self) -> tuple[WindowFunction, ...]:
         """All functions that DuckDB calculates, each once."""
         calls = [call for column in self.columns for call in column.calls]
-        return tuple(dict.fromkeys(piece for call in calls for piece in call.functions))
+        return tuple(dict.fromkeys(function for call in calls for function in call.functions))
 
     @property
     def output_placement(self) -> Placement | None:

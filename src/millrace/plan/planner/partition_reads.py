@@ -54,12 +54,12 @@ class TaskRead:
 
 def plan_reads(sides: Sequence[ReadSide], limits: ReadLimits) -> list[TaskRead]:
     """The tasks that read these sides, in order of their partitions."""
-    pieces: list[TaskRead] = []
+    reads: list[TaskRead] = []
     totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
     for group in group_neighbours(totals, limits.together_bytes_max):
         parts = _split(sides, group[0], limits) if len(group) == 1 else []
-        pieces += parts or [TaskRead(group)]
-    return pieces
+        reads += parts or [TaskRead(group)]
+    return reads
 
 
 def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
@@ -68,27 +68,27 @@ def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ..
     They are grouped by number, not by size, so that a partition that grows moves few others.
     """
     groups: list[list[int]] = []
-    held = 0
+    group_bytes = 0
     for number, size in enumerate(sizes):
-        if groups and held + size <= bytes_max:
+        if groups and group_bytes + size <= bytes_max:
             groups[-1].append(number)
-            held += size
+            group_bytes += size
         else:
             groups.append([number])
-            held = size
+            group_bytes = size
     return [tuple(group) for group in groups]
 
 
-def reads_text(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
+def reads_text(reads: Sequence[TaskRead], partitions: int) -> list[str]:
     """The choice in words; nothing if each task reads one partition."""
     lines = []
-    grouped = [piece for piece in pieces if len(piece.partitions) > 1]
+    grouped = [read for read in reads if len(read.partitions) > 1]
     if grouped:
-        few = sum(len(piece.partitions) for piece in grouped)
+        few = sum(len(read.partitions) for read in grouped)
         by = counted(len(grouped), "task")
         lines.append(f"{few} of {partitions} partitions are small and read by {by}")
-    for number in sorted({p.partitions[0] for p in pieces if p.split_side is not None}):
-        parts = sum(p.partitions == (number,) for p in pieces)
+    for number in sorted({p.partitions[0] for p in reads if p.split_side is not None}):
+        parts = sum(p.partitions == (number,) for p in reads)
         lines.append(f"partition {number} is skewed and read in {parts} parts")
     return lines
 

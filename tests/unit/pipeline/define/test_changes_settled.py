@@ -63,11 +63,11 @@ class World:
             check=lambda: None,
         )
         try:
-            begin(job, job.hops, taking, SparkIntake(), on_change, "UTC")
+            begin(job, job._graph.hops, taking, SparkIntake(), on_change, "UTC")
         finally:
             self.broker.release(lease)
         before = Counter(self.sunk)
-        for hop in job.hops:
+        for hop in job._graph.hops:
             self._work(hop)
         return self.sunk - before
 
