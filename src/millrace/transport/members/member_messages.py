@@ -39,8 +39,8 @@ from millrace.reads.model.session_messages import (
     StopReads,
 )
 from millrace.reads.model.slice_progress import SliceProgress
-from millrace.reads.model.tags import Ints
-from millrace.reads.queue.queue_messages import TAG, Flush, Flushed, QueueRows, RowsAccepted
+from millrace.reads.model.tags import TAG, Ints
+from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.transport.flight import arrow_envelope, wire
 from millrace.transport.flight.arrow_envelope import aligned, schema_of, wrong
 from millrace.transport.flight.byte_batches import BYTES, byte_batch

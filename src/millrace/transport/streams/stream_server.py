@@ -47,7 +47,7 @@ class RowSource(Protocol):
     schema: pa.Schema
     """Of every batch."""
 
-    def rows(self, piece: StreamShare) -> Iterator[pa.RecordBatch]:
+    def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; the same whenever it is asked for."""
 
 
