@@ -55,7 +55,7 @@ class OutputsLost(Exception):
 
 def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
     """Every map output of which these partitions cannot be read."""
-    found: list[Lost] = []
+    losses: list[Lost] = []
     silent: dict[FolderId | None, str] = {}
     for choice in shuffle.manifest.chosen:
         kind, text = AgentUnreachable.__name__, silent.get(choice.folder)
@@ -67,13 +67,13 @@ def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
                 kind, text = type(error).__name__, str(error)
                 if isinstance(error, AgentUnreachable):
                     silent[choice.folder] = text
-        found.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
-    return found
+        losses.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
+    return losses
 
 
 def encode_lost(lost: Iterable[Lost]) -> str:
     """As text, for the way from a task to the driver."""
-    return json.dumps([[str(one.attempt), one.folder, one.kind, one.text] for one in lost])
+    return json.dumps([[str(loss.attempt), loss.folder, loss.kind, loss.text] for loss in lost])
 
 
 def decode_lost(text: str) -> list[Lost]:
@@ -111,20 +111,20 @@ class Repairs:
         if not self._rounds_left:
             raise _error(lost[0], f"the query was begun again {self._rounds_max} times already")
         self._rounds_left -= 1
-        by_attempt = {one.attempt: one for one in lost}
+        by_attempt = {loss.attempt: loss for loss in lost}
         for number, manifest in manifests.items():
             for choice in manifest.chosen:
-                one = by_attempt.get(choice.attempt)
-                if one is None:
+                loss = by_attempt.get(choice.attempt)
+                if loss is None:
                     continue
                 before = self._made_again.setdefault((number, choice.map_task), [])
-                if len(before) >= (self._hosts_max if one.is_of_host else 1):
+                if len(before) >= (self._hosts_max if loss.is_of_host else 1):
                     raise _error(
-                        one,
+                        loss,
                         f"map task {choice.map_task} of stage {number} was repaired already, "
                         f"after: {before[-1].first_line}",
                     )
-                before.append(one)
+                before.append(loss)
 
 
 def _error(lost: Lost, tried: str) -> MillraceError:

@@ -126,17 +126,17 @@ class Draft:
         os.rename(result, self.target)
 
 
-def exchange(one: str, two: str) -> bool:
+def exchange(left: str, right: str) -> bool:
     """Swap two folders in one step. False if this system or disk cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
-    if libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(two), _EXCHANGE) == 0:
+    if libc.renameat2(_HERE, os.fsencode(left), _HERE, os.fsencode(right), _EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in _CANNOT_SWAP:
         return False
-    raise OSError(number, os.strerror(number), two)
+    raise OSError(number, os.strerror(number), right)
 
 
 def _local(path: str) -> str:

@@ -110,16 +110,16 @@ class StageProgress:
         self._looked = time.monotonic()
         for task in runs.map_tasks(self._store, self._query_id, self._stage_id):
             if task.map_task not in self._seen:
-                for found in list_attempts(self._store, task):
-                    if isinstance(found, Finished):
-                        self._count(task.map_task, found)
+                for attempt in list_attempts(self._store, task):
+                    if isinstance(attempt, Finished):
+                        self._count(task.map_task, attempt)
         rows = sum(rows for rows, _ in self._seen.values())
         size = sum(size for _, size in self._seen.values())
         rate = rows / max(0.001, self._looked - self._started)
         amount = f"{rows:,} rows  {human_bytes(size)}  {rate:,.0f} rows/s"
         self._bars.update(self._task, completed=len(self._seen), amount=amount)
 
-    def _count(self, map_task: int, found: Finished) -> None:
-        index = index_or_none(self._store, found.id)
+    def _count(self, map_task: int, attempt: Finished) -> None:
+        index = index_or_none(self._store, attempt.id)
         if index is not None:
             self._seen[map_task] = (index.rows, index.bytes)

@@ -36,28 +36,28 @@ class Newer:
     id: AttemptId
 
 
-Found = Finished | Unfinished | Newer
+AttemptState = Finished | Unfinished | Newer
 
 
-def latest(found: Sequence[Found]) -> Attempt | None:
+def latest(listed: Sequence[AttemptState]) -> Attempt | None:
     """The highest attempt with an index."""
-    return max((f.id.attempt for f in found if isinstance(f, Finished)), default=None)
+    return max((f.id.attempt for f in listed if isinstance(f, Finished)), default=None)
 
 
-def first_free(found: Sequence[Found]) -> Attempt:
+def first_free(listed: Sequence[AttemptState]) -> Attempt:
     """One above every attempt that has a folder, so that numbers never repeat."""
-    highest = max((f.id.attempt for f in found), default=None)
+    highest = max((f.id.attempt for f in listed), default=None)
     return FIRST_ATTEMPT if highest is None else Attempt(highest + 1)
 
 
 def expired(
-    found: Sequence[Found], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
+    listed: Sequence[AttemptState], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
 ) -> list[AttemptId]:
     """Attempts of one map task that are older than the TTL and that nobody needs."""
-    keep = latest(found)
+    keep = latest(listed)
     return sorted(
         f.id
-        for f in found
+        for f in listed
         if isinstance(f, Finished)
         and f.id.attempt != keep
         and f.id not in relied_on
@@ -65,10 +65,10 @@ def expired(
     )
 
 
-def abandoned(found: Sequence[Found], *, now_ms: int, grace_ms: int) -> list[AttemptId]:
+def abandoned(listed: Sequence[AttemptState], *, now_ms: int, grace_ms: int) -> list[AttemptId]:
     """Attempts of one map task that a dead task left behind."""
     return sorted(
         f.id
-        for f in found
+        for f in listed
         if isinstance(f, Unfinished) and not f.run_is_alive and f.changed_at_ms + grace_ms <= now_ms
     )

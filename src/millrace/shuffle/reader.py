@@ -15,7 +15,7 @@ from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, Us
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.names import existing, shown
 from millrace.shuffle import attempts
-from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
+from millrace.shuffle.attempts import AttemptState, Finished, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.storage import layout
@@ -84,24 +84,26 @@ def latest_attempt(store: Store, task: MapTaskId) -> Attempt | None:
     return attempts.latest(list_attempts(store, task))
 
 
-def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) -> list[Found]:
+def list_attempts(
+    store: Store, task: MapTaskId, *, run_is_alive: bool = False
+) -> list[AttemptState]:
     """All attempts of a map task, lowest first."""
-    found: list[Found] = []
+    listed: list[AttemptState] = []
     for number in store.numbers(layout.task_folder(task)):
         attempt = AttemptId(task, Attempt(number))
         # One that is not valid does not exist, for every reader.
         index = index_or_none(store, attempt)
         if index is not None:
-            found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
+            listed.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
             continue
         folder = layout.attempt_folder(attempt)
         if is_newer(store.read(f"{folder}/{layout.INDEX_BIN}") or b""):
-            found.append(Newer(id=attempt))
+            listed.append(Newer(id=attempt))
             continue
         changed = store.changed_at_ms(folder)
         if changed is not None:
-            found.append(Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive))
-    return found
+            listed.append(Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive))
+    return listed
 
 
 def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
@@ -193,17 +195,17 @@ def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
     check_found(data.size, checksum(data), meta, where=where)
 
 
-def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> None:
+def check_found(size: int, checksum: str, meta: PartitionMeta, *, where: str) -> None:
     """Compare a length and a checksum with the index."""
     if size != meta.bytes:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong length\n"
             f"  expected: {meta.bytes} bytes, found: {size}\n  to fix: run the map task again"
         )
-    if found != meta.checksum:
+    if checksum != meta.checksum:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong checksum\n"
-            f"  expected: {meta.checksum}, found: {found}\n"
+            f"  expected: {meta.checksum}, found: {checksum}\n"
             "  to fix: run the shuffle again with reuse='verified'"
         )
 

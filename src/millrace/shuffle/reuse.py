@@ -90,10 +90,11 @@ def find(
 def why_not(store: Store, made_from: Mapping[str, Any]) -> str:
     """The reason that no earlier work can be used, in words."""
     folder = layout.family_folder(fp.family(made_from))
-    found = [index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")]
-    if not found:
+    names = store.names(folder)
+    indexes = [index for name in names for index in _indexes(store, f"{folder}/{name}")]
+    if not indexes:
         return "not done before"
-    newest = max(found, key=lambda index: index.created_at_ms)
+    newest = max(indexes, key=lambda index: index.created_at_ms)
     if fp.same(newest.made_from, made_from):
         return f"attempt {newest.id} is damaged or being removed, or its input has other bytes"
     return fp.changes(newest.made_from, made_from)

@@ -31,6 +31,7 @@ from millrace.pipeline.report.job_report import HINTS, JobReport, State
 from millrace.pipeline.report.run_history import RunHistory, state_of
 from millrace.pipeline.run.interrupts import Interrupts
 from millrace.pipeline.run.job_status import step_reports
+from millrace.spark.frames.source_intake import IntakeContext
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import begin
@@ -40,7 +41,6 @@ from millrace.spark.job_workers import JOB_STOP_MS_MAX, WorkerPool, has_profiles
 from millrace.spark.job_workspace import HasJournals
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_settings, time_zone
-from millrace.spark.source_intake import IntakeContext
 from millrace.spark.step_failures import step_failed
 from millrace.transport.owner.owner_endpoint import JournalAddress
 

@@ -29,7 +29,7 @@ from millrace.pipeline.run.job_status import baseline
 from millrace.pipeline.run.lease_holders import who_am_i
 from millrace.pipeline.run.reset import finish_reset, reset_parts
 from millrace.pipeline.sinks import check_sink
-from millrace.spark.source_intake import IntakeContext, SourceReader, refusal
+from millrace.spark.frames.source_intake import IntakeContext, SourceReader, refusal
 
 _JOB_ID_BYTES: Final = 16
 
@@ -76,7 +76,7 @@ def begin(
     fault("job.run.after_started")
     for reader in readers:
         taking.check()
-        reader.bring_in()
+        reader.save_missing()
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
     ends = _ends(history, record)
@@ -102,7 +102,7 @@ def _settle(
     back = [part for part in record.without_fused().parts if last.part(part.name) is None]
     known = JobRecord(last.job, (*last.parts, *back))
     rows, calls = _done(_count(history, known))
-    found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
+    found = {reader.name: reader.changed() for reader in readers if reader.is_saved}
     other_rows = [change for change in found.values() if change is not None]
     same = [name for name, change in found.items() if change is None]
     before, since = records_of(history.events), set_back(history.events)

@@ -19,7 +19,7 @@ from millrace.pipeline.report.job_report import JobReport
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.pipeline.run.reset import reset_step
-from millrace.spark.frame_intake import frame_scan
+from millrace.spark.frames.query_frames import frame_scan
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 if TYPE_CHECKING:

@@ -27,13 +27,13 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import Calling, Map, SavedSource, StepOptions
 from millrace.pipeline.report.job_counts import Counting
 from millrace.pipeline.run.interrupts import Interrupts
+from millrace.spark.frames.source_intake_task import RowsDigest, digest_of
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_lease import RunLease, refuse_running
 from millrace.spark.job_start import Begun
 from millrace.spark.job_task import shippable
 from millrace.spark.job_watch import RunWatch
 from millrace.spark.job_workers import WorkerGroup, posts_of, waves
-from millrace.spark.source_intake_task import Print, print_of
 from millrace.spark.step_failures import step_failed
 
 ROWS = pa.schema([("n", pa.int64())])
@@ -107,14 +107,14 @@ def test_what_tells_rows_does_not_depend_on_their_order_and_counts_copies() -> N
     random = np.random.default_rng(1)
     first, second = (random.integers(-(2**63), 2**63 - 1, 1000, np.int64) for _ in range(2))
 
-    def of(order: np.ndarray[Any, np.dtype[np.int64]]) -> Print:
-        return print_of(pa.array(first[order]), pa.array(second[order]))
+    def of(order: np.ndarray[Any, np.dtype[np.int64]]) -> RowsDigest:
+        return digest_of(pa.array(first[order]), pa.array(second[order]))
 
     straight, mixed = np.arange(1000), random.permutation(1000)
     assert of(straight) == of(mixed) == of(mixed[:300]).plus(of(mixed[300:]))
     assert of(straight[:-1]) != of(straight)
     assert of(np.append(straight[:-1], 0)) != of(straight)
-    assert of(straight[:0]) == Print()
+    assert of(straight[:0]) == RowsDigest()
     assert -(2**63) <= of(straight).first < 2**63
 
 

@@ -35,7 +35,7 @@ from millrace.journal.core.row_format import journal_schema
 from millrace.journal.core.values import SegmentFile
 from millrace.keys import HashPartitioner, RoundRobinPartitioner
 from millrace.limits import MIB
-from millrace.spark.saved_frames import spark_types
+from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 

@@ -24,8 +24,8 @@ from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
+from millrace.spark.frames.source_intake import IntakeContext
 from millrace.spark.job_start import begin
-from millrace.spark.source_intake import IntakeContext
 
 ORDERS = "acme/orders"
 
