@@ -19,7 +19,7 @@ SAMPLE_OUTPUTS_MAX: Final = 16
 
 
 def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Config) -> pa.Table:
-    """Bounds that cut the rows of a shuffle into parts that are about even."""
+    """Bounds that cut the rows of a shuffle into about even partitions."""
     schema = pa.schema([shuffle.schema.field(name) for name in keys])
     outputs = shuffle.manifest.chosen
     positions = _evenly(len(outputs), SAMPLE_OUTPUTS_MAX)
@@ -32,7 +32,7 @@ def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Co
 
 
 def _every(shuffle: Shuffle, keys: Sequence[str], schema: pa.Schema, step: int) -> list[pa.Table]:
-    """Every so-manieth row."""
+    """Every `step`-th row."""
     tables, seen = [], 0
     for batch in shuffle.batches(0, keys):
         first = -seen % step

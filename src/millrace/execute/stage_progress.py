@@ -35,7 +35,7 @@ def print_summary(shuffle: Shuffle) -> None:
 
 
 class _Board:
-    """The bars of this process: stages that run side by side share one place on the screen."""
+    """The bars of this process: stages that run together share one area of the screen."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class _Board:
         self._users = 0
 
     def open(self) -> RichProgress | None:
-        """The board to draw on; None if nobody is looking."""
+        """The board to draw on; None without a terminal."""
         with self._lock:
             if self._bars is None:
                 console = Console(stderr=True)
@@ -63,7 +63,7 @@ class _Board:
             return self._bars
 
     def close(self) -> None:
-        """Take the board away with its last user."""
+        """Remove the board when its last user is done."""
         with self._lock:
             self._users -= 1
             if not self._users and self._bars is not None:
@@ -75,7 +75,7 @@ _board: Final = _Board()
 
 
 class StageProgress:
-    """Watches the indexes appear. Silent when nobody is looking."""
+    """Watches the indexes appear. Silent without a terminal."""
 
     def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id

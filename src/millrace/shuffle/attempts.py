@@ -1,7 +1,7 @@
-"""Which attempts count, which may go. Pure: listings in, decisions out.
+"""Decides which attempts count and which may be removed. Pure: listings in, decisions out.
 
 Invariant: an attempt without a valid index does not exist for readers, and neither the latest
-attempt of a map task nor one that somebody relies on is ever chosen for removal.
+attempt of a map task nor one that a run relies on is ever chosen for removal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from millrace.ids import FIRST_ATTEMPT, Attempt, AttemptId
+from millrace.ids import Attempt, AttemptId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,10 @@ def latest(listed: Sequence[AttemptState]) -> Attempt | None:
     return max((f.id.attempt for f in listed if isinstance(f, Finished)), default=None)
 
 
-def first_free(listed: Sequence[AttemptState]) -> Attempt:
-    """One above every attempt that has a folder, so that numbers never repeat."""
-    highest = max((f.id.attempt for f in listed), default=None)
-    return FIRST_ATTEMPT if highest is None else Attempt(highest + 1)
-
-
 def expired(
     listed: Sequence[AttemptState], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
 ) -> list[AttemptId]:
-    """Attempts of one map task that are older than the TTL and that nobody needs."""
+    """Attempts of one map task that are older than the TTL and not needed."""
     keep = latest(listed)
     return sorted(
         f.id

@@ -26,7 +26,7 @@ from millrace.text import did_you_mean
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
     """The index of an attempt; None if it has none, an error if it has one that is not valid.
 
-    Either of its two files is enough: one that is damaged is made up for by the other.
+    Either of its two files is enough: if one is damaged, the other is read.
     """
     problem: Corrupt | None = None
     for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
@@ -112,7 +112,7 @@ def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
 
 
 def check_partition(partition: object, count: int) -> int:
-    """Refuse what is not the number of one of so many partitions."""
+    """Raise unless this is the number of one of `count` partitions."""
     is_number = isinstance(partition, int) and not isinstance(partition, bool)
     if not isinstance(partition, int) or not is_number or not 0 <= partition < count:
         raise UserError(
@@ -213,7 +213,7 @@ def check_found(size: int, checksum: str, meta: PartitionMeta, *, where: str) ->
 def fetch_chunks(
     store: Store, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
 ) -> Iterator[pa.Buffer]:
-    """The bytes of a partition from `start` on, in pieces. Who puts them together checks them."""
+    """The bytes of a partition from `start` on, in pieces. The caller checks them joined."""
     if chunk_bytes < 1:
         raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
     if not 0 <= start <= meta.bytes:
@@ -264,17 +264,3 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
                 "  to fix: read all columns"
             )
     return [schema.get_field_index(name) for name in columns]
-
-
-def read_partition(
-    store: Store,
-    task: MapTaskId,
-    attempt: Attempt | Latest,
-    partition: int,
-    *,
-    columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows that one map task wrote for one partition."""
-    index = read_index(store, task, attempt)
-    meta = partition_meta(index, partition)
-    yield from decode(map_partition(store, index.id, meta), index.schema, columns)

@@ -1,4 +1,4 @@
-"""Runs of a workspace: their numbers, what they are, whether they live, what they rely on.
+"""The runs of a workspace: their numbers, records, signs of life, and the attempts they rely on.
 
 Invariant: a run's number is claimed by making its folder, so two runs never share one, and the
 newest run's folder is never removed, so a number is never given out twice.
@@ -231,7 +231,7 @@ def relied_on(store: Store, *, apart_from: Collection[QueryId] = ()) -> set[Atte
 
 
 def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
-    """Whether the run showed life lately."""
+    """Whether the run gave a sign of life lately."""
     changed = store.changed_at_ms(layout.alive_path(query_id))
     return changed is not None and now_ms - changed < ms(config.run_dead_after)
 
@@ -264,7 +264,7 @@ class Heart:
 
 @contextmanager
 def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
-    """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
+    """Give signs of life from a thread while the body runs; then note that the run has ended."""
     try:
         with beating(store, query_id, config) as heart:
             yield heart
@@ -277,13 +277,13 @@ def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart
 
 
 def end_run(store: Store, query_id: QueryId) -> None:
-    """Say that a run has ended, well or not."""
+    """Note that a run has ended, with success or not."""
     store.remove_file(layout.alive_path(query_id))
 
 
 @contextmanager
 def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
-    """Show that the run lives, from a thread, while the body runs: a part of it."""
+    """Give signs of life from a thread while the body runs, which is a part of the run."""
     done, heart = WakeUp(), Heart(config)
     pause_s = min(config.heartbeat_ms, ms(config.gone_after) / _BEATS_PER_LIMIT) / 1000
 

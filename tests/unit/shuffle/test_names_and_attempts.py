@@ -68,8 +68,6 @@ def test_latest_counts_finished_attempts_only() -> None:
 
     assert attempts.latest(found) == 2
     assert attempts.latest(found[2:]) is None
-    assert attempts.first_free(found) == 5
-    assert attempts.first_free([]) == 1
 
 
 def test_neither_the_latest_nor_what_is_relied_on_expires() -> None:
