@@ -48,6 +48,9 @@ cluster: java  ## a standalone Spark of three hosts that are killed at random: S
 sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEEDS=100000 so many
 	@$(BIN)/python -m tests.sim.simulate $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000))
 
+architecture: $(READY)  ## draw docs/pictures/architecture.svg from the code's own imports
+	@$(BIN)/python scripts/architecture.py
+
 DOCS_READY := build/docs-venv/.ready
 
 $(DOCS_READY): requirements-docs.lock

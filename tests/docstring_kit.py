@@ -23,28 +23,16 @@ LISTING = ROOT / "docs" / "api.md"
 ROW = re.compile(r"^\| `(\S+)` \| .*? \| (.*?) ?\|$", re.MULTILINE)
 SEE = re.compile(r"See `(\w+)\.(\w+)`")
 # What only Spark can do is tried with one, in tests/spark.
-NEEDS_SPARK = (
-    "millrace.open",
-    "millrace.Workspace",
-    "millrace.Shuffle",
-    "millrace.Journals.to_spark",
-    "millrace.shuffle.",
-    "millrace.Dataset",
-    "millrace.GroupedData",
-    "millrace.QueryReport",
-    "millrace.StageReport",
-    "millrace.ParquetWritten",
-    "millrace.Job",
-    "millrace.pipeline.",
-    "millrace.Context",
-    "millrace.files",
-    "millrace.Large",
-    "millrace.read_large",
-    "millrace.spark.",
-    "millrace.errors.TaskFailed",
-    "millrace.errors.FunctionFailed",
-    "millrace.errors.StepFailed",
-    "millrace.errors.JobChanged",
+NEEDS_SPARK = tuple(
+    f"millrace.{name}"
+    for name in (
+        *("open", "Workspace", "Run", "CleanupReport"),
+        *("Shuffle", "PartitionSize", "StageReport", "VerifyReport"),
+        *("Dataset", "GroupedData", "ParquetWritten", "QueryReport"),
+        *("Job", "Step", "Context", "FileListing", "files", "Large", "read_large", "RunEntry"),
+        *("register", "TaskFailed", "FunctionFailed"),
+        *("Journals.to_spark", "ReadSession.to_spark"),
+    )
 )
 
 

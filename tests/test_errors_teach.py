@@ -16,7 +16,9 @@ AGREED = {
     f"{SQLITE}: StorageError(words(doing, self._path, error))": "the same",
     f"{SQLITE}: StorageError(str(error))": "the text of an error of ours",
     f"{SQLITE}: StorageError(str(still))": "the text of an error of ours",
-    "spark/job_start.py: JobChanged(refusal(history.job, other_rows))": "source_intake.py says it",
+    "pipeline/run/run_start.py: JobChanged(intake.refusal(history.job, other_rows))": (
+        "source_intake.py says it"
+    ),
     "journal/group_commit.py: BrokerStopped(self._stopped)": "the error that stopped it",
     "transport/flight/arrow_envelope.py: BrokerStopped(header.error)": "the owner's text",
     "transport/members/served_member.py: MemberLost(text)": "ends with the first error",

@@ -95,6 +95,7 @@ PURE = {
     "reads/session/handed_out.py",
     "reads/session/journal_reads.py",
     "reads/session/session_state.py",
+    "reads/session/stored_reads.py",
     "reads/model/assignment.py",
     "reads/model/flush.py",
     "reads/model/routing.py",
@@ -214,8 +215,10 @@ TYPES_ONLY = {
     "workspace.py",
     "transport/owner/workspace_journals.py",
     "dataset.py",
+    "pipeline/define/steps.py",
     "journal/api.py",
     "pipeline/define/job.py",
+    "reads/api.py",
     "shuffle/handle.py",
 }
 # What makes code, or objects of any class, of bytes. Nothing at rest may come near it.

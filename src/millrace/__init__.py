@@ -19,10 +19,13 @@ Example:
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from millrace.version import __version__
+
+logging.getLogger("millrace").addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from millrace.config import Config

@@ -34,7 +34,7 @@ from millrace.plan.nodes.union import Union
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
-from millrace.sql.expressions import Expression, as_is, parse, parse_conditions, parse_named
+from millrace.sql.expressions import as_is, parse, parse_conditions, parse_named
 from millrace.sql.name_checks import (
     check_columns,
     check_distinguishable,
@@ -137,7 +137,7 @@ class Dataset:
         named, call = named_texts("with_columns", columns, more)
         with limits_of(self._runner.config):
             new = {name: parse(text, self.schema, call=call) for name, text in named.items()}
-        kept = [(name, new.pop(name) if name in new else column) for name, column in self._passed()]
+        kept = [(name, new.pop(name, column)) for name, column in map(as_is, self.schema)]
         return self._with(Project(self._plan, (*kept, *new.items())))
 
     def rename(self, names: Mapping[str, str] | None = None, /, **more: str) -> Dataset:
@@ -150,7 +150,7 @@ class Dataset:
         new, call = named_texts("rename", names, more)
         check_columns(self.schema, new, call)
         check_names_are_text(new.values(), call)
-        pairs = [(new.get(name, name), column) for name, column in self._passed()]
+        pairs = [(new.get(name, name), column) for name, column in map(as_is, self.schema)]
         return self._with(Project(self._plan, check_named_once(pairs, call)))
 
     def drop(self, *columns: str) -> Dataset:
@@ -161,7 +161,7 @@ class Dataset:
             ['cust_id']
         """
         check_columns(self.schema, columns, f"drop({', '.join(map(repr, columns))})")
-        kept = [(name, column) for name, column in self._passed() if name not in columns]
+        kept = [(name, column) for name, column in map(as_is, self.schema) if name not in columns]
         if not kept:
             raise UserError("drop() leaves no column\n  to fix: keep at least one")
         return self._with(Project(self._plan, tuple(kept)))
@@ -556,10 +556,6 @@ class Dataset:
                 for name, text in aggregates.items()
             )
         return self._with(Aggregate(self._plan, keys, parsed))
-
-    def _passed(self) -> list[tuple[str, Expression]]:
-        """All columns as they are, by their names."""
-        return [as_is(field) for field in self.schema]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -42,8 +42,6 @@ what happened, what was found and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 class MillraceError(Exception):
     """Base of all errors raised by Millrace.
@@ -51,7 +49,7 @@ class MillraceError(Exception):
     Example:
         >>> try:
         ...     found = ws.journals.get("nowhere")
-        ... except mr.errors.MillraceError as error:
+        ... except mr.MillraceError as error:
         ...     print(str(error).splitlines()[0])
         there is no journal 'nowhere'
     """
@@ -72,12 +70,11 @@ class UnsupportedType(UserError):
     """A column's type cannot be used here.
 
     Example:
-        >>> from millrace.keys import partition_ids
-        >>> partition_ids(pa.table({"key": [[1], [2]]}), "key", 4)
+        >>> mr.partition_ids(pa.table({"key": [[1], [2]]}), "key", 4)
         Traceback (most recent call last):
         millrace.errors.UnsupportedType: column 'key' cannot be a key
           its type is list<item: int64>
-          to fix: cast it to a type Spark can hash alike: ...
+          ...
     """
 
 
@@ -88,8 +85,7 @@ class WorkspaceUnknown(UserError):
         >>> mr.open("./nowhere").runs()  # looking creates nothing
         Traceback (most recent call last):
         millrace.errors.WorkspaceUnknown: there is no workspace at /.../nowhere
-          found: no such folder
-          to fix: give the path of a workspace; ...
+          ...
     """
 
 
@@ -97,14 +93,8 @@ class AttemptExists(UserError):
     """This attempt of a map task was already begun by someone.
 
     Example:
-        >>> from millrace.ids import AttemptId
-        >>> from millrace.shuffle.writer import begin_attempt
-        >>> attempt = AttemptId.of(7, 0, 0, 1)
-        >>> done = begin_attempt(ws.store, attempt)
-        >>> begin_attempt(ws.store, attempt)
-        Traceback (most recent call last):
-        millrace.errors.AttemptExists: attempt 7/0/0/1 was already begun
-          ...
+        >>> issubclass(mr.AttemptExists, mr.UserError)  # a task that was started twice
+        True
     """
 
 
@@ -116,7 +106,7 @@ class JournalUnknown(UserError):
         Traceback (most recent call last):
         millrace.errors.JournalUnknown: there is no journal 'oders'
           found: orders, ...
-          to fix: create it, or choose one of the names there are (millrace journal ls)
+          ...
     """
 
 
@@ -139,8 +129,7 @@ class OffsetOutOfRange(UserError):
         >>> ws.journals.read("orders", 99)
         Traceback (most recent call last):
         millrace.errors.OffsetOutOfRange: offset 99 of journal 'orders' is not there yet
-          offsets there: 0 to 3
-          to fix: read from one of these
+          ...
     """
 
 
@@ -171,11 +160,8 @@ class BrokenTransaction(UserError):
     """A journal holds rows that no producer may write in this order.
 
     Example:
-        >>> try:
-        ...     status = session.status()
-        ... except mr.errors.ReadsFailed as failure:
-        ...     if isinstance(failure.__cause__, mr.errors.BrokenTransaction):
-        ...         print("a producer wrote what it may not:", failure.__cause__)
+        >>> issubclass(mr.BrokenTransaction, mr.UserError)  # the cause of a `ReadsFailed`
+        True
     """
 
 
@@ -183,8 +169,7 @@ class FormatError(MillraceError):
     """A file is not what its name says.
 
     Example:
-        >>> from millrace.journal.core.intents import Intents
-        >>> Intents.from_json("{}")
+        >>> mr.Intents.from_json("{}")
         Traceback (most recent call last):
         millrace.errors.FormatError: not the intents of a transaction: '{}'
           to fix: give what `prepare().to_json()` returned
@@ -195,12 +180,8 @@ class DataLost(MillraceError):
     """Bytes that were promised are gone.
 
     Example:
-        >>> try:
-        ...     found = ws.open_shuffle(1).read(0)
-        ... except mr.errors.DataLost:  # never an empty table: run the shuffle again
-        ...     found = None
-        ... except mr.errors.UserError:  # there is no such run
-        ...     found = None
+        >>> issubclass(mr.DataLost, mr.MillraceError)  # never an empty table
+        True
     """
 
 
@@ -208,26 +189,16 @@ class MapOutputMissing(DataLost):
     """The attempt asked for has no output.
 
     Example:
-        >>> raise mr.errors.MapOutputMissing.at("shuffle/7/2/13", wanted=1, found=[2, 3])
-        Traceback (most recent call last):
-        millrace.errors.MapOutputMissing: no map output at shuffle/7/2/13/1
-          attempts found: 2, 3
-          to fix: read attempt 3
+        >>> issubclass(mr.MapOutputMissing, mr.DataLost)  # says which attempts are there
+        True
     """
-
-    @classmethod
-    def at(cls, path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:
-        """Word the error for the map task at `path`."""
-        have = ", ".join(map(str, found)) or "none"
-        hint = f"read attempt {max(found)}" if found else "run the map task again"
-        return cls(f"no map output at {path}/{wanted}\n  attempts found: {have}\n  to fix: {hint}")
 
 
 class Corrupt(DataLost):
     """Bytes are there, and they are not the ones that were written.
 
     Example:
-        >>> issubclass(mr.errors.Corrupt, mr.errors.DataLost)  # what is to be done is the same
+        >>> issubclass(mr.Corrupt, mr.DataLost)  # what is to be done is the same
         True
     """
 
@@ -236,10 +207,8 @@ class StorageError(MillraceError):
     """The disk said no.
 
     Example:
-        >>> try:
-        ...     found = ws.from_arrow(pa.table({"x": [1, 2]}))
-        ... except mr.errors.StorageError as error:  # the disk is full, say
-        ...     print(error)
+        >>> issubclass(mr.StorageError, mr.MillraceError)  # the disk is full, say
+        True
     """
 
 
@@ -247,10 +216,8 @@ class TaskFailed(MillraceError):
     """A Spark task raised.
 
     Example:
-        >>> try:
-        ...     found = orders.count()
-        ... except mr.errors.TaskFailed as error:  # its text carries what the task on Spark said
-        ...     print(error)
+        >>> issubclass(mr.TaskFailed, mr.MillraceError)  # has the text of the task's error
+        True
     """
 
 
@@ -270,10 +237,8 @@ class StepFailed(TaskFailed):
     """A step of a job gave up.
 
     Example:
-        >>> try:
-        ...     report = job.run()
-        ... except mr.errors.StepFailed as error:  # says which step, which row and what to do
-        ...     print(error)
+        >>> issubclass(mr.StepFailed, mr.TaskFailed)  # says which step and row
+        True
     """
 
 
@@ -287,24 +252,16 @@ class ReadsFailed(MillraceError):
         >>> closed.next_checkpoint()
         Traceback (most recent call last):
         millrace.errors.ReadsFailed: the session of coordinated read totals was closed
-          found: a call after close()
-          to fix: open it again with ws.reads(read); it goes on from the last checkpoint
+          ...
     """
-
-    @classmethod
-    def kind_for(cls, cause: BaseException) -> type[ReadsFailed]:
-        """The kind of the failure that this is the cause of."""
-        return ReadsCutOff if isinstance(cause, PeerGone) else ReadsFailed
 
 
 class HintsUnresolved(ReadsFailed):
     """Journals named by a transaction never showed their part of it.
 
     Example:
-        >>> try:
-        ...     found = session.next_checkpoint(timeout=0)
-        ... except mr.errors.HintsUnresolved as error:  # the next session would wait just as long
-        ...     print("open it again and release() them, or find out who did not commit:", error)
+        >>> issubclass(mr.HintsUnresolved, mr.ReadsFailed)  # or release() them
+        True
     """
 
 
@@ -315,8 +272,7 @@ class Conflict(MillraceError):
         >>> ws.journals.commit("billing", "orders", 2, expected=1)
         Traceback (most recent call last):
         millrace.errors.Conflict: group 'billing' in journal 'orders' does not stand where expected
-          expected: 1, found: None
-          to fix: read its committed offset and go on from there
+          ...
     """
 
 
@@ -329,8 +285,7 @@ class LeaseLost(MillraceError):
         >>> first.append("payments", rows)
         Traceback (most recent call last):
         millrace.errors.LeaseLost: lease 'millrace/producers/till' under epoch ... of till is over
-          found: epoch ... of till
-          to fix: stop this work; ask for a new lease to go on
+          ...
     """
 
 
@@ -338,10 +293,8 @@ class BrokerStopped(MillraceError):
     """The broker failed to sync and writes no more.
 
     Example:
-        >>> try:
-        ...     done = ws.journals.append("payments", rows)
-        ... except mr.errors.BrokerStopped:  # the disk failed: are the rows there?
-        ...     ws.close()  # the next call opens the journals again, and then it is known
+        >>> issubclass(mr.BrokerStopped, mr.MillraceError)  # open it again
+        True
     """
 
 
@@ -349,12 +302,8 @@ class Retriable(MillraceError):
     """Passing trouble; the caller may try again.
 
     Example:
-        >>> for _ in range(3):
-        ...     try:
-        ...         done = ws.journals.append("payments", rows, expected=0)
-        ...         break
-        ...     except mr.errors.Retriable:  # with `expected`, asking again is safe
-        ...         continue
+        >>> issubclass(mr.PeerGone, mr.Retriable)  # run it again, and it continues
+        True
     """
 
 
@@ -371,7 +320,7 @@ class AlreadyOwned(Retriable):
     """Another process has the journals open.
 
     Example:
-        >>> issubclass(mr.errors.AlreadyOwned, mr.errors.Retriable)  # whoever opens joins instead
+        >>> issubclass(mr.AlreadyOwned, mr.Retriable)  # whoever opens joins instead
         True
     """
 
@@ -382,10 +331,8 @@ class PeerGone(Retriable):
     The call ended within `Config.gone_after`. What was published stays; run it again to go on.
 
     Example:
-        >>> try:
-        ...     found = ws.journals.list()
-        ... except mr.errors.PeerGone as error:  # says what went away
-        ...     print(error)
+        >>> issubclass(mr.PeerGone, mr.Retriable)  # the text says what went away
+        True
     """
 
 
@@ -393,7 +340,7 @@ class SparkGone(PeerGone):
     """Spark's driver or the Spark Connect server does not answer.
 
     Example:
-        >>> issubclass(mr.errors.SparkGone, mr.errors.PeerGone)  # run it again in a new process
+        >>> issubclass(mr.SparkGone, mr.PeerGone)  # run it again in a new process
         True
     """
 
@@ -402,10 +349,8 @@ class KafkaUnreachable(PeerGone):
     """Kafka does not answer.
 
     Example:
-        >>> try:
-        ...     found = ws.journals.list()
-        ... except mr.errors.KafkaUnreachable as error:  # says at which address, and since when
-        ...     print(error)
+        >>> issubclass(mr.KafkaUnreachable, mr.PeerGone)  # the text says at which address
+        True
     """
 
 
@@ -413,10 +358,8 @@ class S3Unreachable(PeerGone):
     """The S3 server of a workspace does not answer.
 
     Example:
-        >>> try:
-        ...     found = ws.runs()
-        ... except mr.errors.S3Unreachable as error:  # says which server, and what was asked
-        ...     print(error)
+        >>> issubclass(mr.S3Unreachable, mr.PeerGone)  # says which server
+        True
     """
 
 
@@ -424,10 +367,8 @@ class AgentUnreachable(PeerGone):
     """A host's agent does not answer.
 
     Example:
-        >>> try:
-        ...     found = ws.runs()
-        ... except mr.errors.AgentUnreachable as error:  # the host with these rows is down
-        ...     print(error)
+        >>> issubclass(mr.AgentUnreachable, mr.PeerGone)  # the host with these rows is down
+        True
     """
 
 
@@ -435,7 +376,7 @@ class MemberLost(PeerGone):
     """A member of a session does not answer.
 
     Example:
-        >>> issubclass(mr.errors.MemberLost, mr.errors.Retriable)  # the next session may do better
+        >>> issubclass(mr.MemberLost, mr.Retriable)  # the next session may do better
         True
     """
 
@@ -444,10 +385,8 @@ class OwnerUnreachable(PeerGone):
     """The owner of the journals does not answer.
 
     Example:
-        >>> try:
-        ...     found = ws.journals.list()
-        ... except mr.errors.OwnerUnreachable:  # asked again, this process may become the owner
-        ...     found = ws.journals.list()
+        >>> issubclass(mr.OwnerUnreachable, mr.PeerGone)  # the next call may elect one
+        True
     """
 
 
@@ -455,8 +394,6 @@ class ReadsCutOff(ReadsFailed, PeerGone):
     """A session of coordinated reads ended as what it needs went away.
 
     Example:
-        >>> try:
-        ...     checkpoint = session.next_checkpoint(timeout=0)
-        ... except mr.errors.ReadsCutOff as error:  # open it again: it goes on
-        ...     print(error)
+        >>> issubclass(mr.ReadsCutOff, mr.ReadsFailed)  # open it again: it continues
+        True
     """

@@ -7,7 +7,6 @@ work needs it, and the workspace is made by the first call that writes.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -408,7 +407,7 @@ class Workspace:
             3
         """
         folder = self._on_disk("coordinated reads").path("reads")
-        wanted = resolve_read(read)
+        resolved = resolve_read(read)
         self._home.look()
         broker = self._joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
@@ -417,16 +416,15 @@ class Workspace:
 
             make = as_tasks(self.spark, self.journal_address(), self.config)
 
-        opening = SessionOptions(
+        options = SessionOptions(
             members=members,
             last_commit=last_commit,
             read_through=read_through,
             take_over=take_over,
             restart=restart,
-            holder=f"{socket.gethostname()}:{os.getpid()}",
         )
-        place = SessionWorkspace(broker, folder, self.config, make)
-        return ReadSession(place, wanted, opening)
+        workspace = SessionWorkspace(broker, folder, self.config, make, self._runner().table_frame)
+        return ReadSession(workspace, resolved, options)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.

@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.sim.writers import JournalLog, Raw
 
+from millrace.durations import ms
 from millrace.journal.core.row_format import Flag
 from millrace.reads.model.coordinated_read import Binding, CoordinatedRead
 
@@ -92,7 +93,7 @@ class Oracle:
 
     def __init__(self, read: CoordinatedRead, logs: Mapping[int, JournalLog]) -> None:
         self._bindings = read.bindings
-        self._cohorts = [(each.priority, each.read_delay_ms) for each in read.bindings]
+        self._cohorts = [(each.priority, each.delay) for each in read.bindings]
         self._logs = logs
         self._truths: dict[int, _Truth] = {}
 
@@ -265,7 +266,7 @@ class Oracle:
             offset, key = highest.get(row.tag, (-1, 0))
             if row.offset <= offset:
                 raise Wrong(f"{row} comes after offset {offset} of the same journal")
-            key = max(key, row.clock + (binding.read_delay_ms * 10_000 << 4))
+            key = max(key, row.clock + (ms(binding.read_delay) * 10_000 << 4))
             highest[row.tag] = (row.offset, key)
             if (-binding.priority, key) < last:
                 raise Wrong(f"{row} of priority {binding.priority} comes too late: {key} {last}")
@@ -282,7 +283,7 @@ class Oracle:
     def check_due(self, rows: Sequence[Shown], now_ns: int) -> None:
         """No row is shown before its delay is over."""
         for row in rows:
-            delay_ms = self.binding(row.tag).read_delay_ms
+            delay_ms = ms(self.binding(row.tag).read_delay)
             due = row.clock + (delay_ms * 10_000 << 4)
             if delay_ms and due > now_ns // 100 << 4:
                 raise Wrong(f"{row} is shown before its delay is over: due {due}")
@@ -296,7 +297,7 @@ class Oracle:
         """
         now = now_ns // 100 - 1 << 4  # A slice wakes a moment after a row is due.
         for tag in self.tags():
-            delay = self.binding(tag).read_delay_ms * 10_000 << 4
+            delay = ms(self.binding(tag).read_delay) * 10_000 << 4
             held = next(
                 (r.offset for r in self.log(tag).rows if delay and r.clock + delay > now), None
             )

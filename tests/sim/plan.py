@@ -114,7 +114,7 @@ def _binding(random: Random, number: int) -> dict[str, Any]:
         "prefix": random.choice(["t", "t", "t/a", "t/b"]),
         "key": random.choice([("k",), ("k",), ()]),
         "priority": random.choice([0, 0, 0, 1]),
-        "read_delay_ms": random.choice([0, 0, 0, 500]),
+        "read_delay": random.choice([0, 0, 0, 0.5]),
     }
     if random.random() < 0.1:
         out["labels"] = {"kind": ["x"]}

@@ -346,3 +346,17 @@ def test_a_step_that_was_set_back_is_done_again_from_what_is_kept(
     assert before
     assert len(happened(ws, "reset", JobEventKind.TAKEN_IN)) == 1
     assert job_status(ws._joined_broker(), "reset").step("call").calls == ROWS
+
+
+def test_the_saved_rows_of_a_step_are_a_dataframe(
+    ws: mr.Workspace, spark: SparkSession, tmp_path: Path
+) -> None:
+    job = ws.job("frames")
+    source = job.source("videos", videos(spark))
+    called = source.map("call", caption(tmp_path / "log"), schema=TEXTS, expensive=True)
+    called.sink_parquet(tmp_path / "out", name="out")
+    job.run()
+
+    assert called.to_spark().columns == called.columns
+    assert sorted(row.id for row in called.to_spark().collect()) == list(range(ROWS))
+    assert source.to_spark().count() == ROWS

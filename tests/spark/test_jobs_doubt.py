@@ -18,9 +18,9 @@ from millrace.errors import StepFailed
 from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.report.job_report import JobReport
+from millrace.pipeline.run import job_run
 from millrace.pipeline.run.job_status import job_status
-from millrace.spark import job_run
-from millrace.spark.job_workers import WorkerGroup
+from millrace.pipeline.run.worker_orders import WorkerGroup
 
 pytestmark = pytest.mark.spark
 ROWS = 24
@@ -138,7 +138,7 @@ def test_a_second_copy_of_a_worker_waits_and_doubles_nothing(
         os.unlink(mine)
         return note(row)
 
-    monkeypatch.setattr(job_run, "posts_of", two_of_each)
+    monkeypatch.setattr(job_run, "worker_groups", two_of_each)
     job = ws.job("copies")
     rows = ws.spark.range(ROWS).selectExpr("id", "concat('u', id) AS url")
     made = job.source("videos", rows, partitions=1).map(

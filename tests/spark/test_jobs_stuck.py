@@ -37,7 +37,7 @@ def test_processes_full_of_hanging_calls_are_replaced(
         hangs,
         schema=TEXTS,
         expensive=True,
-        timeout_s=1.0,
+        timeout=1.0,
         retries=1,
         on_error="dead_letter",
     )

@@ -36,3 +36,24 @@ def test_a_member_on_spark_reads_and_gives_its_slot_back(
         write(ws._joined_broker(), "t/a", alone(Q, 30, "later"))
         assert next_shown(session) == ["later"]
     ws.close()
+
+
+def test_a_checkpoint_as_a_dataframe_has_the_rows_of_all_members(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with mr.open(tmp_path / "mill", spark, config=CONFIG) as ws:
+        ws.journals.create("t/a", SCHEMA)
+        above_long = 2**63 + 5  # Spark has no unsigned numbers: the bits stay.
+        write(ws._joined_broker(), "t/a", *(alone(P, 10 + n, f"row {n}") for n in range(20)))
+        write(ws._joined_broker(), "t/a", alone(Q, above_long, "last"))
+        with ws.reads(READ, members=3) as session:
+            checkpoint = session.next_checkpoint("120s")
+            assert checkpoint is not None
+            tables = [session.read(member, checkpoint) for member in range(3)]
+            frame = session.to_spark(checkpoint)
+            rows = frame.collect()
+    assert sum(table.num_rows > 0 for table in tables) > 1, "rows of several members"
+    assert sorted(row["what"] for row in rows) == sorted([f"row {n}" for n in range(20)] + ["last"])
+    clocks = {row["what"]: row["_mr_clock"] for row in rows}
+    assert (clocks["row 3"], clocks["last"]) == (13, above_long - 2**64)
+    assert frame.columns == tables[0].column_names

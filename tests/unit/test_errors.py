@@ -32,10 +32,10 @@ from millrace.journal.memory import MemoryBroker
 from millrace.keys import partition_ids
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.define.job_changes import Changes, decide
+from millrace.pipeline.run.step_failures import step_failed
 from millrace.shuffle.reader import read_index
 from millrace.shuffle.writer import begin_attempt
 from millrace.spark.spark_presence import gone
-from millrace.spark.step_failures import step_failed
 from millrace.storage.local import LocalStore
 from millrace.storage.object_store import open_object_store
 from millrace.transport.agent.remote_outputs import Agents

@@ -12,9 +12,11 @@ from typing import Any, TypedDict
 
 import click
 
-import millrace as mr
 from millrace.pipeline.define.context import Context
+from millrace.pipeline.define.job import Job
 from millrace.testing.paid_api import ask
+from millrace.workspace import Workspace
+from millrace.workspace import open as open_workspace
 
 
 class PaidReview(TypedDict):
@@ -38,7 +40,7 @@ class Reviewer:
         return {"order_id": row["order_id"], "nation": row["nation"], "score": answer["score"]}
 
 
-def build(ws: mr.Workspace, folder: str, url: str) -> mr.Job:
+def build(ws: Workspace, folder: str, url: str) -> Job:
     """Orders joined with customers, each reviewed by the paid API, the good ones written out."""
     orders = ws.read_parquet(os.path.join(folder, "orders"))
     customers = ws.read_parquet(os.path.join(folder, "customers"))
@@ -59,7 +61,7 @@ def build(ws: mr.Workspace, folder: str, url: str) -> mr.Job:
 def main() -> None:
     """Run the job, or go on with it, and keep its report."""
     folder, url = sys.argv[1:]
-    with mr.open(os.path.join(folder, "mill")) as ws:
+    with open_workspace(os.path.join(folder, "mill")) as ws:
         report = build(ws, folder, url).run()
     with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
         file.write(report.to_json())

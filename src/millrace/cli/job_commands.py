@@ -148,7 +148,7 @@ def reset(workspace: str, name: str, step: str, *, append_again: bool) -> None:
     pays again. A source is taken in anew.
     """
     with opened_with_journals(workspace) as ws:
-        gone = reset_step(broker_of(ws.journals), name, step, again=append_again)
+        gone = reset_step(broker_of(ws.journals), name, step, append_again=append_again)
     click.echo(f"set back: {', '.join(gone)}")
 
 

@@ -1,1 +1,1 @@
-"""What a task does with rows: DuckDB over Arrow streams."""
+"""The work of a task: SQL for DuckDB over Arrow streams, and users' functions between queries."""

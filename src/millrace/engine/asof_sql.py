@@ -1,8 +1,8 @@
-"""As-of joins as DuckDB writes them.
+"""As-of joins in DuckDB's SQL.
 
-DuckDB's own as-of join leaves open which of several equal rows it takes. So rows of the right side
-are numbered in the order they come in, and only the last one of equal keys and values is joined;
-its other columns are fetched by its number afterwards.
+DuckDB's own as-of join may take any of several equal rows. So rows of the right side are numbered
+in the order of the input, only the last one of equal keys and values is joined, and its other
+columns are fetched by its number afterwards.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class _AsofWriter:
         kind = "LEFT JOIN" if node.how == "left" else "INNER JOIN"
         return (
             f"WITH numbered AS MATERIALIZED ({numbered}), last AS {twice}({last}) "
-            f"SELECT {result_columns(node, 'l', 'r')} FROM ({self._found(left)}) l "
+            f"SELECT {result_columns(node, 'l', 'r')} FROM ({self._matched(left)}) l "
             f"{kind} numbered r ON l.{self._row} = r.{self._row}"
         )
 
-    def _found(self, left: str) -> str:
+    def _matched(self, left: str) -> str:
         """The left rows, each with the number of its right row."""
         before, after = self._before, self._after
         match self._node.direction:
@@ -87,7 +87,7 @@ class _AsofWriter:
         return f"CASE WHEN {near} THEN r.{self._row} END"
 
     def _nearer(self) -> str:
-        """The row before where it is equal, alone, or as near; else the row after."""
+        """The row before if it is equal, the only one, or as near; else the row after."""
         before, after, mine = self._before_at, self._after_at, self._mine
         back = distance(mine, before, self._node.on_type)
         ahead = distance(after, mine, self._node.on_type)

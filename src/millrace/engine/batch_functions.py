@@ -1,7 +1,7 @@
-"""Calls a user's function with batches of rows, and holds it to what it is said to return.
+"""Calls a user's function with batches of rows, and checks the schema of what it returns.
 
-Invariant: the function gets no batch without rows and none of more rows than promised. Whatever it
-raises comes out with its name and its traceback, and no row that has other columns passes.
+Invariant: the function gets no empty batch, and none of more rows than promised. An error of the
+function is raised with its name and traceback. Rows with other columns are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRACE_LINES_MAX: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFunction:
-    """A function, and what it takes and gives."""
+    """A function, with the size of its batches and the schema of its rows."""
 
     function: Function
     name: str
@@ -30,7 +30,7 @@ class BatchFunction:
     rows_max: int
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the function makes of all batches, in order."""
+        """The rows that the function returns for all batches, in order."""
         for batch in batches:
             for begin in range(0, batch.num_rows, self.rows_max):
                 for made in self._answers(batch.slice(begin, self.rows_max)):

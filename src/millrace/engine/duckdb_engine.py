@@ -1,11 +1,12 @@
 """Runs a query over Arrow streams in DuckDB, with a memory limit and a folder to spill to.
 
-Invariant: rows come out as Arrow batches of just the schema that was promised; the engine uses one
-thread, as a task has one slot, and gives its results in the same order each time.
+Invariant: rows come out as Arrow batches of exactly the promised schema. The engine uses one
+thread, as a task has one slot, and returns rows in the same order each time.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from millrace.engine.duckdb_instances import InstanceKey, borrowed
+from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 from millrace.engine.query_failures import query_failed
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
@@ -22,16 +23,17 @@ from millrace.scan.engine_parquet import NativeRows
 from millrace.sql.typed_sql import quoted
 
 BATCH_ROWS: Final = 131_072
+_LOG: Final = logging.getLogger(__name__)
 
 
 def engine_version() -> str:
-    """The version of the engine, which is part of what a result is made from."""
+    """The version of the engine, which is part of a result's fingerprint."""
     return str(duckdb.__version__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """How queries are run."""
+    """Runs queries within limits of memory and disk."""
 
     memory_bytes_max: int
     spill_folder: str
@@ -45,6 +47,7 @@ class Engine:
         streams = {name: source.stream() for name, source in inputs.items() if name not in files}
         for rows in files.values():
             rows.check_unchanged()
+        _LOG.debug("query over %d streams and %d scans: %s", len(streams), len(files), sql)
         try:
             yield from self._run(sql, streams, files, schema)
         except (duckdb.Error, OSError) as error:
@@ -54,7 +57,7 @@ class Engine:
 
     def prepare(self, sql: str, schema: pa.Schema) -> PreparedQuery:
         """The query over `input_0`, for one batch after the other on one connection."""
-        return PreparedQuery(self._wanted(as_written=False), self.time_zone, sql, schema)
+        return PreparedQuery(self._settings(as_written=False), self.time_zone, sql, schema)
 
     def _run(
         self,
@@ -65,7 +68,7 @@ class Engine:
     ) -> Iterator[pa.RecordBatch]:
         caught: list[MillraceError] = []
         try:
-            with borrowed(self._wanted(as_written=bool(streams))) as connection:
+            with borrowed(self._settings(as_written=bool(streams))) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, rows in files.items():
                     connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
@@ -82,8 +85,8 @@ class Engine:
                 raise caught[0] from error
             raise
 
-    def _wanted(self, *, as_written: bool) -> InstanceKey:
-        return InstanceKey(
+    def _settings(self, *, as_written: bool) -> InstanceSettings:
+        return InstanceSettings(
             memory_bytes_max=self.memory_bytes_max,
             spill_folder=self.spill_folder,
             as_written=as_written,
@@ -91,17 +94,19 @@ class Engine:
 
 
 class PreparedQuery:
-    """A query on a connection of its own; for one thread at a time."""
+    """A query that keeps its connection; for one thread at a time."""
 
-    def __init__(self, wanted: InstanceKey, time_zone: str, sql: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, settings: InstanceSettings, time_zone: str, sql: str, schema: pa.Schema
+    ) -> None:
         self._borrowed = ExitStack()
-        self._connection = self._borrowed.enter_context(borrowed(wanted))
+        self._connection = self._borrowed.enter_context(borrowed(settings))
         self._connection.execute("SET TimeZone = ?", [time_zone])
         self._sql = sql
         self._schema = schema
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the query over these."""
+        """The rows of the query over a batch."""
         self._connection.register("input_0", pa.Table.from_batches([batch]))
         try:
             answer = self._connection.sql(self._sql).to_arrow_table()
@@ -111,10 +116,10 @@ class PreparedQuery:
             self._connection.unregister("input_0")
         if not answer.schema.equals(self._schema):
             answer = answer.cast(self._schema)
-        pieces = answer.to_batches()
-        if len(pieces) > 1:
-            pieces = answer.combine_chunks().to_batches()
-        return pieces[0] if pieces else pa.RecordBatch.from_pylist([], self._schema)
+        batches = answer.to_batches()
+        if len(batches) > 1:
+            batches = answer.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
 
     def close(self) -> None:
         """Give back its memory and its folder."""

@@ -1,12 +1,13 @@
-"""DuckDB instances that a process keeps for its next query, since making one takes its time.
+"""DuckDB instances that a process keeps for its next query, because making one takes time.
 
-Invariant: an instance serves one query at a time. One whose query did not come to its end is not
-used again. An idle instance holds no rows and has spilled nothing.
+Invariant: an instance serves one query at a time. One whose query did not finish is not used
+again. An idle instance holds no rows and has spilled nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -22,14 +23,15 @@ from millrace.config import MIB
 from millrace.storage import modes
 
 _IDLE_MAX: Final = 2
+_LOG: Final = logging.getLogger(__name__)
 # How many rows a stream has is not known, so joins run in the order they are written in: an order
 # that is guessed may join two inputs by a part of their keys, and make thousands of rows of each.
 _AS_WRITTEN: Final = "SET disabled_optimizers = 'join_order'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceKey:
-    """What tells instances apart."""
+class InstanceSettings:
+    """The settings of an instance: one is reused only for the same settings."""
 
     memory_bytes_max: int
     spill_folder: str
@@ -39,7 +41,7 @@ class InstanceKey:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    wanted: InstanceKey
+    settings: InstanceSettings
     spill: str
     process: int
     database: duckdb.DuckDBPyConnection
@@ -55,9 +57,9 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(wanted: InstanceKey) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection of its own to an instance that nobody else uses meanwhile."""
-    instance = _take(wanted) or _made(wanted)
+def borrowed(settings: InstanceSettings) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an instance that no other query uses meanwhile."""
+    instance = _take(settings) or _make(settings)
     try:
         connection = instance.database.cursor()
         try:
@@ -70,11 +72,11 @@ def borrowed(wanted: InstanceKey) -> Iterator[duckdb.DuckDBPyConnection]:
     _keep(instance)
 
 
-def _take(wanted: InstanceKey) -> _Instance | None:
+def _take(settings: InstanceSettings) -> _Instance | None:
     with _lock:
         for instance in _idle:
             # A forked process has the instances of its parent, whose threads it has not.
-            if instance.wanted == wanted and instance.process == os.getpid():
+            if instance.settings == settings and instance.process == os.getpid():
                 _idle.remove(instance)
                 return instance
     return None
@@ -89,15 +91,15 @@ def _keep(instance: _Instance) -> None:
         surplus.close()
 
 
-def _made(wanted: InstanceKey) -> _Instance:
-    modes.make_folders(wanted.spill_folder)
+def _make(settings: InstanceSettings) -> _Instance:
+    modes.make_folders(settings.spill_folder)
     # The engine makes this folder when it spills.
-    spill = os.path.join(wanted.spill_folder, f"query-{os.getpid()}-{secrets.token_hex(8)}")
+    spill = os.path.join(settings.spill_folder, f"query-{os.getpid()}-{secrets.token_hex(8)}")
     database = duckdb.connect(
         ":memory:",
         config={
             "threads": 1,
-            "memory_limit": f"{max(1, wanted.memory_bytes_max // MIB)}MiB",
+            "memory_limit": f"{max(1, settings.memory_bytes_max // MIB)}MiB",
             "temp_directory": spill,
             "autoinstall_known_extensions": False,
             # Files are read once; kept, they would fill the memory of a process that waits.
@@ -106,6 +108,7 @@ def _made(wanted: InstanceKey) -> _Instance:
             "asof_loop_join_threshold": 0,
         },
     )
-    if wanted.as_written:
+    if settings.as_written:
         database.execute(_AS_WRITTEN)
-    return _Instance(wanted, spill, os.getpid(), database)
+    _LOG.debug("new DuckDB instance of %d bytes, spills to %s", settings.memory_bytes_max, spill)
+    return _Instance(settings, spill, os.getpid(), database)

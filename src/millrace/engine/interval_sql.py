@@ -1,8 +1,8 @@
-"""Interval joins as DuckDB writes them.
+"""Interval joins in DuckDB's SQL.
 
-Joined by keys alone, all pairs of a key's rows would be looked at, which never ends for keys with
-many rows. So the line is cut into buckets as wide as the interval, and rows meet by key and bucket:
-of a left row that of its low end; the right rows are put into their own and into the one before.
+A join by keys alone would compare all pairs of a key's rows, which never ends for keys with many
+rows. So values are cut into buckets as wide as the interval, and rows are joined by key and bucket:
+a left row by the bucket of its low end, a right row by its own bucket and by the one before.
 """
 
 from __future__ import annotations

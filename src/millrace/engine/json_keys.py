@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.engine.duckdb_instances import InstanceKey, borrowed
+from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 from millrace.errors import UserError
 
 DOCUMENT: Final = "doc"
@@ -25,7 +25,7 @@ class JsonKeys:
     """
 
     def __init__(self, config: Config) -> None:
-        self._wanted = InstanceKey(
+        self._settings = InstanceSettings(
             memory_bytes_max=config.query_memory_bytes_max,
             spill_folder=tempfile.gettempdir(),
             as_written=False,
@@ -46,7 +46,7 @@ class JsonKeys:
             for number, pointer in enumerate(pointers)
         )
         try:
-            with borrowed(self._wanted) as connection:
+            with borrowed(self._settings) as connection:
                 connection.register("documents", documents)
                 keys = connection.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
                 connection.unregister("documents")

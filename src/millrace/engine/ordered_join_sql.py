@@ -1,7 +1,7 @@
-"""Values on a line of numbers or times as DuckDB writes them: compared, moved, put into buckets.
+"""Ordered values in DuckDB's SQL: compared, shifted by an offset, put into buckets.
 
-Invariant: a value is written in a form in which moving it fails only where Spark fails too, and
-buckets follow one another as the values do.
+Invariant: shifting a value fails only where Spark fails too, and buckets have the order of their
+values.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _ROUNDING: Final = 1.25
 
 
 def comparable(sql: str, kind: SqlType) -> str:
-    """A column's value in the form it is compared in."""
+    """A column's value in the type in which values are compared."""
     if kind.is_integer:
         return as_type(sql, LONG)
     return as_type(sql, DOUBLE if kind.is_floating else kind)
 
 
 def shifted_value(sql: str, kind: SqlType, by: Offset, *, low: bool) -> str:
-    """A value plus an offset, as the low or the high end of what is looked for.
+    """A value plus an offset, as the low or the high end of an interval.
 
-    Where a whole number would leave its type, the end of the type stands for it, or nothing if all
-    that is looked for lies beyond.
+    A whole number that leaves its type becomes the end of the type, or null if the whole interval
+    lies beyond.
     """
     if isinstance(by, Span):
         term = TypedSql(sql=sql, type=kind)
@@ -57,7 +57,7 @@ def shifted_value(sql: str, kind: SqlType, by: Offset, *, low: bool) -> str:
 
 
 def distance(high: str, low: str, kind: SqlType) -> str:
-    """How far two values in compared form lie apart."""
+    """The distance between two comparable values."""
     if kind.is_integer:
         wider = "HUGEINT" if kind == LONG else "BIGINT"
         return f"(CAST({high} AS {wider}) - CAST({low} AS {wider}))"
@@ -68,10 +68,9 @@ def distance(high: str, low: str, kind: SqlType) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Parts of a line, each as wide as the interval between two offsets at least.
+    """Ranges of values, each at least as wide as the interval between two offsets.
 
-    What lies in such an interval is in the bucket of its low end or in the next one. `copies` says
-    of how many buckets' rows are to be looked at: one if the interval is a single value.
+    A value of such an interval is in the bucket of its low end or in the next one.
     """
 
     kind: SqlType
@@ -86,11 +85,11 @@ class Buckets:
 
     @property
     def copies(self) -> int:
-        """How many buckets a row of the right side is put into, its own and those before."""
+        """The number of buckets for a right row: its own, and the one before it."""
         return 1 if self.between == 0 else 2
 
     def of_value(self, sql: str) -> str:
-        """The bucket of a value in compared form."""
+        """The bucket of a comparable value."""
         if self.kind.is_numeric and not self.kind.is_integer:
             number = as_type(sql, DOUBLE)
             if self.between == 0:
@@ -106,7 +105,7 @@ class Buckets:
 
 
 def result_columns(node: OrderedJoin, left: str, right: str) -> str:
-    """The columns of the result, from rows under these two names."""
+    """The columns of the result, from rows of these two names."""
     return ", ".join(
         f"{left if column.side == 'left' else right}.{quoted(column.source)}"
         f" AS {quoted(column.name)}"
@@ -115,7 +114,7 @@ def result_columns(node: OrderedJoin, left: str, right: str) -> str:
 
 
 def equal_keys(node: OrderedJoin, left: str, right: str) -> list[str]:
-    """That the keys of rows under these two names are equal."""
+    """The conditions that the keys of both sides are equal."""
     pairs = zip(node.left_keys, node.right_keys, strict=True)
     return [
         f"{left}.{quoted(left_key)} = {right}.{quoted(right_key)}" for left_key, right_key in pairs

@@ -1,4 +1,4 @@
-"""Words for what the engine says when a query fails: the value, its column and its file.
+"""Explains why a query failed: the value, its column and its file.
 
 Invariant: no message shows SQL that the user did not write; that is logged at DEBUG.
 """

@@ -1,8 +1,8 @@
-"""Writes what a stage does as one query over its inputs.
+"""Writes the operators of a stage as one query over its inputs.
 
 Inputs are named `input_0`, `input_1`, ... in the order of the stage's leaves. Every operator has a
-function here, or in a module beside this one, that says how it is written over the names of its
-children's rows. Invariant: the query gives the columns of the stage's root, by name and in order.
+function, here or in a module beside this one, that writes it over the names of its children's
+rows. Invariant: the query gives the columns of the stage's root, by name and in order.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _grouped(node: Node, rows: str, keys: Sequence[str], values: Sequence[str]) 
 
 
 def _key(name: str, kind: pa.DataType) -> str:
-    """A key as its group shows it: of 0.0 and -0.0, which are equal, it is 0.0 as in Spark."""
+    """A key as its group shows it: 0.0 for both 0.0 and -0.0, as in Spark."""
     key = quoted(name)
     return f"CASE WHEN {key} = 0 THEN 0 ELSE {key} END AS {key}" if is_floating(kind) else key
 

@@ -1,8 +1,8 @@
-"""What a task of a stage does between reading and writing. Values, so that Spark can ship them.
+"""The work of a task between reading and writing. Values, so that Spark can ship them.
 
-A stage's tree is one query, except where it calls a function: there the query below hands its rows
-to the function, and what that returns is an input of the query above. Invariant: rows flow through
-all of them batch by batch, and together they hold no more memory than one query may.
+A stage's tree is one query, except where it calls a function: the function gets the rows of the
+query below, and its rows are an input of the query above. Invariant: rows flow through all of them
+batch by batch, and all together stay within the memory limit of one query.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class PassThrough:
 
     @property
     def leaves(self) -> int:
-        """How many inputs it reads."""
+        """The number of inputs that it reads."""
         return 1
 
     @property
     def engines(self) -> int:
-        """How many queries run side by side in it."""
+        """The number of queries that run at the same time."""
         return 0
 
     @property
@@ -50,13 +50,13 @@ class PassThrough:
         yield from inputs[0].stream()
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the rows."""
+        """Everything that the rows depend on, for the fingerprint."""
         return {"work": "pass on"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappedWork:
-    """A function over the rows of other work. Without `identity`, `reason` says why it has none."""
+    """A function over the rows of other work. `reason` says why it has no `identity`."""
 
     call: BatchFunction
     below: PassThrough | QueryWork | MappedWork
@@ -70,12 +70,12 @@ class MappedWork:
 
     @property
     def leaves(self) -> int:
-        """How many inputs it reads."""
+        """The number of inputs that it reads."""
         return self.below.leaves
 
     @property
     def engines(self) -> int:
-        """How many queries run side by side in it."""
+        """The number of queries that run at the same time."""
         return self.below.engines
 
     @property
@@ -86,11 +86,11 @@ class MappedWork:
     def rows(
         self, inputs: Sequence[TaskInput], config: Config, spill_folder: str
     ) -> Iterator[pa.RecordBatch]:
-        """What the function makes of the rows."""
+        """The rows that the function returns."""
         return self.call.over(self.below.rows(inputs, config, spill_folder))
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the rows."""
+        """Everything that the rows depend on, for the fingerprint."""
         return {
             "work": "map batches",
             "function": self.identity,
@@ -102,7 +102,7 @@ class MappedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryWork:
-    """A query over the inputs; with `below`, over what functions make of them."""
+    """A query over the rows of the work below it."""
 
     sql: str
     schema: pa.Schema
@@ -111,12 +111,12 @@ class QueryWork:
 
     @property
     def leaves(self) -> int:
-        """How many inputs it reads."""
+        """The number of inputs that it reads."""
         return sum(work.leaves for work in self.below)
 
     @property
     def engines(self) -> int:
-        """How many queries run side by side in it."""
+        """The number of queries that run at the same time."""
         return 1 + sum(work.engines for work in self.below)
 
     @property
@@ -141,7 +141,7 @@ class QueryWork:
         return engine.run(self.sql, named, self.schema)
 
     def describe(self) -> dict[str, Any]:
-        """All that decides the rows."""
+        """Everything that the rows depend on, for the fingerprint."""
         made = [work.describe() for work in self.below if isinstance(work, MappedWork)]
         return {
             "work": "query",
@@ -156,7 +156,7 @@ Work = PassThrough | QueryWork | MappedWork
 
 
 def work_of(root: Node, *, time_zone: str, config: Config) -> Work:
-    """What a task does for a stage's tree. Rows that are only passed on meet no engine."""
+    """The work for a stage's tree. Rows that stay as they are need no engine."""
     if isinstance(root, Leaf):
         return PassThrough()
     if isinstance(root, MapBatches):
@@ -185,7 +185,7 @@ def _mapped(node: MapBatches, time_zone: str, config: Config) -> MappedWork:
 def _cut_at_functions(
     node: Node, below: list[PassThrough | MappedWork], time_zone: str, config: Config
 ) -> Node:
-    """The tree with its functions as leaves; what lies below each leaf is added to `below`."""
+    """The tree with its functions as leaves; the work of each leaf is added to `below`."""
     if isinstance(node, MapBatches):
         below.append(_mapped(node, time_zone, config))
         return FunctionRows(node.schema)

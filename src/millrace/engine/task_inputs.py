@@ -1,4 +1,4 @@
-"""What a task's work reads: rows as a stream, or files that the engine reads by itself."""
+"""The inputs of a task: rows as a stream, or files that the engine reads itself."""
 
 from __future__ import annotations
 

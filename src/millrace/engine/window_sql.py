@@ -1,7 +1,7 @@
-"""Windows, and the first row for each value of some columns, as DuckDB writes them.
+"""Windows and dropped duplicates in DuckDB's SQL.
 
-DuckDB does not say in which order it leaves rows that are equal in a window's order. Where that
-would show, the number of the row in the input is the last thing to order by.
+DuckDB does not promise an order of rows with equal sort keys. Where that order would change the
+result, the number of the row in the input is the last sort key.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from millrace.sql.typed_sql import quoted
 def window_query(node: Window, rows: str) -> str:
     """The query of a window over the name of its child's rows."""
     writer = _WindowWriter(node)
-    pieces = node.functions
+    functions = node.functions
     taken = [*node.child.schema.names, writer.row]
     prefix = free_name("__piece", [name[: len("__piece")] for name in taken], "_")
-    names = {piece: quoted(f"{prefix}{number}") for number, piece in enumerate(pieces)}
-    inner = ", ".join(f"{writer.over(piece)} AS {name}" for piece, name in names.items())
+    names = {function: quoted(f"{prefix}{number}") for number, function in enumerate(functions)}
+    inner = ", ".join(f"{writer.over(function)} AS {name}" for function, name in names.items())
     new = {column.name: column.sql(names) for column in node.columns}
     outer = ", ".join(
         f"{new.get(name, quoted(name))} AS {quoted(name)}" for name in node.schema.names
@@ -51,33 +51,33 @@ class _WindowWriter:
         self._order = [key.sql() for key in node.order]
         self._in_turn = [*self._order, quoted(self.row)]
 
-    def over(self, piece: WindowFunction) -> str:
+    def over(self, function: WindowFunction) -> str:
         """A function with its window."""
-        match piece.scope:
+        match function.scope:
             case "rows":
-                return f"{_called(piece)} OVER ({self._window(self._in_turn)})"
+                return f"{_called(function)} OVER ({self._window(self._in_turn)})"
             case "ranks":
-                return f"{_called(piece)} OVER ({self._window(self._order)})"
+                return f"{_called(function)} OVER ({self._window(self._order)})"
             case "frame":
-                return self._framed(piece, self._node.frame)
+                return self._framed(function, self._node.frame)
             case "values":
-                return self._valued(piece, self._node.frame)
+                return self._valued(function, self._node.frame)
 
-    def _framed(self, piece: WindowFunction, frame: Frame | None) -> str:
+    def _framed(self, function: WindowFunction, frame: Frame | None) -> str:
         order = self._in_turn if frame is not None and frame.unit == "ROWS" else self._order
-        return f"{_called(piece)} OVER ({self._window(order, frame)})"
+        return f"{_called(function)} OVER ({self._window(order, frame)})"
 
-    def _valued(self, piece: WindowFunction, frame: Frame | None) -> str:
+    def _valued(self, function: WindowFunction, frame: Frame | None) -> str:
         if frame is not None and frame.unit == "ROWS":
-            return self._framed(piece, frame)
+            return self._framed(function, frame)
         if not self._order:
             whole = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
-            return f"{_called(piece)} OVER ({self._window(self._in_turn)} {whole})"
-        near = _as_rows(piece, frame)
+            return f"{_called(function)} OVER ({self._window(self._in_turn)} {whole})"
+        near = _as_rows(function, frame)
         if near:
-            return f"{_called(piece)} OVER ({self._window(self._in_turn)} {near})"
+            return f"{_called(function)} OVER ({self._window(self._in_turn)} {near})"
         turn = ", ".join(self._in_turn)
-        return f"{_called(piece, f' ORDER BY {turn}')} OVER ({self._window(self._order, frame)})"
+        return f"{_called(function, f' ORDER BY {turn}')} OVER ({self._window(self._order, frame)})"
 
     def _window(self, order: Sequence[str], frame: Frame | None = None) -> str:
         keys = ", ".join(quoted(key) for key in self._node.keys)
@@ -87,18 +87,18 @@ class _WindowWriter:
         return " ".join(parts)
 
 
-def _as_rows(piece: WindowFunction, frame: Frame | None) -> str:
-    """A frame of rows that gives the same value and costs a quarter; empty if there is none."""
+def _as_rows(function: WindowFunction, frame: Frame | None) -> str:
+    """An equal frame of rows, which costs a quarter; empty if there is none."""
     end = CURRENT_ROW if frame is None else frame.end
-    if piece.ignore_nulls:
+    if function.ignore_nulls:
         return ""
-    if piece.function == "first_value" and (frame is None or frame.start == FIRST):
+    if function.function == "first_value" and (frame is None or frame.start == FIRST):
         return "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if end.offset >= 0 else ""
-    if piece.function == "last_value" and end == LAST and frame is not None:
+    if function.function == "last_value" and end == LAST and frame is not None:
         return "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING" if frame.start.offset <= 0 else ""
     return ""
 
 
-def _called(piece: WindowFunction, order: str = "") -> str:
-    nulls = " IGNORE NULLS" if piece.ignore_nulls else ""
-    return f"{piece.function}({', '.join(piece.arguments)}{order}{nulls})"
+def _called(function: WindowFunction, order: str = "") -> str:
+    nulls = " IGNORE NULLS" if function.ignore_nulls else ""
+    return f"{function.function}({', '.join(function.arguments)}{order}{nulls})"

@@ -1,7 +1,7 @@
 """Runs a query, from its plan to its answer. This file tells the whole story in order.
 
 1. `plan/planner` cuts the plan into stages.
-2. `stage_scheduler` says which stage is ready; `plan/planner/adapting` fits it to measured sizes.
+2. `stage_scheduler` says which stage is ready; `adaptive_stages` fits it to measured sizes.
 3. `stage_tasks` decides the stage's tasks, and `task_shares` what each of them reads.
 4. `stage_run` finds finished work, runs the rest and chooses the attempts that count.
 5. The last stage's shuffle is the answer. Outputs that are lost on the way are made again.

@@ -1,4 +1,4 @@
-"""What compiled code is and which names it uses. Pure.
+"""The content of compiled code, and the names that it uses. Pure.
 
 Invariant: two code objects with the same lines do the same, given the same values behind their
 names. Only line numbers, file names and comments are left out.
@@ -26,7 +26,7 @@ class Import:
 
 
 def code_lines(code: CodeType) -> Iterator[str]:
-    """Everything that decides what the code does, a line for each part."""
+    """The content of the code, a line for each part."""
     shape = (code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount, code.co_flags)
     yield f"code {code.co_name} {shape}"
     yield f"names {code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"

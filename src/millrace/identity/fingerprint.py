@@ -1,11 +1,11 @@
-"""What makes two map tasks the same work. Pure.
+"""Fingerprints of map tasks. Pure.
 
 A fingerprint is a digest of `made_from`: the scan, the input files with their sizes and times, the
-partitioner and the versions of what read and wrote. An attempt is used again only if its whole
-`made_from` is equal, not just the digest. A family is the same inputs by path alone: it leads from
-a task to what an earlier, different version of it left, so that a run can say what changed.
+partitioner and the versions of the software. An attempt is reused only if its whole `made_from` is
+equal, not just the digest. A family is a digest of the paths alone: it leads from a task to the
+output of an earlier, different version, so that a run can report what changed.
 
-Invariant: when two tasks might not be the same work, their fingerprints differ.
+Invariant: if two tasks might not be the same work, their fingerprints differ.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _SHOWN_MAX: Final = 3
 
 
 def fingerprint(made_from: Mapping[str, Any]) -> Fingerprint:
-    """Digest of everything that decides the output."""
+    """Digest of everything that the output depends on."""
     return Fingerprint(_digest(made_from))
 
 
 def family(made_from: Mapping[str, Any]) -> str:
-    """Digest of where the inputs lie, whatever their version."""
+    """Digest of the paths of the inputs, whatever their version."""
     inputs = made_from.get("inputs", [])
     return _digest([[entry["path"], entry.get("row_groups")] for entry in inputs])
 
 
 def same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
-    """Whether two provenances are equal, as they read after a trip through JSON."""
+    """Whether two provenances are equal once written as JSON."""
     return _canonical(left) == _canonical(right)
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs, in words: the reason that `old`'s output cannot be used for `new`."""
+    """The differences in words: why the output of `old` cannot be used for `new`."""
     before, after = json.loads(_canonical(old)), json.loads(_canonical(new))
     changes = _input_changes(before.pop("inputs", []), after.pop("inputs", []))
     changes += _column_changes(before.get("scan"), after.get("scan"))
@@ -62,7 +62,7 @@ def _input_changes(old: Sequence[_Object], new: Sequence[_Object]) -> list[str]:
 
 
 def _how(old: _Object, new: _Object) -> str:
-    """What tells two versions of a file apart, as people would say it."""
+    """The difference between two versions of a file, in words."""
     if old.get("size") != new.get("size"):
         return f"size {old.get('size')} to {new.get('size')}"
     if ("content" in old) != ("content" in new):

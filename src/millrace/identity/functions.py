@@ -1,12 +1,12 @@
-"""What a user's function is, as far as it decides its results.
+"""The identity of a user's function: everything that its results depend on.
 
-Two things make up an identity. A walk over the objects in memory finds the code and the values that
-the function reaches by name: what really runs. Below it lies the text of the modules that this code
-comes from (`sources`), for what a walk by name could miss.
+An identity has two parts. A visitor collects the code and the values in memory that the function
+reaches by name: this code runs. The text of the modules of this code (`sources`) covers what a
+visit by name could miss.
 
-Invariant: whatever is not proven to be covered makes a function different. A value whose whole
-state cannot be told, or code that looks names up while it runs, raises `Unrecognisable` with the
-reason, and the work is done again.
+Invariant: a function is the same only if everything it depends on is proven to be covered. A value
+whose whole state is unknown, or code that looks names up while it runs, raises `Unrecognisable`
+with the reason, and the work runs again.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from millrace.identity.sources import names_in, text_lines, with_packages
 from millrace.identity.unrecognisable import Unrecognisable
 from millrace.identity.value_identity import PLAIN, is_unordered, parts_of
 
+_LOG: Final = logging.getLogger(__name__)
 DEPTH_MAX: Final = 50
 VALUES_MAX: Final = 1_000_000
 
@@ -65,12 +66,13 @@ _SINGLE_DISPATCH: Final = functools.singledispatch(lambda value: value).__code__
 
 def function_identity(function: object) -> str:
     """A digest of the function and all it reaches; raises `Unrecognisable` where there is none."""
-    walk = _FunctionVisitor()
+    visitor = _FunctionVisitor()
     try:
-        walk.visit(function, "the function", 0)
-        walk.close()
-        lines = [*walk.lines, *text_lines(walk.covered, walk.text_names())]
-    except Unrecognisable:
+        visitor.visit(function, "the function", 0)
+        visitor.close()
+        lines = [*visitor.lines, *text_lines(visitor.covered, visitor.text_names())]
+    except Unrecognisable as error:
+        _LOG.debug("a function is not recognised: %s", error)
         raise
     except Exception as error:
         # Classes and modules may run code of their own when they are looked at.
@@ -80,7 +82,7 @@ def function_identity(function: object) -> str:
 
 
 class _FunctionVisitor:
-    """Collects, in a fixed order, a line for everything that is reached."""
+    """Collects a line for everything that a function reaches, in a fixed order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,10 +1,10 @@
-"""Whose code a module is: a library's, told by its version, or the user's.
+"""Tells library code, identified by versions, from the user's code.
 
-Invariant: a module is a library's only if its file lies where the standard library or an installed
-distribution lies. A name alone never makes it one.
+Invariant: a module belongs to a library only if its file is in the folder of the standard library
+or of an installed distribution. Its name alone is never enough.
 
-A distribution is told by its version, by the checksums of its files as they were installed, and by
-the same of all it requires. So a wheel that was built again under its old version is another one.
+A distribution is identified by its version, by the checksums of its files as installed, and by
+those of all its requirements. So a wheel that was rebuilt under its old version is another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_FILE: Final = ("built-in", "frozen")
 
 
 def library_of(module: str) -> str | None:
-    """What tells the library that a module belongs to from any other; None for a user's module."""
+    """The identity of the library that a module belongs to; None for a user's module."""
     top = module.partition(".")[0]
     if top == "__main__":
         return None  # Also where it is a library's: a shell, or what runs a notebook or the tests.
@@ -50,7 +50,7 @@ def library_of(module: str) -> str | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Where a module comes from, without running any code; None if it cannot be told."""
+    """The origin of a module, found without running code; None if unknown."""
     loaded = sys.modules.get(module)
     if loaded is None:
         return _unloaded_spec(module)

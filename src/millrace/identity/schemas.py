@@ -1,9 +1,8 @@
-"""Which Arrow types a shuffle's files hold, and how schemas are compared. Pure.
+"""The Arrow types in a shuffle's files, and how schemas are compared. Pure.
 
-Dictionary, view and run-end-encoded columns share buffers between rows that part ways in a
-shuffle, so each partition would carry everyone's values. They are written as what they encode, and
-extension types as what they store. Every field may be null: map outputs of files that differ in
-that are read together.
+Rows of dictionary, view and run-end-encoded columns share buffers, so each partition would carry
+the values of all. These columns are written decoded, and extension types as their storage. Every
+field is nullable, because map outputs of files that differ in this are read together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The text of the user's modules that a function can reach: a net below the walk over its values.
+"""The text of the user's modules that a function can reach, in addition to the values it reaches.
 
-A module reaches what it imports. Of each module everything counts but plain functions that nothing
-names: a statement may register, patch or calculate anything, a `def` that nobody names does
-nothing. Where the text looks names up at run time, all of it counts.
+A module reaches what it imports. Everything in a module counts except plain functions that nothing
+names: a statement may register, patch or calculate anything, but an unnamed `def` does nothing. If
+the text looks names up at run time, all of it counts.
 Invariant: a change of a line of code in a module that is reached changes the digest, unless the
 line stands in a plain function whose name occurs nowhere in what is reached.
 """

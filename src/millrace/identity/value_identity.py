@@ -1,8 +1,8 @@
-"""Values whose whole state can be told.
+"""The state of a value as simpler values.
 
-Invariant: a value gets parts only if these are all of its state. The layout of its type is added
-up: what a class written in Python holds lies in its `__dict__`, its slots and the value of a
-built-in type that it extends. A type with room for anything else has no parts here.
+Invariant: a value has parts only if these are all of its state. Instances of a class written in
+Python hold state in `__dict__`, in slots and in the built-in type that it extends. A type whose
+layout has room for more has no parts here.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _BASES: Final = (*PLAIN, *_CONTAINERS, *_REDUCED, collections.defaultdict, prope
 
 
 class NoParts(Exception):
-    """A value's state cannot be told. Never leaves this package."""
+    """A value's state is unknown. Never leaves this package."""
 
 
 def parts_of(value: object) -> list[Any] | None:
-    """All of a value's state as simpler values, its type aside; None if it cannot be told."""
+    """All of a value's state as simpler values, without its type; None if unknown."""
     special = _special_parts(value)
     if special is not None:
         return special

@@ -1,4 +1,4 @@
-"""Versions of what decides the bytes of a map output: one set for the driver and all hosts."""
+"""The versions that the bytes of a map output depend on, equal on the driver and all hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def versions() -> dict[str, str]:
 
 
 def check_versions(expected: Mapping[str, str]) -> None:
-    """Raise unless this host has the driver's versions: outputs are recognised by them."""
+    """Raise unless this host has the driver's versions."""
     for name, version in versions().items():
         if version != expected[name]:
             raise UserError(

@@ -1,12 +1,13 @@
 """The compiled kernels of `_kernels.c`, where the install could compile them.
 
 `MILLRACE_NATIVE=0` in the environment turns them off. Invariant: each function does exactly what
-the one of the same name in `fallback` does.
+the function of the same name in `numpy_kernels` does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from millrace.errors import UserError
 from millrace.keys.key_columns import Bytes, Fixed, Validity
 
+_LOG: Final = logging.getLogger(__name__)
 _POINTER: Final = ctypes.c_void_p
 _LONG: Final = ctypes.c_int64
 _INT: Final = ctypes.c_int32
@@ -97,6 +99,7 @@ def _kernels() -> ctypes.CDLL | None:
         path = os.path.join(folder, "_kernels" + suffix)
         if os.path.exists(path):
             return ctypes.CDLL(path)
+    _LOG.info("no compiled kernels in %s: keys are hashed with numpy, which is slower", folder)
     return None
 
 

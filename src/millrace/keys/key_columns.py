@@ -1,8 +1,8 @@
 """Key columns as the few physical forms that are hashed and compared.
 
-Every atomic Arrow type becomes `Fixed`, `Bytes` or `Wide`; what cannot become one without losing
-anything is refused here, by column and type. Invariant: equal values have equal forms whatever
-their encoding, unit or chunking, because that is what sends equal keys to one partition.
+Every atomic Arrow type becomes `Fixed`, `Bytes` or `Wide`; a type that would lose something is
+refused here, with its column. Invariant: equal values have equal forms whatever their encoding,
+unit or chunking, so equal keys go to one partition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """int32, int64, float32 or float64 values. Under a null lies anything."""
+    """int32, int64, float32 or float64 values; undefined where null."""
 
     values: npt.NDArray[Any]
     validity: Validity | None
@@ -156,7 +156,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 
 def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """The rows of `array` at `indices`, by way of another type where Arrow has no other way."""
+    """The rows of `array` at `indices`, through another type where Arrow cannot take them."""
     plain = _VIEWS.get(array.type)
     if plain is not None:
         return array.cast(plain).take(indices).cast(array.type)

@@ -26,7 +26,7 @@ class KeyRange:
     end: int
 
     def __post_init__(self) -> None:
-        """Refuse ranges that are empty or leave the space."""
+        """Refuse ranges that are empty or outside the space."""
         if not 0 <= self.begin <= self.end <= KEY_MAX:
             raise UserError(
                 f"key range {self.begin} to {self.end} is empty or outside 0 to {KEY_MAX}"
@@ -58,7 +58,7 @@ def tile(members: int) -> tuple[KeyRange, ...]:
 
     Example:
         >>> from millrace.keys import tile
-        >>> [str(each) for each in tile(2)]
+        >>> [str(key_range) for key_range in tile(2)]
         ['00000000-7fffffff', '80000000-ffffffff']
     """
     if not 1 <= members <= KEY_MAX + 1:
@@ -68,6 +68,6 @@ def tile(members: int) -> tuple[KeyRange, ...]:
 
 
 def unsigned(hashes: pa.Int32Array) -> npt.NDArray[np.uint32]:
-    """Key hashes as places in the key space: the same bits, without a sign."""
+    """Key hashes as positions in the key space: the same bits, without a sign."""
     keys: npt.NDArray[np.uint32] = hashes.to_numpy().view(np.uint32)
     return keys

@@ -1,8 +1,8 @@
 """The kernels in numpy, for machines where the compiled ones are missing.
 
-Invariant: each function does exactly what the one of the same name in `native` does. Rows are taken
-8K at a time, which keeps temporaries in cache. A string costs a few numpy calls per word of the
-longest one in its chunk, so very long keys are slow here.
+Invariant: each function does exactly what the one of the same name in `compiled_kernels` does. Rows
+are taken 8K at a time, which keeps temporaries in cache. A string costs a few numpy calls per word
+of the longest one in its chunk, so very long keys are slow here.
 """
 
 from __future__ import annotations

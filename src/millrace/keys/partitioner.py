@@ -72,7 +72,7 @@ class HashPartitioner:
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinPartitioner:
-    """By turns: row i of a map task goes to partition i modulo the number of partitions.
+    """In turn: row i of a map task goes to partition i modulo the number of partitions.
 
     Example:
         >>> from millrace.keys import RoundRobinPartitioner, split
@@ -136,8 +136,8 @@ class BroadcastPartitioner:
 class CustomPartitioner:
     """By a function of yours, from a RecordBatch to one partition number per row.
 
-    `describe()` leaves the function out; whoever needs to know whether it changed looks at
-    `function` and `version`.
+    `describe()` leaves the function out; a caller that compares functions uses `function` and
+    `version`.
 
     Example:
         >>> import pyarrow.compute as pc

@@ -1,7 +1,7 @@
-"""Choosing one of several members for a name, by highest random weight.
+"""Chooses one of several members for a name, by highest random weight.
 
-Invariant: the choice depends on nothing but the name and the members, not on their order, so every
-process chooses alike; and a member that leaves moves only the names it had.
+Invariant: the choice depends only on the name and the members, not on their order, so every process
+makes the same choice. A member that leaves moves only its own names.
 """
 
 from __future__ import annotations

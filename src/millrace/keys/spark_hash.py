@@ -47,7 +47,7 @@ def partition_ids(rows: Rows, keys: str | Sequence[str], partitions: int) -> pa.
 
 
 def partition_ids16(rows: Rows, keys: Sequence[str], partitions: int) -> npt.NDArray[np.uint16]:
-    """The same, as splitting wants them."""
+    """The same as 16-bit numbers, for splitting."""
     ids: npt.NDArray[np.uint16] = kernels().pmod(hash_rows(rows, keys), partitions, np.uint16)
     return ids
 
@@ -65,12 +65,12 @@ def hash_rows(rows: Rows, keys: str | Sequence[str]) -> npt.NDArray[np.int32]:
 
 
 def kernels() -> ModuleType:
-    """The compiled kernels where they are to be had, else those in numpy."""
+    """The compiled kernels if they are available, else those in numpy."""
     return compiled_kernels if compiled_kernels.available() else numpy_kernels
 
 
 def check_partitions(partitions: object) -> None:
-    """Refuse a number of partitions that cannot be."""
+    """Refuse a number of partitions that is not possible."""
     if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise UserError(f"partitions is {partitions!r}\n  to fix: give a whole number")
     if not 1 <= partitions <= PARTITIONS_MAX:

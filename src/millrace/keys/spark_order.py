@@ -1,12 +1,12 @@
-"""Spark's order of key columns: where keys lie between bounds.
+"""Spark's order of key columns, and the position of keys between bounds.
 
 Nulls come first and NaN last, -0.0 equals 0.0, strings compare by their bytes, and several columns
 compare from left to right. Invariant: `count_below`, `first_disorder` and `even_cuts` agree on that
 order.
 
-Against bounds keys are compared word by word: a column is one or more integer arrays which, one
-after the other, order as the column does. Only rows that equal some bound in all words so far are
-looked at in the next.
+Keys are compared with bounds word by word: a column is one or more integer arrays which, one after
+the other, have the column's order. Only rows that equal some bound in all words so far are compared
+in the next one.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def first_disorder(columns: Sequence[pa.Array]) -> int | None:
 
 
 def even_cuts(columns: Sequence[pa.Array], partitions: int) -> npt.NDArray[np.int64]:
-    """Rows that as bounds cut the rows into up to `partitions` parts, as even as may be.
+    """Rows whose keys, as bounds, cut the rows into up to `partitions` parts of even size.
 
-    A value takes all its rows along. Each part takes its share of what is left, so that one heavy
-    value does not make the parts behind it tiny.
+    Rows of equal keys stay together. Each part takes its share of the rest, so that one heavy key
+    does not make the parts after it tiny.
     """
     order, rises = _sorted(columns)
     ends = np.append(np.flatnonzero(rises) + 1, len(order))

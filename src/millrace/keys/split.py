@@ -88,24 +88,24 @@ def split_stream(
     *,
     first_row: int = 0,
 ) -> Iterator[PartitionedBatch]:
-    """Split batches, small ones put together and large ones cut to about `gather_bytes`.
+    """Split batches; small ones are gathered, large ones cut, to about `gather_bytes`.
 
-    So slices are not tiny, and no more than about that is held. It does not change where rows go.
+    So slices are not tiny, and memory is bounded. It does not change the partition of a row.
     """
     limit = min(gather_bytes, GATHER_BYTES_MAX)
-    held: list[pa.RecordBatch] = []
-    held_bytes = 0
+    gathered: list[pa.RecordBatch] = []
+    gathered_bytes = 0
     for whole in batches:
-        for piece in _cut(whole, limit):
-            size = _size(piece)
-            if held and held_bytes + size > limit:
-                yield split(pa.concat_batches(held), partitioner, first_row)
-                first_row += sum(batch.num_rows for batch in held)
-                held, held_bytes = [], 0
-            held.append(piece)
-            held_bytes += size
-    if held:
-        yield split(pa.concat_batches(held), partitioner, first_row)
+        for batch in _cut(whole, limit):
+            size = _size(batch)
+            if gathered and gathered_bytes + size > limit:
+                yield split(pa.concat_batches(gathered), partitioner, first_row)
+                first_row += sum(batch.num_rows for batch in gathered)
+                gathered, gathered_bytes = [], 0
+            gathered.append(batch)
+            gathered_bytes += size
+    if gathered:
+        yield split(pa.concat_batches(gathered), partitioner, first_row)
 
 
 def _placed(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:

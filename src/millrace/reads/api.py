@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
+from millrace.durations import Duration, seconds
 from millrace.errors import (
     HintsUnresolved,
     MillraceError,
@@ -21,11 +22,15 @@ from millrace.errors import (
     SparkGone,
     UserError,
 )
+from millrace.journal.core.row_format import CLOCK
 from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.session.session_status import SessionStatus
 from millrace.reads.session_run import SessionOptions, SessionRun, SessionWorkspace, was_closed
 from millrace.wakeup import WakeUp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _LOG: Final = logging.getLogger(__name__)
 _DOUBLINGS_MAX: Final = 30
@@ -68,14 +73,15 @@ class ReadSession:
         self._run: SessionRun | None = SessionRun(workspace, read, options)
         _LOG.info("opened the session of %s with %d members", read.name, self.members)
 
-    def next_checkpoint(self, timeout: float | None = None) -> Checkpoint | None:
+    def next_checkpoint(self, timeout: Duration | None = None) -> Checkpoint | None:
         """What has become visible since the last checkpoint; None if nothing did in time.
 
         It is stored before it is given out. After a crash, checkpoints that were given out and not
         committed come again first, exactly as they were.
 
         Args:
-            timeout: how long to wait, in seconds; None: until there is something.
+            timeout: how long to wait: seconds, a timedelta, or text such as "10s"; None: until
+                there is something.
 
         Example:
             >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -83,7 +89,7 @@ class ReadSession:
             ...     session.next_checkpoint(timeout=60).number
             1
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
         while True:
             try:
                 checkpoint = self._opened_run().next_checkpoint(deadline)
@@ -121,6 +127,34 @@ class ReadSession:
             3
         """
         return self._current_run().batches(member, _number(checkpoint))
+
+    def to_spark(self, checkpoint: Checkpoint | int) -> DataFrame:
+        """The rows that a checkpoint makes visible, of all members, as a Spark DataFrame.
+
+        The columns are those of `read`; `_mr_clock` is a long, as Spark has no unsigned numbers.
+        The rows pass through this process.
+
+        Example:
+            >>> read = mr.CoordinatedRead("frames", [mr.Binding(name="orders", prefix="orders")])
+            >>> with ws.reads(read, members=2) as session:
+            ...     checkpoint = session.next_checkpoint(timeout=60)
+            ...     session.to_spark(checkpoint).count()
+            3
+        """
+        make_frame = self._workspace.make_frame
+        if make_frame is None:
+            raise UserError(
+                "a session inside Spark has no Spark session for to_spark()\n"
+                "  to fix: open the session with Workspace.reads"
+            )
+        tables = [self.read(member, checkpoint) for member in range(self.members)]
+        rows = pa.concat_tables(tables, promote_options="default")
+        clocks = [chunk.view(pa.int64()) for chunk in rows[CLOCK].chunks]
+        position = rows.schema.get_field_index(CLOCK)
+        frame: DataFrame = make_frame(
+            rows.set_column(position, CLOCK, pa.chunked_array(clocks, pa.int64()))
+        )
+        return frame
 
     def commit(self, checkpoint: Checkpoint | int) -> None:
         """Everything up to this checkpoint is done: it is never shown again, and disk is freed.

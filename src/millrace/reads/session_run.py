@@ -7,14 +7,16 @@ when `close` has returned, the run's threads have ended, and its lease is given 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ from millrace.errors import (
     LeaseLost,
     MillraceError,
     PeerGone,
+    ReadsCutOff,
     ReadsFailed,
     UserError,
 )
@@ -60,7 +63,8 @@ class SessionOptions:
     take_over: bool = False
     restart: bool = False
     """Open the next run when one fails."""
-    holder: str = ""
+    holder: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    """Who holds the lease, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class SessionWorkspace:
     folder: str
     config: Config
     make_members: MakeMembers
+    make_frame: Callable[[pa.Table], Any] | None = None
+    """Makes a Spark DataFrame of a table, where there is a Spark session."""
 
 
 class SessionRun:
@@ -194,7 +200,7 @@ class SessionRun:
         if FileNotFoundError in (type(error), type(error.__cause__)):
             error = self._why_gone(error)
         who = "the session" if member is None else f"member {member}"
-        failure = ReadsFailed.kind_for(error)(
+        failure = failure_kind(error)(
             f"the session of coordinated read {self.coordinated_read.name} ended: {who} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
@@ -322,3 +328,8 @@ def _what_to_do(error: BaseException) -> str:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def failure_kind(cause: BaseException) -> type[ReadsFailed]:
+    """The kind of the failure of a session that this is the cause of."""
+    return ReadsCutOff if isinstance(cause, PeerGone) else ReadsFailed

@@ -75,7 +75,7 @@ def read_index(store: Store, task: MapTaskId, attempt: Attempt | Latest) -> MapT
     if index is None:
         path = store.path(layout.task_folder(task))
         found = [f.id.attempt for f in list_attempts(store, task) if isinstance(f, Finished)]
-        raise MapOutputMissing.at(path, wanted=attempt, found=found)
+        raise _missing(path, wanted=attempt, found=found)
     return index
 
 
@@ -264,3 +264,11 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
                 "  to fix: read all columns"
             )
     return [schema.get_field_index(name) for name in columns]
+
+
+def _missing(path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:
+    have = ", ".join(map(str, found)) or "none"
+    hint = f"read attempt {max(found)}" if found else "run the map task again"
+    return MapOutputMissing(
+        f"no map output at {path}/{wanted}\n  attempts found: {have}\n  to fix: {hint}"
+    )

@@ -95,6 +95,12 @@ class DatasetRunner:
                     )
                 )
 
+    def table_frame(self, rows: pa.Table) -> DataFrame:
+        """Rows of this process as a DataFrame."""
+        from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above
+
+        return of_table(self._spark(), rows)
+
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
         """Print rows as Spark does."""
         from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above

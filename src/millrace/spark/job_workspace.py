@@ -7,58 +7,40 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from millrace.config import Config
-from millrace.journal.api import Journals, broker_of
-from millrace.pipeline.core.hops import runs_journal
+from millrace.journal.api import broker_of
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.explain_job import StepProgress, explain
-from millrace.pipeline.define.job import Job, Until
-from millrace.pipeline.define.job_changes import compare
-from millrace.pipeline.define.job_recording import records_of, set_back
+from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_report import JobReport
-from millrace.pipeline.report.run_history import RunHistory
+from millrace.pipeline.run.explain_progress import explain_progress
+from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.pipeline.run.reset import reset_step
 from millrace.spark.frames.query_frames import frame_scan
-from millrace.transport.owner.owner_endpoint import JournalAddress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
-class HasJournals(Protocol):
-    """A workspace, as far as jobs need it."""
-
-    config: Config
-
-    @property
-    def path(self) -> str:
-        """Its folder."""
-
-    @property
-    def journals(self) -> Journals:
-        """Its journals."""
+class SparkJobHome(JobHome, Protocol):
+    """The workspace of jobs that run on Spark."""
 
     @property
     def spark(self) -> SparkSession:
         """The session that runs tasks."""
 
-    def journal_address(self) -> JournalAddress:
-        """How tasks reach its journals."""
-
 
 class WorkspaceOfJobs:
     """A workspace as its jobs see it."""
 
-    def __init__(self, workspace: HasJournals) -> None:
+    def __init__(self, workspace: SparkJobHome) -> None:
         self.workspace = workspace
         self.config = workspace.config
 
     def frame_schema(self, given: object) -> pa.Schema | None:
         """Columns of a Spark DataFrame; None if it is none."""
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - only for what is no file or dataset
+        from pyspark.sql import DataFrame as SparkFrame  # noqa: PLC0415 - not for files and datasets
 
-        if not isinstance(given, DataFrame):
+        if not isinstance(given, SparkFrame):
             return None
         return frame_scan(given, None, self.config).whole
 
@@ -68,33 +50,33 @@ class WorkspaceOfJobs:
 
     def explain(self, job: Job) -> str:
         """What a job would do, and what of it is done."""
-        broker = broker_of(self.workspace.journals)
-        done = changes = None
-        if broker.list(runs_journal(job.name)):
-            history = RunHistory.open(broker, job.name)
-            since = set_back(history.events)
-            changes = compare(records_of(history.events), job.record(), since=since)
-            done = {
-                step.name: StepProgress(rows=step.rows_in, backlog=step.backlog, calls=step.calls)
-                for step in job_status(broker, job.name).steps
-            }
-            for node in job.nodes:
-                if taken := history.taken_in(node.name):
-                    done[node.name] = StepProgress(
-                        rows=sum(event.detail["rows"] for event in taken)
-                    )
-        return explain(job.record(), done=done, changes=changes)
+        return explain_progress(broker_of(self.workspace.journals), graph_of(job).record())
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
-        from millrace.spark.job_run import run_job  # noqa: PLC0415 - describing needs no runner
+        from millrace.pipeline.run.job_run import run_job  # noqa: PLC0415 - describing needs none
+        from millrace.spark.job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
 
-        return run_job(self.workspace, job, until=until, on_change=on_change)
+        def runtime() -> SparkJobRuntime:
+            return SparkJobRuntime(self.workspace.spark, self.config)
+
+        return run_job(self.workspace, job, runtime, until=until, on_change=on_change)
 
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
         return job_status(broker_of(self.workspace.journals), job.name)
 
-    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
+    def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
-        return reset_step(broker_of(self.workspace.journals), job.name, step, again=again)
+        return reset_step(
+            broker_of(self.workspace.journals), job.name, step, append_again=append_again
+        )
+
+    def step_frame(self, job: str, step: str) -> DataFrame:
+        """The saved rows of a step as a Spark DataFrame."""
+        from millrace.spark.source import register  # noqa: PLC0415 - describing needs no Spark
+
+        spark = self.workspace.spark
+        register(spark)
+        source = spark.read.format("millrace").option("job", job).option("step", step)
+        return source.load(self.workspace.path)

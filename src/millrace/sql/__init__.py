@@ -1,1 +1,1 @@
-"""Spark SQL expressions: parsed, typed with Spark's rules, and written for DuckDB."""
+"""Spark SQL expressions: parsed, typed as Spark types them, and written for DuckDB."""

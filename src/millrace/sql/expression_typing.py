@@ -1,6 +1,6 @@
-"""Walks a syntax tree and types it bottom up.
+"""Types a syntax tree bottom up.
 
-Invariant: every kind of node is named here; one that is not is refused, never passed on to DuckDB.
+Invariant: every kind of node is named here. Any other is refused, never handed to DuckDB.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AggregateHook = Callable[[str, exp.Expression], TypedSql]
 
 
 class ExpressionTyper:
-    """Types one tree over some columns; `aggregate` says what an aggregate call stands for."""
+    """Types one tree over some columns; `aggregate` types the aggregate calls in it."""
 
     def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
         self.columns = columns

@@ -1,7 +1,7 @@
 """Spark SQL expressions, typed and written out for DuckDB.
 
-Invariant: an expression that is taken has Spark's value and Spark's type on every row, or fails as
-Spark in ANSI mode does; everything else is refused when it is written down.
+Invariant: an expression has Spark's value and Spark's type on every row, or fails as Spark in ANSI
+mode does. Every other expression is refused when it is parsed.
 
     >>> import pyarrow as pa
     >>> schema = pa.schema({"a": pa.int32()})
@@ -41,8 +41,8 @@ _PARTS_MAX: Final = 32
 class Expression:
     """A typed expression over the columns of one schema.
 
-    `sql` yields the DuckDB form of `type`. `raises` says that some row could fail it, so that it
-    must not be evaluated for rows that an earlier condition takes out.
+    `sql` gives the DuckDB form of `type`. `raises` says that it can fail for some row, so it must
+    not be evaluated for rows that an earlier condition drops.
     """
 
     sql: str
@@ -69,7 +69,7 @@ class Expression:
 
 @contextmanager
 def as_user_error(call: str) -> Iterator[None]:
-    """Word what was refused for the user who made `call`."""
+    """Raise what is refused as a `UserError` that names the user's call."""
     try:
         yield
     except ExpressionRefused as refused:
@@ -87,7 +87,7 @@ def parse(text: str, schema: pa.Schema, *, call: str) -> Expression:
 
 
 def parse_conditions(text: str, schema: pa.Schema, *, call: str) -> list[Expression]:
-    """A condition as parts that all have to be true; in one part if one of them could fail."""
+    """The parts of a condition that are joined by AND; one part if one of them can fail."""
     whole = parse(text, schema, call=call)
     if whole.type != BOOLEAN:
         raise UserError(
@@ -130,12 +130,12 @@ def scope_of(schema: pa.Schema) -> NameScope:
 
 
 def _other_form(kind: pa.DataType) -> bool:
-    """Whether DuckDB reads the column as another type than the one its values are given."""
+    """Whether DuckDB reads the column in another type than expressions use."""
     return bool(pa.types.is_date64(kind) or (pa.types.is_timestamp(kind) and kind.unit != "us"))
 
 
 def expression_of(tree: exp.Expression, term: TypedSql) -> Expression:
-    """A walked tree as an expression."""
+    """A typed tree as an expression."""
     return Expression(term.sql, term.type, term.columns, canonical(tree), term.raises)
 
 

@@ -1,8 +1,8 @@
-"""What a condition says of some of its columns alone.
+"""Weaker conditions that a condition implies for some of its columns.
 
 `(brand = 'x' AND amount > 1) OR (brand = 'y' AND amount > 2)` cannot move to one side of a join,
-but where it is true, `brand = 'x' OR brand = 'y'` is. Invariant: what is implied is true of every
-row of which the condition is true; of other rows nothing is said.
+but where it is true, `brand = 'x' OR brand = 'y'` is. Invariant: the weaker condition is true
+for every row for which the condition is true.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from millrace.sql.parser import operands, read
 def implied_condition(
     condition: Expression, schema: pa.Schema, columns: frozenset[str]
 ) -> Expression | None:
-    """The most that a condition over a schema says of these columns; None if it is nothing."""
+    """The strongest condition on these columns that a condition implies; None if there is none."""
     typer = ExpressionTyper(scope_of(schema))
 
     def about(tree: exp.Expression) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of column names and keys that a user gave, worded for the call they were given to."""
+"""Checks column names and keys of a user's call; errors name the call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far apart values on a line may lie: a number between numbers, an interval between times.
+"""Offsets between ordered values: a number between numbers, an interval between times.
 
-Invariant: an offset fits the line it was read for. On a line of whole numbers it is one, on a line
-of decimals it has no more digits behind the point than they have; what it takes in is the same.
+Invariant: an offset fits the type it was read for, and covers the same values as the one given. For
+whole numbers it is a whole number, for decimals it has at most their digits after the point.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _CLOCK_CHANGE: Final = 26 * 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetArgument:
-    """An offset as it was given: to which argument of which call, for a line of which type.
+    """The argument that an offset was given to: of which call, for values of which type.
 
-    `least` if it is the lowest one that is taken in, and not the highest.
+    `least` if it is the lower end of an interval, not the upper.
     """
 
     call: str
@@ -58,7 +58,7 @@ class OffsetArgument:
 
 
 def read_offset(given: OffsetValue, argument: OffsetArgument) -> Offset:
-    """An offset that fits its line."""
+    """The offset, in the type of its values."""
     if argument.on_type in TIMES:
         if not isinstance(given, str):
             fix = f"write an interval, such as {argument.name}='10 days'"
@@ -96,12 +96,12 @@ def _number(given: object) -> int | float | Decimal | None:
 
 
 def is_negative(offset: Offset) -> bool:
-    """Whether it leads back."""
+    """Whether it is below zero."""
     return _micros(offset, lowest=False) < 0 if isinstance(offset, Span) else offset < 0
 
 
 def is_above(lower: Offset, upper: Offset) -> bool:
-    """Whether nothing can lie between the two."""
+    """Whether no value can lie between the two."""
     if not isinstance(lower, Span) or not isinstance(upper, Span):
         assert not isinstance(lower, Span)
         assert not isinstance(upper, Span)
@@ -112,7 +112,7 @@ def is_above(lower: Offset, upper: Offset) -> bool:
 
 
 def width(lower: Offset, upper: Offset, kind: SqlType) -> float:
-    """The most that lies between the two: a whole number of days or microseconds for times."""
+    """The largest distance between the two: whole days or microseconds for times."""
     if not isinstance(lower, Span) or not isinstance(upper, Span):
         assert not isinstance(lower, Span)
         assert not isinstance(upper, Span)

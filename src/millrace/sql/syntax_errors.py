@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no Spark SQL: where, and what was expected there.
+"""Explains what is wrong with a text that is not Spark SQL: where, and what was expected.
 
 Invariant: a mark stands below the very place, also in a text of many lines or a very long one.
 """
@@ -39,7 +39,7 @@ def clipped(text: str, most: int = _CALL_CHARS_MAX) -> str:
 
 
 def pointed(sql: str, start: int, length: int = 1) -> str:
-    """The line around a place, and below it a mark under the place."""
+    """The line around a position, with a mark below it."""
     first = sql.rfind("\n", 0, start) + 1
     end = sql.find("\n", start)
     line = sql[first : len(sql) if end < 0 else end]
@@ -59,7 +59,7 @@ def not_sql(error: SqlglotError, sql: str) -> ExpressionRefused:
         return _not_closed(sql)
     said = error.errors[0]
     word = str(said["highlight"] or "")
-    start = _place(sql, int(said["line"] or 1), int(said["col"] or 1), word)
+    start = _position(sql, int(said["line"] or 1), int(said["col"] or 1), word)
     what, fix = _expected(str(said["description"]), word)
     after = what.endswith("is missing") or "after" in what
     pointed_at = pointed(sql, start + len(word)) if after else pointed(sql, start, len(word))
@@ -83,8 +83,8 @@ def refuse_name(tree: exp.Expression, text: str, fix: str = "leave it out") -> N
     )
 
 
-def _place(sql: str, line: int, column: int, word: str) -> int:
-    """Where the word stands that a parser stopped at; it counts columns to the word's end."""
+def _position(sql: str, line: int, column: int, word: str) -> int:
+    """The position of the word that the parser stopped at; it counts to the word's end."""
     begin = 0
     for _ in range(line - 1):
         begin = sql.find("\n", begin) + 1

@@ -1,4 +1,4 @@
-"""How deep and how large a text of the user's may be.
+"""Limits how deep and how large a user's expression may be.
 
 Invariant: a text within the limits is read, typed and written as SQL without meeting the end of
 Python's stack; one beyond is refused with the limit's name before it is read.

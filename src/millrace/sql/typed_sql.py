@@ -1,7 +1,7 @@
-"""A piece of an expression on its way to DuckDB: its SQL, its Spark type, what it reads.
+"""Typed SQL: a part of an expression, with its SQL, its Spark type and the columns it reads.
 
-Invariant: `sql` yields a value of exactly the DuckDB form of `type`, so that pieces can be put
-together by type alone.
+Invariant: `sql` gives a value of exactly the DuckDB form of `type`, so parts can be combined by
+type alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ExpressionRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSql:
-    """A typed piece of SQL. `label` is the name Spark would give it, None where that is open."""
+    """A typed part of SQL. `label` is the name that Spark gives it, None if that is unknown."""
 
     sql: str
     type: SqlType
@@ -42,10 +42,10 @@ class TypedSql:
     raises: bool = False
     literal: str | int | None = None
     day: date | None = None
-    """Of a date that is written out."""
+    """The day of a date literal."""
 
     def __post_init__(self) -> None:
-        """Refuse what is written too often in its own SQL."""
+        """Refuse SQL that is too long."""
         most = SQL_CHARS_MAX.get()
         if len(self.sql) > most:
             raise ExpressionRefused(
@@ -75,7 +75,7 @@ def as_type(sql: str, kind: SqlType) -> str:
 
 
 def day_literal(day: date, label: str | None = None) -> TypedSql:
-    """A date that is written out."""
+    """A date literal."""
     return TypedSql(sql=as_type(f"'{day.isoformat()}'", DATE), type=DATE, label=label, day=day)
 
 
@@ -102,7 +102,7 @@ def combined(
     label: str | None = None,
     raises: bool = False,
 ) -> TypedSql:
-    """A piece made of others; its SQL is cast to its type."""
+    """SQL over other parts, cast to its type."""
     parts = tuple(parts)
     return TypedSql(
         sql=as_type(sql, kind),

@@ -53,10 +53,10 @@ class Document:
 
     def text(self, name: str) -> str:
         """A text."""
-        found = self.fields[name]
-        if not isinstance(found, str):
-            raise _unexpected(name, found, "a text")
-        return found
+        value = self.fields[name]
+        if not isinstance(value, str):
+            raise _unexpected(name, value, "a text")
+        return value
 
     def text_or_none(self, name: str) -> str | None:
         """A text, or null; also null if it is not there."""
@@ -72,10 +72,10 @@ class Document:
 
     def items(self, name: str) -> list[Any]:
         """A list."""
-        found = self.fields[name]
-        if not isinstance(found, list):
-            raise _unexpected(name, found, "a list")
-        return found
+        value = self.fields[name]
+        if not isinstance(value, list):
+            raise _unexpected(name, value, "a list")
+        return value
 
     def documents(self, name: str) -> list[Document]:
         """A list of objects."""
@@ -83,12 +83,12 @@ class Document:
 
     def table(self, name: str) -> Mapping[str, Any]:
         """An object; an empty one if it is not there."""
-        found = self.fields.get(name)
-        if found is None:
+        value = self.fields.get(name)
+        if value is None:
             return {}
-        if not isinstance(found, dict):
-            raise _unexpected(name, found, "an object")
-        return found
+        if not isinstance(value, dict):
+            raise _unexpected(name, value, "an object")
+        return value
 
 
 def seal(fields: Mapping[str, Any], *, indent: int | None = None) -> bytes:
@@ -127,10 +127,11 @@ def load(
         document = Document(json.loads(data))
         _check_seal(data, document)
         if version is not None:
-            found = document.fields.get("version", version)
-            if found != version or isinstance(found, bool):
+            recorded = document.fields.get("version", version)
+            if recorded != version or isinstance(recorded, bool):
                 raise FormatError(
-                    f"{where} has version {shown(found)}, this Millrace reads version {version}\n"
+                    f"{where} has version {shown(recorded)}, "
+                    f"this Millrace reads version {version}\n"
                     "  to fix: use the Millrace that wrote it, or a newer one"
                 )
         _check_workspace(document, workspace)
@@ -176,12 +177,12 @@ def _check_seal(data: bytes, document: Document) -> None:
     if CHECKSUM not in document.fields:
         return
     tail = max(0, len(data) - _SEAL_BYTES_MAX)
-    found = _SEAL.search(data, tail)
-    if found is None:
+    sealed = _SEAL.search(data, tail)
+    if sealed is None:
         raise ValueError("its checksum does not stand at its end")
-    digest = xxhash.xxh3_64_hexdigest(data[: found.start()])
-    if digest.encode() != found[1]:
-        raise ValueError(f"its bytes have checksum {digest}, it says {found[1].decode()}")
+    digest = xxhash.xxh3_64_hexdigest(data[: sealed.start()])
+    if digest.encode() != sealed[1]:
+        raise ValueError(f"its bytes have checksum {digest}, it says {sealed[1].decode()}")
 
 
 def _check_workspace(document: Document, workspace: str | None) -> None:
@@ -190,11 +191,11 @@ def _check_workspace(document: Document, workspace: str | None) -> None:
         raise ValueError(f"it belongs to workspace {shown(named)}, this is {workspace}")
 
 
-def _whole(name: str, found: object) -> int:
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= _WHOLE_MAX:
-        raise _unexpected(name, found, "a whole number from 0 to 2**64 - 1")
-    return found
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _WHOLE_MAX:
+        raise _unexpected(name, value, "a whole number from 0 to 2**64 - 1")
+    return value
 
 
-def _unexpected(name: str, found: object, expected: str) -> ValueError:
-    return ValueError(f"{name} is {shown(found)}, expected {expected}")
+def _unexpected(name: str, value: object, expected: str) -> ValueError:
+    return ValueError(f"{name} is {shown(value)}, expected {expected}")

@@ -137,14 +137,14 @@ class LocalStore:
         """Whether there is a file or folder of this name."""
         return os.path.lexists(self.path(relative))
 
-    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+    def sizes(self, relative: str, names: Iterable[str]) -> Mapping[str, int]:
         """Bytes of these files of a folder; those that are gone are left out."""
         folder = self.path(relative)
-        found = {}
-        for name in wanted:
+        sizes = {}
+        for name in names:
             with contextlib.suppress(OSError):
-                found[name] = os.stat(os.path.join(folder, name)).st_size
-        return found
+                sizes[name] = os.stat(os.path.join(folder, name)).st_size
+        return sizes
 
     def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
         """A file's length, and this range of it, mapped."""

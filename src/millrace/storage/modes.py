@@ -67,10 +67,10 @@ def recorded_mode(folder: str) -> int | None:
 def make_folder(path: str, mode: int | None = None) -> None:
     """Make one folder, which must not exist."""
     os.mkdir(path, PRIVATE)
-    wanted = mode_within(os.path.dirname(path)) if mode is None else mode
-    if os.stat(path).st_mode & _ALL_BITS != wanted:
+    folder_mode = mode_within(os.path.dirname(path)) if mode is None else mode
+    if os.stat(path).st_mode & _ALL_BITS != folder_mode:
         with _where_modes_count():
-            os.chmod(path, wanted)
+            os.chmod(path, folder_mode)
 
 
 def make_folders(path: str) -> bool:
@@ -105,10 +105,10 @@ def opener(path: str, flags: int) -> int:
 
 def set_file_mode(handle: int, folder_mode: int) -> None:
     """Give an open file the rights of a folder's mode, as far as they are of use to a file."""
-    wanted = folder_mode & _FILE_BITS
-    if os.fstat(handle).st_mode & _ALL_BITS != wanted:
+    file_mode = folder_mode & _FILE_BITS
+    if os.fstat(handle).st_mode & _ALL_BITS != file_mode:
         with _where_modes_count():
-            os.fchmod(handle, wanted)
+            os.fchmod(handle, file_mode)
 
 
 def make_file(path: str) -> None:

@@ -126,8 +126,8 @@ def _endpoint(given: Mapping[str, str], environment: Mapping[str, str]) -> str |
     )
     if not endpoint:
         return None
-    scheme, found, host = endpoint.partition("://")
-    if not found:
+    scheme, separator, host = endpoint.partition("://")
+    if not separator:
         scheme, host = given.get("scheme") or "https", endpoint
     if scheme not in ("http", "https") or "@" in host:
         raise UserError(

@@ -11,6 +11,7 @@ that was sent twice because no answer came is recognised as one's own.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import secrets
@@ -59,6 +60,7 @@ _ADVICE: Final = {
     "500": _BUSY,
     "503": _BUSY,
 }
+_LOG: Final = logging.getLogger(__name__)
 _GONE: Final = frozenset({"NoSuchKey", "404", "NotFound"})
 _TAKEN: Final = frozenset({"PreconditionFailed", "412"})
 _AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
@@ -117,6 +119,7 @@ class BucketCalls:
                         return _was_repeated(error) and self._mark_of(relative) == mine
                     if code not in _AGAIN or not tries_left:
                         raise
+                    _LOG.info("creating %s is tried again: %s", relative, code)
                     time.sleep(S3_CONFLICT_WAIT_MS / 1000)
                 else:
                     return True
@@ -153,10 +156,12 @@ class BucketCalls:
             for below in answer.get("CommonPrefixes", ()):
                 name = below["Prefix"][len(prefix) :].rstrip("/")
                 yield ListedObject(name=name, size=0, changed_at_ms=None)
-            for one in answer.get("Contents", ()):
-                name = one["Key"][len(prefix) :]
+            for described in answer.get("Contents", ()):
+                name = described["Key"][len(prefix) :]
                 if name and not name.endswith("/"):
-                    yield ListedObject(name=name, size=one["Size"], changed_at_ms=self._time(one))
+                    yield ListedObject(
+                        name=name, size=described["Size"], changed_at_ms=self._time(described)
+                    )
             if most is not None or not answer.get("IsTruncated"):
                 return
             given["ContinuationToken"] = answer["NextContinuationToken"]
@@ -179,9 +184,9 @@ class BucketCalls:
         while True:
             with self._errors("listing uploads of", folder):
                 answer = self._call("list_multipart_uploads", None, **given)
-                for one in answer.get("Uploads", ()):
-                    if self._ms(one["Initiated"]) <= begun_before_ms:
-                        self._abort(one["Key"], one["UploadId"])
+                for upload in answer.get("Uploads", ()):
+                    if self._ms(upload["Initiated"]) <= begun_before_ms:
+                        self._abort(upload["Key"], upload["UploadId"])
             if not answer.get("IsTruncated"):
                 return
             given["KeyMarker"] = answer["NextKeyMarker"]
@@ -234,8 +239,8 @@ class BucketCalls:
         try:
             yield
         except boto.exceptions.ClientError as error:
-            found = error.response.get("Error", {})
-            raise self._refused(doing, key, _code(error), found.get("Message", "")) from error
+            refusal = error.response.get("Error", {})
+            raise self._refused(doing, key, _code(error), refusal.get("Message", "")) from error
         except boto.exceptions.NoCredentialsError as error:
             raise self._refused(doing, key, "AccessDenied", str(error)) from error
         except (boto.exceptions.BotoCoreError, boto.exceptions.HTTPClientError) as error:
@@ -244,15 +249,15 @@ class BucketCalls:
             raise
         except OSError as error:
             # pyarrow's: "AWS Error ACCESS_DENIED (HTTP status 403) during ...: ..."
-            said = re.search(r"AWS Error (\w+) \(HTTP status (\d+)\).*", str(error), re.DOTALL)
-            if said is None:
+            matched = re.search(r"AWS Error (\w+) \(HTTP status (\d+)\).*", str(error), re.DOTALL)
+            if matched is None:
                 raise self._unreachable(doing, key, error) from error
-            raise self._refused(doing, key, said[2], said[0]) from error
+            raise self._refused(doing, key, matched[2], matched[0]) from error
 
-    def _refused(self, doing: str, key: str, code: str, said: str) -> StorageError:
+    def _refused(self, doing: str, key: str, code: str, message: str) -> StorageError:
         advice = _ADVICE.get(code, "look the code up in the server's documentation")
         return StorageError(
-            f"{doing} s3://{self.address.bucket}/{key} failed: {code}: {said}\n"
+            f"{doing} s3://{self.address.bucket}/{key} failed: {code}: {message}\n"
             f"  found: {self.address.server}\n  to fix: {advice}"
         )
 
@@ -271,15 +276,15 @@ class BucketCalls:
         if relative is not None:
             given["Key"] = self.address.key(relative)
         answer = getattr(self.client, method)(Bucket=self.address.bucket, **given)
-        said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-        if said is not None:
-            server_ms = int(parsedate_to_datetime(said).timestamp() * 1000)
+        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        if date is not None:
+            server_ms = int(parsedate_to_datetime(date).timestamp() * 1000)
             self._ahead_ms = time.time_ns() // 1_000_000 - server_ms
         return answer
 
     def _mark_of(self, relative: str) -> str | None:
-        found: str | None = self._call("head_object", relative).get("Metadata", {}).get(_TOKEN)
-        return found
+        mark: str | None = self._call("head_object", relative).get("Metadata", {}).get(_TOKEN)
+        return mark
 
     def _abort(self, key: str, upload: str) -> None:
         try:
@@ -297,8 +302,8 @@ class BucketCalls:
 
     @property
     def _refusals(self) -> type[Exception]:
-        found: type[Exception] = _botocore().exceptions.ClientError
-        return found
+        kind: type[Exception] = _botocore().exceptions.ClientError
+        return kind
 
     @property
     def client(self) -> Any:  # noqa: ANN401 - botocore has no types
@@ -374,5 +379,5 @@ def _botocore() -> ModuleType:
             "a workspace in S3 needs botocore, which is not installed\n"
             "  to fix: pip install 'millrace[s3]', here and for the Python of the executors"
         ) from error
-    found: ModuleType = botocore
-    return found
+    module: ModuleType = botocore
+    return module

@@ -87,18 +87,18 @@ class ObjectStore:
         first = self.calls.put_new(relative, b"first")
         try:
             second = self.calls.put_new(relative, b"second")
-            listed = [found.name for found in self.calls.list(PROBE)]
+            listed = [problem.name for problem in self.calls.list(PROBE)]
         finally:
             self.calls.delete(relative)
         if first and not second and relative.removeprefix(f"{PROBE}/") in listed:
             return
-        found = (
+        problem = (
             "a put with If-None-Match: * replaced an object that was there"
             if second
             else "an object that was just put is not listed"
         )
         raise StorageError(
-            f"the server of {self.path('')} cannot keep a workspace: {found}\n"
+            f"the server of {self.path('')} cannot keep a workspace: {problem}\n"
             f"  found: {self.address.server}\n"
             "  why: two attempts at one task could both count, and rows be lost or doubled\n"
             "  to fix: use a server with conditional writes (Amazon S3, MinIO, Ceph, Cloudflare R2 "
@@ -134,7 +134,7 @@ class ObjectStore:
 
     def names(self, relative: str) -> list[str]:
         """Names in a folder, in no order; empty if there is no such folder."""
-        return [found.name for found in self.calls.list(relative) if found.name != CLAIM]
+        return [listed.name for listed in self.calls.list(relative) if listed.name != CLAIM]
 
     def numbers(self, relative: str) -> list[int]:
         """Names in a folder that are numbers, lowest first."""
@@ -142,18 +142,18 @@ class ObjectStore:
 
     def exists(self, relative: str) -> bool:
         """Whether there is an object of this name, or one below it that was not removed."""
-        found = list(self.calls.list(relative))
-        if found:
-            return not _is_removed(found)
+        objects = list(self.calls.list(relative))
+        if objects:
+            return not _is_removed(objects)
         return self.calls.look(relative) is not None
 
-    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+    def sizes(self, relative: str, names: Iterable[str]) -> Mapping[str, int]:
         """Bytes of these objects of a folder; those that are gone are left out."""
-        names = set(wanted)
-        if not names:
+        known = set(names)
+        if not known:
             return {}
-        found = {one.name: one.size for one in self.calls.list(relative)}
-        return {name: found[name] for name in names & found.keys()}
+        sizes = {listed.name: listed.size for listed in self.calls.list(relative)}
+        return {name: sizes[name] for name in known & sizes.keys()}
 
     def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:
         """An object's length, and this range of it, or no bytes if it ends before that."""
@@ -193,12 +193,12 @@ class ObjectStore:
 
     def changed_at_ms(self, relative: str) -> int | None:
         """When an object, or the youngest directly in a folder, was last put; None if gone."""
-        found = list(self.calls.list(relative))
-        if not found:
-            one = self.calls.look(relative)
-            return None if one is None else one.changed_at_ms
-        times = [one.changed_at_ms for one in found if one.changed_at_ms is not None]
-        return None if _is_removed(found) else max(times, default=None)
+        objects = list(self.calls.list(relative))
+        if not objects:
+            listed = self.calls.look(relative)
+            return None if listed is None else listed.changed_at_ms
+        times = [listed.changed_at_ms for listed in objects if listed.changed_at_ms is not None]
+        return None if _is_removed(objects) else max(times, default=None)
 
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
         """End uploads that were begun long ago: they are no objects, and are paid for."""
@@ -210,10 +210,10 @@ class ObjectStore:
 
     def remove_folder_if_empty(self, relative: str) -> bool:
         """Give up the claim on a folder in which there is nothing else."""
-        found = [one.name for one in self.calls.list(relative, deep=True, most=2)]
-        if found == [CLAIM]:
+        names = [listed.name for listed in self.calls.list(relative, deep=True, most=2)]
+        if names == [CLAIM]:
             self.calls.delete(f"{relative}/{CLAIM}")
-        return found in ([], [CLAIM])
+        return names in ([], [CLAIM])
 
     def discard(self, relative: str) -> bool:
         """Take an attempt away, its index first, so that nobody takes half of it for all.
@@ -221,10 +221,10 @@ class ObjectStore:
         One that has no index gets one that says "removed": its writer, should it live, finds the
         name taken and cannot finish. `empty_trash` removes that when no writer can live any more.
         """
-        found = {one.name: one for one in self.calls.list(relative, deep=True)}
-        index = found.pop(layout.INDEX_BIN, None)
-        rest = [f"{relative}/{name}" for name in found]
-        was_there = any(not layout.is_removal_mark(name) for name in found)
+        objects = {listed.name: listed for listed in self.calls.list(relative, deep=True)}
+        index = objects.pop(layout.INDEX_BIN, None)
+        rest = [f"{relative}/{name}" for name in objects]
+        was_there = any(not layout.is_removal_mark(name) for name in objects)
         if index is None and was_there:
             fault("bucket.discard.before_fence")
             index_appeared = not self.calls.put_new(f"{relative}/{layout.INDEX_BIN}", REMOVED)
@@ -244,12 +244,14 @@ class ObjectStore:
         """
         now_ms = time.time_ns() // 1_000_000
         before_ms = now_ms - ms(self.config.unfinished_grace)
-        for found in self.calls.list(PROBE):
-            if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
-                self.calls.delete(f"{PROBE}/{found.name}")
-        for folder, found in self._removed_attempts():
-            if found.changed_at_ms is not None and found.changed_at_ms <= before_ms:
-                below = [f"{folder}/{one.name}" for one in self.calls.list(folder, deep=True)]
+        for listed in self.calls.list(PROBE):
+            if listed.changed_at_ms is not None and listed.changed_at_ms <= before_ms:
+                self.calls.delete(f"{PROBE}/{listed.name}")
+        for folder, listed in self._removed_attempts():
+            if listed.changed_at_ms is not None and listed.changed_at_ms <= before_ms:
+                below = [
+                    f"{folder}/{object_.name}" for object_ in self.calls.list(folder, deep=True)
+                ]
                 index = f"{folder}/{layout.INDEX_BIN}"
                 self.calls.delete_all([name for name in below if name != index])
                 self.calls.delete(index)
@@ -275,27 +277,27 @@ class ObjectStore:
         """The same for answers of many bytes: in order, and only so many ahead of the reader."""
         at_once, most = self.config.s3_calls_at_once, S3_AHEAD_BYTES_MAX
         waiting: deque[tuple[int, Future[Answer]]] = deque()
-        held = 0
+        bytes_ahead = 0
         pool = ThreadPoolExecutor(at_once)
         try:
             for item in items:
                 size = size_of(item)
-                while waiting and (held + size > most or len(waiting) == at_once):
+                while waiting and (bytes_ahead + size > most or len(waiting) == at_once):
                     done, answer = waiting.popleft()
-                    held -= done
+                    bytes_ahead -= done
                     yield answer.result()
                 waiting.append((size, pool.submit(function, item)))
-                held += size
+                bytes_ahead += size
             while waiting:
                 yield waiting.popleft()[1].result()
         finally:
             pool.shutdown(cancel_futures=True)
 
     def _removed_attempts(self) -> Iterator[tuple[str, ListedObject]]:
-        for found in list(self.calls.list(layout.SHUFFLE, deep=True)):
-            folder, _, name = found.name.rpartition("/")
-            if name == layout.INDEX_BIN and found.size == len(REMOVED):
-                yield f"{layout.SHUFFLE}/{folder}", found
+        for listed in list(self.calls.list(layout.SHUFFLE, deep=True)):
+            folder, _, name = listed.name.rpartition("/")
+            if name == layout.INDEX_BIN and listed.size == len(REMOVED):
+                yield f"{layout.SHUFFLE}/{folder}", listed
 
 
 _opened: dict[tuple[int, str, Config], ObjectStore] = {}
@@ -313,8 +315,10 @@ def _is_index(relative: str) -> bool:
     return relative.endswith(f"/{layout.INDEX_BIN}")
 
 
-def _is_removed(found: Iterable[ListedObject]) -> bool:
-    return any(one.name == layout.INDEX_BIN and one.size == len(REMOVED) for one in found)
+def _is_removed(objects: Iterable[ListedObject]) -> bool:
+    return any(
+        listed.name == layout.INDEX_BIN and listed.size == len(REMOVED) for listed in objects
+    )
 
 
 def _own_folder() -> str:

@@ -97,7 +97,7 @@ class Store(Protocol):
     def exists(self, relative: str) -> bool:
         """Whether there is a file or folder of this name."""
 
-    def sizes(self, relative: str, wanted: Iterable[str]) -> Mapping[str, int]:
+    def sizes(self, relative: str, names: Iterable[str]) -> Mapping[str, int]:
         """Bytes of these files of a folder; those that are gone are left out."""
 
     def load(self, relative: str, offset: int, size: int) -> tuple[int, pa.Buffer]:

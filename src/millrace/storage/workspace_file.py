@@ -36,7 +36,7 @@ def decode(data: bytes, *, where: str) -> str:
 
 
 def _id(document: Document) -> str:
-    found = document.text("id")
-    if not is_folder_id(found):
-        raise ValueError(f"id is {shown(found)}, expected 16 to 64 hexadecimal digits")
-    return found
+    workspace_id = document.text("id")
+    if not is_folder_id(workspace_id):
+        raise ValueError(f"id is {shown(workspace_id)}, expected 16 to 64 hexadecimal digits")
+    return workspace_id

@@ -77,16 +77,16 @@ class WorkspaceHome:
         mark = _mark(self._store)
         if mark is not None and mark == self._mark and self._id is not None:
             return self._id
-        found = self._find()
+        workspace_id = self._find()
         with self._lock:
-            if found is None:
+            if workspace_id is None:
                 raise self._gone() if self._id is not None else missing(self._store)
-            if self._id not in (None, found):
-                raise self._replaced(found)
+            if self._id not in (None, workspace_id):
+                raise self._replaced(workspace_id)
             if self._mode is not None:
                 check_mode(self._store, self._mode)
-            self._id, self._mark = found, mark
-            return found
+            self._id, self._mark = workspace_id, mark
+            return workspace_id
 
     def make(self) -> str:
         """The workspace's id for a call that writes; the workspace is made now if there is none."""
@@ -186,7 +186,7 @@ def _mark(store: Store) -> Mark | None:
     if not isinstance(store, LocalStore):
         return None
     try:
-        found = os.stat(os.path.join(store.root, layout.WORKSPACE_FILE))
+        status = os.stat(os.path.join(store.root, layout.WORKSPACE_FILE))
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_mtime_ns

@@ -29,8 +29,9 @@ from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
-from millrace.spark.frames.source_intake import IntakeContext
-from millrace.spark.job_start import begin
+from millrace.pipeline.run.job_runtime import RunContext
+from millrace.pipeline.run.run_start import begin
+from millrace.spark.job_runtime import SparkIntake
 
 ORDERS = "acme/orders"
 Kind = Literal["cheap", "durable", "expensive"]
@@ -122,7 +123,7 @@ class World:
         history = RunHistory.begin(self.broker, job.name)
         seen = len(history.events)
         lease = self.broker.acquire(run_lease(job.name), "a test")
-        taking = IntakeContext(
+        taking = RunContext(
             broker=self.broker,
             where=cast("Any", None),
             history=history,
@@ -131,14 +132,14 @@ class World:
             check=lambda: None,
         )
         try:
-            begin(job, job.hops, taking, on_change, "UTC")
+            begin(job, job._graph.hops, taking, SparkIntake(), on_change, "UTC")
         finally:
             self.broker.release(lease)
         for event in history.events[seen:]:
             if event.happened is JobEventKind.RESET:
                 for name in event.detail["parts"]:
                     self.sinks.pop(name, None)
-        for hop in job.hops:
+        for hop in job._graph.hops:
             self._work(hop)
         return trails
 
@@ -175,7 +176,7 @@ def _tag(step: object) -> str:
 def _no_files() -> Any:  # noqa: ANN401 - a generator
     """Sinks of files are only lists here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millrace.spark.job_start.check_sink", lambda *_: None)
+        patch.setattr("millrace.pipeline.run.run_start.check_sink", lambda *_: None)
         yield
 
 

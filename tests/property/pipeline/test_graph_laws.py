@@ -113,7 +113,7 @@ def _ended(step: Step, name: str, kind: str) -> None:
 def cut(job: Job) -> tuple[Hop, ...]:
     """Its hops; jobs in which a step must be kept that may not be are left out."""
     try:
-        return job.hops
+        return job._graph.hops
     except UserError as error:
         assume("has durable=False and must be kept" not in str(error))
         raise
@@ -128,10 +128,10 @@ def line_of(hop: Hop) -> list[str]:
 def test_every_step_is_in_one_hop_or_in_one_of_each_branch(lines: list[Line]) -> None:
     job = written(lines)
     hops = cut(job)
-    readers = readers_of(job.nodes)
+    readers = readers_of(job._graph.nodes)
     counted = Counter(name for hop in hops for name in line_of(hop))
 
-    steps = [node for node in job.nodes if not isinstance(node, SOURCES)]
+    steps = [node for node in job._graph.nodes if not isinstance(node, SOURCES)]
     assert set(counted) == {node.name for node in steps}
     for node in steps:
         may_run_twice = isinstance(node, Map) and node.options.durable is False
@@ -154,7 +154,7 @@ def _all_behind(name: str, readers: dict[str, list[Any]]) -> list[Any]:
 @given(plans())
 def test_a_hop_is_one_line_in_the_order_it_was_written_and_ends_kept(lines: list[Line]) -> None:
     job = written(lines)
-    place = {node.name: number for number, node in enumerate(job.nodes)}
+    place = {node.name: number for number, node in enumerate(job._graph.nodes)}
     for hop in cut(job):
         line = line_of(hop)
         assert line[-1] == hop.name
@@ -172,7 +172,7 @@ def test_hops_read_what_others_write_and_nobody_waits_for_himself(lines: list[Li
     job = written(lines)
     hops = cut(job)
     written_by = {f"jobs/captions/{hop.name}/out": hop for hop in hops if hop.sink is None}
-    sources = {f"jobs/captions/{n.name}/out" for n in job.nodes if isinstance(n, SOURCES)}
+    sources = {f"jobs/captions/{n.name}/out" for n in job._graph.nodes if isinstance(n, SOURCES)}
     seen: set[str] = set(sources)
     for hop in hops:
         assert set(hop.inputs) <= seen
@@ -203,7 +203,7 @@ def test_every_row_reaches_every_sink_once(lines: list[Line]) -> None:
     """Each way from a source to a sink is a way through hops, and the other way round."""
     job = written(lines)
     hops = cut(job)
-    ways = _ways({node.name: [g.name for g in node.inputs] for node in job.nodes})
+    ways = _ways({node.name: [g.name for g in node.inputs] for node in job._graph.nodes})
     made = {f"jobs/captions/{hop.name}/out": hop for hop in hops}
     through: Counter[tuple[str, str]] = Counter()
 
@@ -217,8 +217,8 @@ def test_every_row_reaches_every_sink_once(lines: list[Line]) -> None:
     for hop in hops:
         if hop.sink is not None:
             back(hop, hop.name)
-    sources = {node.name for node in job.nodes if isinstance(node, SOURCES)}
-    sinks = {node.name for node in job.nodes if isinstance(node, SINKS)}
+    sources = {node.name for node in job._graph.nodes if isinstance(node, SOURCES)}
+    sinks = {node.name for node in job._graph.nodes if isinstance(node, SINKS)}
     assert through == {
         pair: n for pair, n in ways.items() if pair[0] in sources and pair[1] in sinks
     }
@@ -242,11 +242,11 @@ def test_any_job_can_be_told_and_recorded(lines: list[Line]) -> None:
     job = written(lines)
     cut(job)
     text = str(job.explain())
-    described = job.record()
+    described = job._graph.record()
 
-    assert all(any(node.name in line for line in text.splitlines()) for node in job.nodes)
+    assert all(any(node.name in line for line in text.splitlines()) for node in job._graph.nodes)
     assert JobRecord.from_json(json.loads(json.dumps(described.to_json()))) == described
-    assert not compare([described], written(lines).record())
+    assert not compare([described], written(lines)._graph.record())
 
 
 @LAW
@@ -259,14 +259,14 @@ def test_a_step_that_does_something_else_is_noticed_with_all_behind_it(
     place = data.draw(st.integers(0, len(lines) - 1))
     changed = [*lines]
     changed[place] = replace(lines[place], number=1 - lines[place].number)
-    found = compare([job.record()], written(changed).record())
+    found = compare([job._graph.record()], written(changed)._graph.record())
 
     if lines[place].kind in ("source", "union"):
         assert not found
         return
-    readers = readers_of(job.nodes)
+    readers = readers_of(job._graph.nodes)
     behind = {f"n{place}", *(node.name for node in _all_behind(f"n{place}", readers))}
-    kept = {part.name for part in job.record().parts if part.is_kept}
+    kept = {part.name for part in job._graph.record().parts if part.is_kept}
     assert [change.name for change in found.changed] == [f"n{place}"]
     assert set(found.affected) == behind & kept
     assert not found.stuck
@@ -277,6 +277,6 @@ def test_a_step_that_does_something_else_is_noticed_with_all_behind_it(
 def test_hops_do_not_depend_on_how_many_partitions_there_are(lines: list[Line]) -> None:
     job = written(lines)
     few = cut(job)
-    many = hops_of(job.name, job.nodes, partitions=99)
+    many = hops_of(job.name, job._graph.nodes, partitions=99)
 
     assert [line_of(hop) for hop in few] == [line_of(hop) for hop in many]

@@ -9,14 +9,14 @@ import duckdb
 import pytest
 
 from millrace.engine import duckdb_instances
-from millrace.engine.duckdb_instances import InstanceKey, borrowed
+from millrace.engine.duckdb_instances import InstanceSettings, borrowed
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> InstanceKey:
-    return InstanceKey(memory_bytes_max=64 * MIB, spill_folder=str(tmp_path), as_written=False)
+def wanted(tmp_path: Path) -> InstanceSettings:
+    return InstanceSettings(memory_bytes_max=64 * MIB, spill_folder=str(tmp_path), as_written=False)
 
 
 def marked(connection: duckdb.DuckDBPyConnection) -> bool:
@@ -31,7 +31,7 @@ def mark(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("CREATE TABLE mark (a INTEGER)")
 
 
-def test_an_instance_is_used_again(wanted: InstanceKey) -> None:
+def test_an_instance_is_used_again(wanted: InstanceSettings) -> None:
     with borrowed(wanted) as first:
         mark(first)
         first.execute("CREATE TEMP VIEW input_0 AS SELECT 1")
@@ -41,14 +41,14 @@ def test_an_instance_is_used_again(wanted: InstanceKey) -> None:
             second.execute("SELECT * FROM input_0")
 
 
-def test_two_queries_at_once_have_two(wanted: InstanceKey) -> None:
+def test_two_queries_at_once_have_two(wanted: InstanceSettings) -> None:
     with borrowed(wanted) as first:
         mark(first)
         with borrowed(wanted) as second:
             assert not marked(second)
 
 
-def test_one_that_failed_is_not_used_again(wanted: InstanceKey) -> None:
+def test_one_that_failed_is_not_used_again(wanted: InstanceSettings) -> None:
     def fail() -> None:
         with borrowed(wanted) as first:
             mark(first)
@@ -60,10 +60,12 @@ def test_one_that_failed_is_not_used_again(wanted: InstanceKey) -> None:
         assert not marked(second)
 
 
-def test_other_limits_are_another_instance(wanted: InstanceKey, tmp_path: Path) -> None:
+def test_other_limits_are_another_instance(wanted: InstanceSettings, tmp_path: Path) -> None:
     with borrowed(wanted) as first:
         mark(first)
-    other = InstanceKey(memory_bytes_max=32 * MIB, spill_folder=str(tmp_path), as_written=False)
+    other = InstanceSettings(
+        memory_bytes_max=32 * MIB, spill_folder=str(tmp_path), as_written=False
+    )
     with borrowed(other) as second:
         assert not marked(second)
         found = second.execute("SELECT current_setting('memory_limit')").fetchone()
@@ -73,7 +75,9 @@ def test_other_limits_are_another_instance(wanted: InstanceKey, tmp_path: Path) 
 def test_few_are_kept_and_nothing_of_them_on_disk(tmp_path: Path) -> None:
     for number in range(5):
         folder = str(tmp_path / str(number))
-        with borrowed(InstanceKey(memory_bytes_max=64 * MIB, spill_folder=folder, as_written=True)):
+        with borrowed(
+            InstanceSettings(memory_bytes_max=64 * MIB, spill_folder=folder, as_written=True)
+        ):
             pass
         assert os.listdir(folder) == []
     assert len(duckdb_instances._idle) <= 2

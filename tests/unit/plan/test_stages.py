@@ -298,8 +298,7 @@ def test_operators_say_what_they_need_and_how_their_rows_lie(
     assert joined.partition_keys() == (("cust",), ("cust",))
     assert grouped.partition_keys() == (("cust",),)
     assert not orders.filter("cust > 1")._plan.requires_shuffle()
-    assert joined.num_partitions is None
-    assert placed.num_partitions == 4
+    assert joined.output_placement is None
     assert placed.output_placement == ByHash(("cust",), 4)
 
 

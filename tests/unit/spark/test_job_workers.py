@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import millrace as mr
 from millrace.errors import SparkGone, TaskFailed
 from millrace.pipeline.core.hops import Hop
-from millrace.spark.job_task import Work
-from millrace.spark.job_workers import WorkerGroup, WorkerPool, spent_on
+from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder, spent_on
+from millrace.spark.job_workers import SparkWorkerPool
 from millrace.transport.owner.owner_endpoint import JournalAddress
 
 POST = WorkerGroup(hops=None, resources=(), workers=1)
@@ -34,7 +34,7 @@ def job_hops(folder: str) -> tuple[Hop, ...]:
     paid = rows.map("paid", same, schema="id bigint", expensive=True)
     kept = paid.map("second", same, schema="id bigint").filter("id > 0")
     kept.sink_parquet(f"{folder}/out")
-    hops = job.hops
+    hops = job._graph.hops
     ws.close()
     return hops
 
@@ -71,8 +71,8 @@ class BrokenSpark:
         raise OSError("no session can be made")
 
 
-def some_work() -> Work:
-    return Work(
+def some_work() -> WorkerOrder:
+    return WorkerOrder(
         where=JournalAddress(address="grpc://nowhere:1", token=""),
         hops=(),
         config=mr.Config(),
@@ -87,9 +87,9 @@ def some_work() -> Work:
     )
 
 
-def crew_on(port: int) -> WorkerPool:
+def crew_on(port: int) -> SparkWorkerPool:
     spark = cast("SparkSession", BrokenSpark(port))
-    return WorkerPool(spark, some_work(), [POST], mr.Config(), deaths=lambda: 0)
+    return SparkWorkerPool(spark, some_work(), [POST], mr.Config(), deaths=lambda: 0)
 
 
 def test_a_seat_that_cannot_be_taken_ends_the_crew_and_says_why() -> None:

@@ -32,7 +32,7 @@ from millrace.transport.owner.election import join_journals
 from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.owner.owner_links import OwnerConnections
 from millrace.transport.owner.owner_server import WORKSPACE_HEADER
-from millrace.transport.streams.follow_messages import decode_message, encode_wanted
+from millrace.transport.streams.follow_messages import decode_message, encode_request
 from millrace.transport.streams.stream_server import (
     STREAM_HEADER,
     StreamAddress,
@@ -315,7 +315,7 @@ def _owner(target: Target) -> object:
 def _live(target: Target) -> object:
     where = JournalAddress(address=target.address, token=TOKEN, workspace_id=WORKSPACE)
     flight = OwnerConnections(where, target.config, target.roots)
-    ticket = encode_wanted(wanted("a"))
+    ticket = encode_request(wanted("a"))
     received = flight.receive(target.address, ticket, timeout_ms=30_000, silent_ms=30_000)
     with contextlib.closing(received) as stream:
         opened = decode_message(next(stream))

@@ -98,7 +98,7 @@ class _Several:
         context = self.batch.context(place, place + 1, number)
         self.batch.flight.begin(slot, place, place + 1, number)
         try:
-            async with asyncio.timeout(self.caller.options.timeout_s):
+            async with asyncio.timeout(self.caller.options.timeout):
                 rows = await self.caller.function.call_row_async(self.dicts[place], context)
             if rows:
                 self.caller.to_batch(rows)

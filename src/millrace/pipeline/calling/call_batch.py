@@ -134,7 +134,7 @@ class CallBatch:
             or self.past.attempts
             or self.past.settled
             or caller.step.calling.takes_context
-            or caller.options.timeout_s is not None
+            or caller.options.timeout is not None
         )
 
     def _quickly(self, dicts: Sequence[Row], at: int = 0) -> int:

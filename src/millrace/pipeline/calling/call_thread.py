@@ -45,7 +45,7 @@ class CallThread:
             self._leave()
             raise CallTimedOut(
                 f"the call did not return within {timeout_s:g} s\n"
-                "  to fix: raise timeout_s, or give the function a time limit of its own"
+                "  to fix: raise timeout, or give the function a time limit of its own"
             ) from None
         if error is not None:
             raise error

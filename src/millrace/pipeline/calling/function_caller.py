@@ -65,7 +65,7 @@ class FunctionCaller:
         self.options = step.options
         self.function: Function = made.function
         self.schema: pa.Schema | None = self.function.schema
-        is_timed = self.options.timeout_s is not None and not step.calling.is_async
+        is_timed = self.options.timeout is not None and not step.calling.is_async
         self._hands = CallThread() if is_timed else None
         self.is_careful = hop.expensive is step
         self.passing = Passing(hop, step, workspace)
@@ -105,7 +105,7 @@ class FunctionCaller:
         return made
 
     async def _awaited(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
-        async with asyncio.timeout(self.options.timeout_s):
+        async with asyncio.timeout(self.options.timeout):
             return await self.function.call_batch_async(batch, context)
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
@@ -123,8 +123,8 @@ class FunctionCaller:
     def _within_limit(self, work: Callable[[], T]) -> T:
         if self._hands is None:
             return work()
-        assert self.options.timeout_s is not None
-        made: T = self._hands.call(work, self.options.timeout_s)
+        assert self.options.timeout is not None
+        made: T = self._hands.call(work, self.options.timeout)
         return made
 
     def is_stuck(self) -> bool:

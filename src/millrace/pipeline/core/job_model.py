@@ -57,7 +57,8 @@ class StepOptions:
     """Most calls at once of an async function."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """What a task needs of each Spark resource, such as `gpu`."""
-    timeout_s: float | None = None
+    timeout: float | None = None
+    """How long a call may take, in seconds."""
     retries: int = 3
     on_error: OnError = "fail"
     on_doubt: OnDoubt = "retry"

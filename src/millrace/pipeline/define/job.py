@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
 
@@ -14,28 +12,23 @@ from millrace.dataset import Dataset
 from millrace.errors import UserError
 from millrace.journal.core.journal_names import check_name, under
 from millrace.keys import check_partitions
-from millrace.names import check_text, existing, shown
+from millrace.names import existing, shown
 from millrace.pipeline.core import job_model
-from millrace.pipeline.core.hops import ROOT, Hop
+from millrace.pipeline.core.hops import ROOT
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.core.job_record import JobRecord
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.define.function_schema import checked
-from millrace.pipeline.define.hop_graph import hops_of, most_workers
-from millrace.pipeline.define.job_recording import record_of
+from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.steps import Step
-from millrace.pipeline.define.user_functions import recognised
 from millrace.text import PlainText, did_you_mean
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from millrace.pipeline.report.job_report import JobReport
     from millrace.pipeline.run.job_status import JobStatus
 
 Until = Literal["caught_up", "forever"]
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_NAME_LENGTH_MAX: Final = 100
-_TAKEN: Final = ("run", "runs")
-"""What a job keeps beside its steps."""
 
 
 class JobWorkspace(Protocol):
@@ -58,8 +51,11 @@ class JobWorkspace(Protocol):
     def status(self, job: Job) -> JobStatus:
         """How far a job is."""
 
-    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
+    def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
         """Set a step back, and what depends on it."""
+
+    def step_frame(self, job: str, step: str) -> DataFrame:
+        """The saved rows of a step as a Spark DataFrame."""
 
 
 class Job:
@@ -78,36 +74,19 @@ class Job:
         [5, 7]
     """
 
-    def __init__(self, name: str, place: JobWorkspace) -> None:
-        self.name = check_part(name, f"job({name!r})")
-        self._place = place
-        self._nodes: list[job_model.Anything] = []
-        self._targets: set[str] = set()
-        self._spread: set[str] = set()
+    def __init__(self, name: str, workspace: JobWorkspace) -> None:
+        self._graph = JobGraph(name, workspace.config)
+        self._workspace = workspace
 
     @property
-    def nodes(self) -> tuple[job_model.Anything, ...]:
-        """Sources, steps and sinks, in the order they were written down."""
-        return tuple(self._spread_out(node) for node in self._nodes)
+    def name(self) -> str:
+        """Its name in the workspace.
 
-    @property
-    def config(self) -> Config:
-        """The limits of its workspace."""
-        return self._place.config
-
-    @property
-    def partitions(self) -> int:
-        """Over how many journals rows are spread where nothing else is said."""
-        return self._place.config.job_partitions
-
-    @property
-    def hops(self) -> tuple[Hop, ...]:
-        """The pieces of work it consists of."""
-        return hops_of(self.name, self.nodes, partitions=self.partitions)
-
-    def record(self, zone: str | None = None) -> JobRecord:
-        """The job as it is recorded when a run starts."""
-        return record_of(self.name, self.nodes, self.hops, zone)
+        Example:
+            >>> job.name
+            'captions'
+        """
+        return self._graph.job
 
     def source(
         self,
@@ -139,7 +118,7 @@ class Job:
             ['cust_id', 'amount']
         """
         call = f"source({name!r})"
-        if sum(one is not None for one in (given, journal, journals)) != 1:
+        if sum(value is not None for value in (given, journal, journals)) != 1:
             raise UserError(
                 f"{call} needs one thing to read\n  to fix: give a DataFrame, a dataset, "
                 "files(...), journal= or journals="
@@ -153,16 +132,14 @@ class Job:
             raise UserError(f"{call}: version is {version!r}\n  to fix: give a text")
         schema = checked(call, self._schema_of(call, given))
         node = job_model.SavedSource(
-            name=self.take_name(name, call),
+            name=self._graph.take_name(name, call),
             schema=schema,
-            partitions=partitions or self.partitions,
+            partitions=partitions or self._graph.partitions,
             given=given,
             version=version,
         )
-        self.add(node)
-        if partitions is None:
-            self._spread.add(name)
-        return Step(self, node)
+        self._graph.add(node, spread=partitions is None)
+        return self._step(node)
 
     def run(self, until: Until = "caught_up", on_change: OnChange = "fail") -> JobReport:
         """Run the job, from where it stopped if it ran before.
@@ -180,9 +157,9 @@ class Job:
         """
         _check_one_of("run", "until", until, ("caught_up", "forever"))
         _check_one_of("run", "on_change", on_change, ("fail", "restart", "continue"))
-        self.hops  # noqa: B018 - said before anything runs
-        self._recognise()
-        return self._place.run(self, until=until, on_change=on_change)
+        self._graph.hops  # noqa: B018 - said before anything runs
+        self._graph.recognise()
+        return self._workspace.run(self, until=until, on_change=on_change)
 
     def status(self) -> JobStatus:
         """How far the job is, and who runs it.
@@ -191,7 +168,7 @@ class Job:
             >>> job.status().caught_up
             True
         """
-        return self._place.status(self)
+        return self._workspace.status(self)
 
     def explain(self) -> PlainText:
         """The hops this would run in, which steps are fused, and what is done already.
@@ -200,99 +177,36 @@ class Job:
             >>> print(job.explain())
             job captions...
         """
-        return PlainText(self._place.explain(self))
+        return PlainText(self._workspace.explain(self))
 
-    def reset(self, step: str, *, again: bool = False) -> tuple[str, ...]:
+    def reset(self, step: str, *, append_again: bool = False) -> tuple[str, ...]:
         """Set a step, and all that depends on it, back to the beginning; the names of what was.
 
         Args:
             step: a step, a sink or a source; a source is taken in anew by the next run.
-            again: let rows that a sink appended to a journal of yours be appended once more.
+            append_again: let rows that a sink appended to a journal of yours be appended once more.
 
         Example:
             >>> new = ws.job("large-orders")
             >>> new.source("orders", orders).sink_journal("copied", name="out")
             >>> report = new.run()
-            >>> "out" in new.reset("out", again=True)  # the next run appends these rows once more
+            >>> "out" in new.reset("out", append_again=True)
             True
         """
-        names = [node.name for node in self._nodes]
+        names = self._graph.names
         if step not in names:
             raise UserError(
                 f"job {self.name!r} has no step {shown(step)}\n"
                 f"  found: {existing(str(step), names)}\n"
                 f"  to fix: {did_you_mean(str(step), names, 'give one of these')}"
             )
-        return self._place.reset(self, step, again=again)
+        return self._workspace.reset(self, step, append_again=append_again)
 
-    def take_name(self, given: str | None, call: str, kind: str = "") -> str:
-        """A name for a node: as given, or the next free one of its kind."""
-        names = {node.name for node in self._nodes}
-        if given is None:
-            numbers = range(2, len(names) + 3)
-            return next(n for n in (kind, *(f"{kind}_{k}" for k in numbers)) if n not in names)
-        check_part(given, call)
-        if given in names:
-            raise UserError(
-                f"{call}: job {self.name!r} has a {given!r} already\n  to fix: choose another name"
-            )
-        if given in _TAKEN:
-            raise UserError(f"{call}: {given!r} is taken\n  to fix: choose another name")
-        return given
-
-    def take_target(self, target: str, call: str) -> None:
-        """Note what a sink fills; two sinks cannot fill the same, nor one what the job reads."""
-        if target in self._targets:
-            raise UserError(
-                f"{call}: another sink of job {self.name!r} fills it\n"
-                "  to fix: union() the rows first, or choose another"
-            )
-        for node in self._nodes:
-            if isinstance(node, job_model.JournalSource) and any(
-                given == target or (given.endswith("/") and under(given, target))
-                for given in node.journals
-            ):
-                raise UserError(
-                    f"{call}: source {node.name!r} reads that journal, so the job would never end\n"
-                    "  to fix: choose another journal"
-                )
-        self._targets.add(target)
-
-    def add(self, node: job_model.Anything) -> None:
-        """Take a node that a handle made."""
-        most = self.config.job_steps_max
-        if len(self._nodes) >= most:
-            raise UserError(
-                f"job {self.name!r} has too many steps\n"
-                f"  found: {node.name!r} would be step {most + 1:,}; job_steps_max is {most:,}\n"
-                "  to fix: do more in one step, go on in another job that reads its journal, "
-                "or raise Config(job_steps_max=...)"
-            )
-        self._nodes.append(node)
+    def _step(self, node: job_model.Anything) -> Step:
+        return Step(self._graph, node, self._workspace.step_frame)
 
     def __repr__(self) -> str:
-        return f"Job({self.name!r}: {', '.join(node.name for node in self._nodes)})"
-
-    def _spread_out(self, node: job_model.Anything) -> job_model.Anything:
-        """A source with as many partitions as workers want to read it, unless it has its own."""
-        if not isinstance(node, job_model.SavedSource) or node.name not in self._spread:
-            return node
-        return replace(node, partitions=max(node.partitions, most_workers(self._nodes, node.name)))
-
-    def _recognise(self) -> None:
-        """Look at functions as they are now; refuse those that could be changed unnoticed."""
-        for place, node in enumerate(self._nodes):
-            if not isinstance(node, job_model.Map | job_model.FunctionSink):
-                continue
-            identity, why = recognised(node.calling.function, node.options.version)
-            calling = replace(node.calling, identity=identity, unrecognised=why)
-            self._nodes[place] = replace(node, calling=calling)
-            if why:
-                raise UserError(
-                    f"step {node.name!r}: the code of {node.calling.name} cannot be recognised\n"
-                    f"  why: {why}\n"
-                    "  to fix: give the step version='1', and another when its results change"
-                )
+        return f"Job({self.name!r}: {', '.join(self._graph.names)})"
 
     def _schema_of(self, call: str, given: object) -> pa.Schema:
         match given:
@@ -301,7 +215,7 @@ class Job:
             case FileListing():
                 return given.listing.schema
             case _:
-                schema = self._place.frame_schema(given)
+                schema = self._workspace.frame_schema(given)
         if schema is None:
             raise UserError(
                 f"{call} of a {type(given).__name__}\n  to fix: give a Spark DataFrame, a dataset "
@@ -324,33 +238,27 @@ class Job:
                 "  to fix: leave out partitions= and version="
             )
         wanted = _wanted(self.name, call, journal, journals)
-        found = self._place.journals(wanted.removesuffix("/"))
+        schemas = self._workspace.journals(wanted.removesuffix("/"))
         if journal is not None:
-            found = {one: schema for one, schema in found.items() if one == journal}
+            schemas = {name: schema for name, schema in schemas.items() if name == journal}
         else:
-            found = {one: schema for one, schema in found.items() if under(wanted, one)}
-        if not found:
+            schemas = {name: schema for name, schema in schemas.items() if under(wanted, name)}
+        if not schemas:
             what = f"journal {journal!r}" if journal is not None else f"journals below {wanted!r}"
             raise UserError(
                 f"{call}: there are no {what}\n  to fix: make it with ws.journals.create(...)"
             )
-        schema = _one_schema(call, found)
+        schema = _one_schema(call, schemas)
         node = job_model.JournalSource(
-            name=self.take_name(name, call), schema=schema, journals=(wanted,)
+            name=self._graph.take_name(name, call), schema=schema, journals=(wanted,)
         )
-        self.add(node)
-        return Step(self, node)
+        self._graph.add(node)
+        return self._step(node)
 
 
-def check_part(name: Any, call: str) -> str:  # noqa: ANN401 - what the user gave
-    """Refuse a name that cannot be one part of a journal's name."""
-    return check_text(
-        name,
-        f"a job, a source, a step or a sink: {call}",
-        pattern=_NAME,
-        allowed="letters, digits and _.-, beginning with a letter, a digit or _",
-        length_max=_NAME_LENGTH_MAX,
-    )
+def graph_of(job: Job) -> JobGraph:
+    """The sources, steps and sinks of a job, for the package."""
+    return job._graph  # noqa: SLF001 - for the package, not for users
 
 
 def _wanted(job: str, call: str, journal: str | None, journals: str | None) -> str:
@@ -367,15 +275,15 @@ def _wanted(job: str, call: str, journal: str | None, journals: str | None) -> s
     return wanted
 
 
-def _one_schema(call: str, found: Mapping[str, pa.Schema]) -> pa.Schema:
-    first = next(iter(found))
-    for other, schema in found.items():
-        if not schema.equals(found[first]):
+def _one_schema(call: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:
+    first = next(iter(schemas))
+    for other, schema in schemas.items():
+        if not schema.equals(schemas[first]):
             raise UserError(
                 f"{call}: journals {first} and {other} have different columns\n"
                 "  to fix: read them as two sources, bring both to one form with select(), union()"
             )
-    return checked(call, found[first])
+    return checked(call, schemas[first])
 
 
 def _check_one_of(call: str, name: str, value: object, known: tuple[str, ...]) -> None:

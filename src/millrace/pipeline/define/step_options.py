@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
+from millrace.durations import seconds
 from millrace.errors import UserError
 from millrace.pipeline.core.job_model import OnDoubt, OnError, StepOptions
 
 _WHOLE: Final = ("workers", "partitions", "batch_rows", "batch_bytes", "concurrency", "max_calls")
-_POSITIVE: Final = ("timeout_s", "rate")
+_POSITIVE: Final = ("timeout", "rate")
 _CALLS_ONLY: Final = ("rate", "max_calls")
 _OWN: Final = ("workers", "partitions", "resources", "large")
 """What only a step of its own can have: such a step is kept."""
@@ -23,6 +24,8 @@ def options_of(
     `expensive` is given where the step leaves no choice, as a sink's function does.
     """
     chosen = dict(given)
+    if chosen.get("timeout") is not None:
+        chosen["timeout"] = seconds(chosen["timeout"], f"{call}: timeout")
     chosen["resources"] = _resources(call, chosen.get("resources"))
     chosen["large"] = _names(call, chosen.get("large"))
     options = StepOptions(**chosen)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import Duration
 from millrace.errors import UserError
 from millrace.identity.schemas import difference
 from millrace.journal.core.journal_names import check_name
@@ -23,6 +24,7 @@ from millrace.pipeline.core import job_model
 from millrace.pipeline.core.hops import ROOT
 from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
+from millrace.pipeline.define.job_graph import JobGraph
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
@@ -31,9 +33,11 @@ from millrace.sql.name_checks import check_columns, check_keys
 from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
-    from millrace.pipeline.define.job import Job
+    from pyspark.sql import DataFrame
 
 Function = Callable[..., Any]
+StepFrame = Callable[[str, str], "DataFrame"]
+"""Gives the saved rows of a step, by the names of its job and itself."""
 _OPTIONS: Final = frozenset(field.name for field in fields(job_model.StepOptions))
 _NOT_FOR_SINKS: Final = ("partitions", "durable", "large", "expensive")
 
@@ -48,11 +52,11 @@ class Step:
         >>> sizes.filter("n > 5").sink_parquet("sizes/")
     """
 
-    __slots__ = ("job", "node")
+    __slots__ = ("_frame", "_graph", "_node")
 
-    def __init__(self, job: Job, node: job_model.Anything) -> None:
-        self.job = job
-        self.node = node
+    def __init__(self, graph: JobGraph, node: job_model.Anything, frame: StepFrame) -> None:
+        """`frame` gives the saved rows of a step of a job as a Spark DataFrame."""
+        self._graph, self._node, self._frame = graph, node, frame
 
     @property
     def name(self) -> str:
@@ -62,7 +66,7 @@ class Step:
             >>> texts.name
             'texts'
         """
-        return self.node.name
+        return self._node.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -72,7 +76,7 @@ class Step:
             >>> texts.schema.field("size").type
             DataType(int64)
         """
-        return self.node.schema
+        return self._node.schema
 
     @property
     def columns(self) -> list[str]:
@@ -99,7 +103,7 @@ class Step:
         durable: bool | None = None,
         concurrency: int = 1,
         resources: Mapping[str, float] | None = None,
-        timeout_s: float | None = None,
+        timeout: Duration | None = None,
         retries: int = 3,
         on_error: OnError = "fail",
         on_doubt: OnDoubt = "retry",
@@ -130,7 +134,7 @@ class Step:
             durable: keep its rows in journals; by default if it is expensive or feeds several.
             concurrency: most calls at once of an async function.
             resources: what a task needs of each of Spark's resources: `{"gpu": 1}`.
-            timeout_s: how long a call may take.
+            timeout: how long a call may take: seconds, a `timedelta`, or text such as "10s".
             retries: how often a call that raised is made again.
             on_error: what then: "fail", "skip" the row, or put it into the "dead_letter" journal.
             on_doubt: what to do about calls that a worker that died may have made: "retry" them,
@@ -157,8 +161,8 @@ class Step:
         _check_large(call, output, options.large)
         return self._add(
             job_model.Map(
-                name=self.job.take_name(name, call),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call),
+                inputs=(self._node,),
                 schema=stored_schema(output, options.large),
                 calling=calling,
                 options=options,
@@ -178,8 +182,8 @@ class Step:
         self._rows().filter(condition)
         return self._add(
             job_model.FilterStep(
-                name=self.job.take_name(name, call, "filter"),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call, "filter"),
+                inputs=(self._node,),
                 schema=self.schema,
                 condition=condition,
             )
@@ -198,8 +202,8 @@ class Step:
         schema = checked(call, self._rows().select(*columns).schema)
         return self._add(
             job_model.Select(
-                name=self.job.take_name(name, call, "select"),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call, "select"),
+                inputs=(self._node,),
                 schema=schema,
                 columns=columns,
             )
@@ -220,11 +224,11 @@ class Step:
             check_partitions(partitions)
         return self._add(
             job_model.KeyBy(
-                name=self.job.take_name(name, call, "key_by"),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call, "key_by"),
+                inputs=(self._node,),
                 schema=self.schema,
                 keys=columns,
-                partitions=partitions or self.job.partitions,
+                partitions=partitions or self._graph.partitions,
             )
         )
 
@@ -248,8 +252,8 @@ class Step:
                 )
         return self._add(
             job_model.UnionStep(
-                name=self.job.take_name(name, call, "union"),
-                inputs=(self.node, *(other.node for other in others)),
+                name=self._graph.take_name(name, call, "union"),
+                inputs=(self._node, *(node_of_step(other) for other in others)),
                 schema=self.schema,
             )
         )
@@ -265,11 +269,11 @@ class Step:
         if "://" in text:
             raise UserError(f"{call} is not a folder\n  to fix: give a local or shared path")
         full = os.path.abspath(os.path.expanduser(text))
-        self.job.take_target(full, call)
+        self._graph.take_target(full, call)
         self._add(
             job_model.ParquetSink(
-                name=self.job.take_name(name, call, "sink_parquet"),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call, "sink_parquet"),
+                inputs=(self._node,),
                 schema=self.schema,
                 path=full,
             )
@@ -287,11 +291,11 @@ class Step:
             raise UserError(
                 f"{call}: journals below {ROOT}/ belong to jobs\n  to fix: choose another name"
             )
-        self.job.take_target(journal, call)
+        self._graph.take_target(journal, call)
         self._add(
             job_model.JournalSink(
-                name=self.job.take_name(name, call, "sink_journal"),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call, "sink_journal"),
+                inputs=(self._node,),
                 schema=self.schema,
                 journal=journal,
             )
@@ -330,25 +334,51 @@ class Step:
         _check_concurrency(call, calling, made)
         self._add(
             job_model.FunctionSink(
-                name=self.job.take_name(name, call),
-                inputs=(self.node,),
+                name=self._graph.take_name(name, call),
+                inputs=(self._node,),
                 schema=self.schema,
                 calling=calling,
                 options=made,
             )
         )
 
+    def to_spark(self) -> DataFrame:
+        """The saved rows of the step as a Spark DataFrame, as far as the job has run.
+
+        Only a step whose rows are kept has some: a source, an expensive step, or one with
+        `durable=True`.
+
+        Example:
+            >>> listing = ws.job("listing")
+            >>> texts = listing.source("texts", mr.files("texts/*.txt"))
+            >>> texts.sink_journal("listed")
+            >>> report = listing.run()
+            >>> texts.to_spark().count()
+            2
+        """
+        return self._frame(self._graph.job, self.name)
+
     def __repr__(self) -> str:
         shown = ", ".join(f"{field.name} {field.type}" for field in self.schema)
         return f"Step({self.name!r}: {shown})"
 
     def _add(self, node: job_model.Anything) -> Step:
-        self.job.add(node)
-        return Step(self.job, node)
+        self._graph.add(node)
+        return Step(self._graph, node, self._frame)
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(FunctionRows(self.schema), _NotRun(self.job.config))
+        return Dataset(FunctionRows(self.schema), _NotRun(self._graph.config))
+
+
+def graph_of_step(step: Step) -> JobGraph:
+    """The job that a step belongs to, for the package."""
+    return step._graph  # noqa: SLF001 - for the package, not for users
+
+
+def node_of_step(step: Step) -> job_model.Anything:
+    """What a step is, for the package."""
+    return step._node  # noqa: SLF001 - for the package, not for users
 
 
 class _NotRun:
@@ -374,9 +404,10 @@ def _check_sql(call: str, kind: str, given: object) -> None:
 def _check_side(call: str, left: Step, right: object) -> None:
     if not isinstance(right, Step):
         raise UserError(f"{call} of {type(right).__name__}\n  to fix: give steps of this job")
-    if right.job is not left.job:
+    if graph_of_step(right) is not graph_of_step(left):
         raise UserError(
-            f"{call}: {right.name!r} is of job {right.job.name!r}, not of {left.job.name!r}\n"
+            f"{call}: {right.name!r} is of job {graph_of_step(right).job!r}, "
+            f"not of {graph_of_step(left).job!r}\n"
             "  to fix: give steps of one job; read another job's rows with source(journals=...)"
         )
     different = difference(right.schema, left.schema)

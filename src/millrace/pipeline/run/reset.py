@@ -29,14 +29,16 @@ from millrace.pipeline.run.lease_holders import new_holder
 from millrace.pipeline.sinks import clear_sink
 
 
-def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> tuple[str, ...]:
+def reset_step(
+    broker: Broker, job: str, step: str, *, append_again: bool = False
+) -> tuple[str, ...]:
     """Set a step and everything downstream back to the start; returns the names of what was.
 
     Args:
         broker: whose journals hold the job.
         job: its name.
         step: a step, a sink or a source; a source is taken in anew by the next run.
-        again: let rows that a sink appended to a journal of yours be appended once more.
+        append_again: let rows that a sink appended to a journal of yours be appended once more.
     """
     history = RunHistory.open(broker, job)
     record = history.record()
@@ -50,7 +52,7 @@ def reset_step(broker: Broker, job: str, step: str, *, again: bool = False) -> t
     lease = _hold(broker, job)
     try:
         finish_reset(history, lease)
-        reset_parts(history, record, [part.name], lease, again=again)
+        reset_parts(history, record, [part.name], lease, append_again=append_again)
     finally:
         broker.release(lease)
     return tuple(part.name for part in record.downstream(part.name))
@@ -62,7 +64,7 @@ def reset_parts(
     names: Sequence[str],
     lease: Lease,
     *,
-    again: bool = False,
+    append_again: bool = False,
 ) -> None:
     """Set parts and all that depend on them back, under the lease of the job."""
     gone = [
@@ -71,7 +73,7 @@ def reset_parts(
         if any(part in record.downstream(name) for name in names) and part.kind != "journals"
     ]
     _refuse_truncated(history, record, gone)
-    if not again:
+    if not append_again:
         _refuse_appended(history.broker, record, gone)
     event = JobEvent(
         at_us=time.time_ns() // 1000,
@@ -180,7 +182,7 @@ def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart])
             raise UserError(
                 f"sink {part.name!r} has appended rows to journal {part.target!r}, which is "
                 "yours\n  found: a reset would append them once more\n"
-                "  to fix: say again=True if that is wanted; delete the journal first if not"
+                "  to fix: say append_again=True if that is wanted; delete the journal first if not"
             )
 
 

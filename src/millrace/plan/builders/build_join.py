@@ -1,4 +1,4 @@
-"""Builds joins from what a user gave, and refuses what cannot be joined."""
+"""Builds joins from the arguments of a user's call."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def check_same_type(
 
 
 def right_names(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
-    """The names that columns of the right side have beside those of the left."""
+    """New names of the right side's columns, different from those of the left."""
     taken = list(left.names)
     names = {}
     for name in right.names:

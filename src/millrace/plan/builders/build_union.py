@@ -1,4 +1,4 @@
-"""Brings the sides of a union to the same names."""
+"""Builds the sides of a union, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds windows from what a user gave: the functions, and what each needs."""
+"""Builds windows from the arguments of a user's call."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _column(name: str, text: str, schema: pa.Schema, call: str, *, ordered: bool
 
 
 class _WindowMarks(ExpressionTyper):
-    """Types an expression over columns and calls, each call standing as a mark in its SQL."""
+    """Types an expression over columns and calls; its SQL has a mark for each call."""
 
     def __init__(self, schema: pa.Schema, *, ordered: bool) -> None:
         super().__init__(scope_of(schema))
@@ -157,8 +157,8 @@ class _WindowMarks(ExpressionTyper):
             )
         if name in _RANKS:
             _check_count(name, arguments, 0, 0, shown)
-            looks, kind = _RANKS[name]
-            return WindowCall(name, (WindowFunction(name, (), looks),), kind, frozenset())
+            scope, kind = _RANKS[name]
+            return WindowCall(name, (WindowFunction(name, (), scope),), kind, frozenset())
         if name == "ntile":
             _check_count(name, arguments, 1, 1, shown)
             buckets = self._number(name, arguments[0], least=1)
@@ -179,8 +179,8 @@ class _WindowMarks(ExpressionTyper):
             default = default if default.type == value.type else cast(default, value.type)
             given.append(default.sql)
             columns |= default.columns
-        piece = WindowFunction(name, tuple(given), "rows", ignore_nulls)
-        return WindowCall(name, (piece,), value.type, columns)
+        function = WindowFunction(name, tuple(given), "rows", ignore_nulls)
+        return WindowCall(name, (function,), value.type, columns)
 
     def _value(
         self, name: str, arguments: list[exp.Expression], shown: str, *, ignore_nulls: bool
@@ -199,8 +199,8 @@ class _WindowMarks(ExpressionTyper):
                     fix=f"write {name}(x) or {name}(x, true)",
                 )
             ignore_nulls = bool(arguments[-1].this)
-        piece = WindowFunction(name, tuple(given), "values", ignore_nulls)
-        return WindowCall(name, (piece,), value.type, value.columns)
+        function = WindowFunction(name, tuple(given), "values", ignore_nulls)
+        return WindowCall(name, (function,), value.type, value.columns)
 
     def _number(self, name: str, node: exp.Expression, least: int | None = None) -> int:
         value = self._inner.typed(node)
@@ -220,7 +220,7 @@ class _WindowMarks(ExpressionTyper):
 
 
 class _Inside(ExpressionTyper):
-    """What a window function is over; another one inside of it is refused."""
+    """Types the arguments of a window function; another window function inside is refused."""
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
@@ -268,16 +268,18 @@ def _aggregate(name: str, node: exp.Expression, inner: ExpressionTyper, shown: s
     match call.function:
         case "sum" | "avg":
             in_double = call.partials("")[0].type == DOUBLE
-            pieces = [WindowFunction("sum", (x if in_double else over,), "frame")]
-            pieces += [WindowFunction("count", (over,), "frame")] if call.function == "avg" else []
+            functions = [WindowFunction("sum", (x if in_double else over,), "frame")]
+            functions += (
+                [WindowFunction("count", (over,), "frame")] if call.function == "avg" else []
+            )
         case "count" | "min" | "max" | "bool_and" | "bool_or":
-            pieces = [WindowFunction(call.function, (over,), "frame")]
+            functions = [WindowFunction(call.function, (over,), "frame")]
         case _:
             odd = f"isnan({x}) OR isinf({x})"
             plain = f"CASE WHEN {odd} THEN NULL ELSE {x} END"
-            functions = {"count": x, "bool_or": odd, call.function: plain}
-            pieces = [
+            arguments = {"count": x, "bool_or": odd, call.function: plain}
+            functions = [
                 WindowFunction(function, (argument,), "frame")
-                for function, argument in functions.items()
+                for function, argument in arguments.items()
             ]
-    return WindowCall(call.function, tuple(pieces), call.type, columns, call)
+    return WindowCall(call.function, tuple(functions), call.type, columns, call)

@@ -28,7 +28,7 @@ _ORDER: Final = re.compile(
 
 
 def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tuple[SortKey, ...]]:
-    """The child, with columns added for what is calculated to sort by, and the keys."""
+    """The child with a column for each calculated sort key, and the keys."""
     if not texts:
         raise UserError(f"{call} has nothing to sort by\n  to fix: name a column, as in 'a DESC'")
     added: list[tuple[str, Expression]] = []
@@ -67,7 +67,7 @@ def _read(child: Node, text: str, call: str) -> tuple[Expression, bool, bool]:
 
 
 def _refuse_other_words(tree: exp.Expression, text: str) -> None:
-    """A word behind the column that is neither a direction nor a place for nulls."""
+    """Refuse a word after the column that is neither a direction nor NULLS FIRST or LAST."""
     if not isinstance(tree, exp.Alias):
         return
     word = tree.alias

@@ -1,4 +1,4 @@
-"""Reads frames as users write them: `ROWS BETWEEN 2 PRECEDING AND CURRENT ROW`."""
+"""Builds frames from text: `ROWS BETWEEN 2 PRECEDING AND CURRENT ROW`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The operators of a plan, one kind in a file. Values only."""
+"""The operators of a plan, one in a file. Each is a value: its inputs and its arguments."""

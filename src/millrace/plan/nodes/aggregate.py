@@ -1,4 +1,4 @@
-"""Groups: in one step, or in two with an exchange between them. Values only."""
+"""Aggregates by group: in one step, or in two steps with an exchange between them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Aggregate(UnaryNode):
 
     @property
     def output_placement(self) -> Placement | None:
-        """As the child, as long as the keys tell."""
+        """As the child, if its keys are among the keys."""
         return renamed(self.child.output_placement, {key: key for key in self.keys})
 
     @property
     def mergeable(self) -> bool:
-        """Whether a task can put its own rows together before the exchange."""
+        """Whether a task can aggregate its own rows before the exchange."""
         return all(call.mergeable for aggregate in self.aggregates for call in aggregate.calls)
 
     def requires_shuffle(self) -> bool:
@@ -47,12 +47,12 @@ class Aggregate(UnaryNode):
         return (self.keys,)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
-        """Filters on keys: they take out whole groups."""
+        """Filters on keys, which drop whole groups."""
         whole = self.keys and columns <= set(self.keys)
         return ({name: name for name in columns} if whole else None,)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys and what is calculated with."""
+        """The keys, and the columns of the aggregates."""
         del wanted
         return self, ({*self.keys}.union(*(aggregate.columns for aggregate in self.aggregates)),)
 
@@ -63,7 +63,7 @@ class Aggregate(UnaryNode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialAggregate(UnaryNode):
-    """What one task can say of its own rows before the groups come together."""
+    """The partial aggregates of the rows of one task, before the exchange."""
 
     child: Node
     keys: tuple[str, ...]
@@ -83,7 +83,7 @@ class PartialAggregate(UnaryNode):
 
     @property
     def output_placement(self) -> Placement | None:
-        """As the child, as long as the keys tell."""
+        """As the child, if its keys are among the keys."""
         return renamed(self.child.output_placement, {key: key for key in self.keys})
 
     def describe(self) -> str:
@@ -93,14 +93,14 @@ class PartialAggregate(UnaryNode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinalAggregate(UnaryNode):
-    """Groups put together from what `PartialAggregate` said."""
+    """The aggregates, merged from the columns of `PartialAggregate`."""
 
     child: Node
     whole: Aggregate
 
     @property
     def schema(self) -> pa.Schema:
-        """As if it had been done in one go."""
+        """The columns of the aggregate in one step."""
         return self.whole.schema
 
     @property

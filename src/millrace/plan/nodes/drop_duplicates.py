@@ -10,10 +10,10 @@ from millrace.plan.nodes.placement import Placement
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DropDuplicates(UnaryNode):
-    """For each distinct value of the keys its first row. To do it in parts first changes nothing.
+    """The first row for each distinct value of the keys.
 
-    Rows of a task come in the order of the tasks before it, so the first row of all is found also
-    among the first rows of each.
+    It can run before the exchange too. Tasks read rows in the order of the tasks before them, so
+    the first row of all is among the first rows of each task.
     """
 
     child: Node
@@ -33,11 +33,11 @@ class DropDuplicates(UnaryNode):
         return (self.keys,)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
-        """Filters on keys: they take out all rows of a key."""
+        """Filters on keys, which drop all rows of a key."""
         return ({name: name for name in columns} if columns <= {*self.keys} else None,)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What is wanted, and the keys."""
+        """The wanted columns and the keys."""
         return self, (wanted | {*self.keys},)
 
     def describe(self) -> str:

@@ -22,7 +22,7 @@ class Filter(UnaryNode):
         return self.child.output_placement
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What is wanted and what the condition is about."""
+        """The wanted columns and those of the condition."""
         return self, (wanted | self.condition.columns,)
 
     def describe(self) -> str:

@@ -10,13 +10,13 @@ from millrace.plan.nodes.placement import Placement, ToOne
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InOneTask(UnaryNode):
-    """The child's rows, all of them made by one task: what it reads is small."""
+    """The child's rows, all made by one task, because its inputs are small."""
 
     child: Node
 
     @property
     def output_placement(self) -> Placement:
-        """In one place."""
+        """In one task."""
         return ToOne(broadcast=False)
 
     def describe(self) -> str:
@@ -25,5 +25,5 @@ class InOneTask(UnaryNode):
 
 
 def needs_rows_of_many_tasks(node: Node) -> bool:
-    """Whether an operator in a tree looks at rows of more than one task."""
+    """Whether an operator in a tree needs rows of more than one task."""
     return node.requires_shuffle() or any(map(needs_rows_of_many_tasks, node.children))

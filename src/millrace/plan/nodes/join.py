@@ -1,4 +1,4 @@
-"""Joins on equal keys, with or without a further condition. Values only."""
+"""Joins on equal keys, with or without a further condition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEPS_RIGHT: Final = frozenset({"inner", "right", "cross"})
 
 @dataclass(frozen=True, slots=True)
 class JoinColumn:
-    """A column of a join's result. Side "key": the left key or, where there is none, the right."""
+    """A column of a join's result. Side "key": the left key, or else the right one."""
 
     name: str
     side: Literal["left", "right", "key"]
@@ -32,8 +32,8 @@ class JoinColumn:
 class Join(Node):
     """Rows of both sides whose keys are equal and that meet the condition. Null equals nothing.
 
-    `columns` says for each column of the result where it comes from. The condition speaks of the
-    right side's columns by the names in `right_names`, as some may be named like left ones.
+    `columns` has the source of each column of the result. The condition names columns of the right
+    side as `right_names` does, because both sides may have columns of one name.
     """
 
     left: Node
@@ -59,7 +59,7 @@ class Join(Node):
         return (self.left, self.right)
 
     def condition_schema(self) -> pa.Schema:
-        """The columns that the condition speaks of, by its names for them."""
+        """The columns that the condition can name."""
         theirs = self.right.schema
         renamed = [pa.field(name, theirs.field(source).type) for source, name in self.right_names]
         return pa.schema([*self.left.schema, *renamed])
@@ -71,7 +71,7 @@ class Join(Node):
 
     @property
     def output_placement(self) -> Placement | None:
-        """As the side that is not read whole; of outer joins the side that is kept."""
+        """As the side that is not broadcast; of outer joins the side that is kept."""
         if is_broadcast(self.left):
             names = {c.source: c.name for c in reversed(self.columns) if c.side == "right"}
             names |= {
@@ -95,7 +95,7 @@ class Join(Node):
         return (self.left_keys, self.right_keys)
 
     def broadcast_sides(self) -> tuple[bool, ...]:
-        """Sides of which no row is kept for having no partner."""
+        """Sides whose rows without a partner are dropped."""
         return (self.how in KEEPS_RIGHT, self.how in KEEPS_LEFT)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
@@ -120,7 +120,7 @@ class Join(Node):
         )
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """Keys, wanted columns, and what the condition is about."""
+        """The keys, the wanted columns, and those of the condition."""
         some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
         about = self.condition.columns if self.condition is not None else frozenset()
         named = {name for _, name in self.right_names}

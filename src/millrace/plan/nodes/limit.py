@@ -21,7 +21,7 @@ class Limit(UnaryNode):
         return self.child.output_placement
 
     def requires_shuffle(self) -> bool:
-        """The first rows are found among all rows."""
+        """The first rows of all tasks are needed."""
         return True
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""A function of the user's over batches of rows, as an operator of a plan."""
+"""A user's function over batches of rows, as an operator of a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Function = Callable[[pa.RecordBatch], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapBatches(UnaryNode):
-    """What a function makes of the child's rows, batch by batch."""
+    """The rows that a function returns for the child's rows, batch by batch."""
 
     child: Node
     function: Function
@@ -29,17 +29,17 @@ class MapBatches(UnaryNode):
 
     @property
     def schema(self) -> pa.Schema:
-        """What the function is said to return."""
+        """The schema that the user gave."""
         return self.columns
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """The function's name, for messages."""
         return name_of(self.function)
 
     @property
     def output_placement(self) -> Placement | None:
-        """Rows of one task stay in it; of others a function may make rows with any keys."""
+        """Rows of one task stay in one task. Otherwise none: a function can return any keys."""
         lies = self.child.output_placement
         return lies if isinstance(lies, ToOne) else None
 
@@ -53,7 +53,7 @@ class MapBatches(UnaryNode):
         return f"map batches with {self.name} to columns {', '.join(self.schema.names)}"
 
     def identity(self) -> str:
-        """What tells the function from any other; raises `Unrecognisable` where code cannot."""
+        """The identity of the function; raises `Unrecognisable` if its code cannot give one."""
         if self.version is None:
             return f"code {function_identity(self.function)}"
         return f"{_module_of(self.function)}.{self.name} version {self.version}"
@@ -61,7 +61,7 @@ class MapBatches(UnaryNode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionRows(Leaf):
-    """Rows that a function makes, as a query over them sees them."""
+    """The rows that a function returns, as a leaf of the query above it."""
 
     columns: pa.Schema
 
@@ -76,21 +76,21 @@ class FunctionRows(Leaf):
 
 
 def is_spread_over_tasks(node: Node) -> bool:
-    """Whether rows are repartitioned for a function: its calls may cost more than its rows."""
+    """Whether the user repartitions rows for a function, to spread its calls over tasks."""
     if isinstance(node, MapBatches) and _repartitioned(node.child):
         return True
     return any(is_spread_over_tasks(child) for child in node.children)
 
 
 def name_of(function: object) -> str:
-    """What a function is called in messages; an object that can be called by its class."""
+    """The name of a function in messages; of a callable object, the name of its class."""
     if isinstance(function, partial):
         return name_of(function.func)
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def identity_of(node: MapBatches) -> tuple[str | None, str | None]:
-    """What tells the node's function from any other, or why that cannot be told."""
+    """The identity of the node's function, or the reason that it has none."""
     try:
         return node.identity(), None
     except Unrecognisable as unrecognisable:
@@ -98,8 +98,8 @@ def identity_of(node: MapBatches) -> tuple[str | None, str | None]:
 
 
 def _repartitioned(node: Node) -> bool:
-    asked = isinstance(node, Repartition) and not isinstance(node.placement, InPlace)
-    return asked or any(_repartitioned(child) for child in node.children)
+    by_user = isinstance(node, Repartition) and not isinstance(node.placement, InPlace)
+    return by_user or any(_repartitioned(child) for child in node.children)
 
 
 def _module_of(function: object) -> str:

@@ -13,7 +13,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from millrace.plan.nodes.placement import Placement, partitions_of
+from millrace.plan.nodes.placement import Placement
 
 
 class Node(ABC):
@@ -47,11 +47,6 @@ class Node(ABC):
     def output_placement(self) -> Placement | None:
         """How its rows are placed over tasks; None if in no way that can be used."""
         return None
-
-    @property
-    def num_partitions(self) -> int | None:
-        """In how many partitions its rows come; None if that is known only at run time."""
-        return partitions_of(self.output_placement)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
         """For each child, its names of these columns if a filter on them can run below, on it.

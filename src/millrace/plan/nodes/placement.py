@@ -1,4 +1,4 @@
-"""How rows lie over tasks. Values only.
+"""How rows are placed over tasks and partitions.
 
 Invariant: two placements that are equal put equal keys into partitions of equal number.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from millrace.text import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +22,10 @@ class ByHash:
 
 @dataclass(frozen=True, slots=True)
 class ByRange:
-    """Partitions that follow one another in the order of the keys; bounds are sampled at run time.
+    """Partitions in the order of the keys; their bounds are sampled at run time.
 
-    With `descending` the highest keys come first. How many partitions there are is known when the
-    rows were measured; `partitions` is the most.
+    With `descending` the highest keys come first. The number of partitions is known only after the
+    rows were measured; `partitions` is its limit.
     """
 
     keys: tuple[str, ...]
@@ -41,7 +39,7 @@ class ByRange:
 
 @dataclass(frozen=True, slots=True)
 class Evenly:
-    """Rows dealt out in turn."""
+    """Rows in turn: round robin."""
 
     partitions: int
 
@@ -51,7 +49,7 @@ class Evenly:
 
 @dataclass(frozen=True, slots=True)
 class ToOne:
-    """All rows in one partition: gathered by one task, or read whole by every task."""
+    """All rows in one partition, read by one task or, if broadcast, by every task."""
 
     broadcast: bool
 
@@ -61,7 +59,7 @@ class ToOne:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Rows stay as their tasks wrote them: one task reads on from each."""
+    """Rows stay as their tasks wrote them; one task reads the output of each."""
 
     def __str__(self) -> str:
         return "forward"
@@ -71,7 +69,7 @@ Placement = ByHash | ByRange | Evenly | ToOne | InPlace
 
 
 def renamed(placement: Placement | None, names: Mapping[str, str]) -> Placement | None:
-    """The same placement under new names of columns; None if a key has no name any more."""
+    """The placement under new column names; None if a key has no new name."""
     if not isinstance(placement, ByHash):
         return placement if isinstance(placement, ToOne) else None
     if not all(key in names for key in placement.keys):
@@ -80,7 +78,7 @@ def renamed(placement: Placement | None, names: Mapping[str, str]) -> Placement 
 
 
 def brings_together(placement: Placement | None, keys: tuple[str, ...]) -> bool:
-    """Whether rows that agree in `keys` lie together."""
+    """Whether rows with equal `keys` are in one partition."""
     match placement:
         case ToOne(broadcast=False):
             return True
@@ -88,20 +86,3 @@ def brings_together(placement: Placement | None, keys: tuple[str, ...]) -> bool:
             return bool(by) and set(by) <= set(keys)
         case _:
             return False
-
-
-def partitions_of(placement: Placement | None) -> int | None:
-    """In how many partitions rows come; None if that is known only at run time."""
-    match placement:
-        case ByHash(partitions=partitions) | Evenly(partitions=partitions):
-            return partitions
-        case ToOne():
-            return 1
-        case _:
-            return None
-
-
-def placement_text(placement: Placement | None) -> str:
-    """A placement in words, for a plan's text."""
-    count = partitions_of(placement)
-    return "as files are cut" if count is None else counted(count, "partition")

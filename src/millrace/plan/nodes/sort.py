@@ -1,4 +1,4 @@
-"""Sorting, all rows or the first ones of the order. Values only."""
+"""Sorts: all rows, or the first rows of the order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class SortKey:
 
     @property
     def plain(self) -> bool:
-        """Whether nulls are where Spark puts them by itself: with the lowest."""
+        """Whether nulls are with the lowest values, as they are in Spark by default."""
         return self.nulls_first != self.descending
 
     def sql(self) -> str:
-        """As DuckDB writes it."""
+        """The key in DuckDB's SQL."""
         way = "DESC" if self.descending else "ASC"
         return f"{quoted(self.column)} {way} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
 
@@ -36,7 +36,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sort(UnaryNode):
-    """Rows in order; with `rows`, only the first so many."""
+    """Rows in order; with `rows`, only that many."""
 
     child: Node
     order: tuple[SortKey, ...]
@@ -44,20 +44,20 @@ class Sort(UnaryNode):
 
     @property
     def output_placement(self) -> Placement | None:
-        """All in one place, if they do below."""
+        """One task, if the child has one."""
         lies = self.child.output_placement
         return lies if isinstance(lies, ToOne) else None
 
     def requires_shuffle(self) -> bool:
-        """An order is one of all rows."""
+        """All rows have one order."""
         return True
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
-        """Any filter, unless it is the first rows that are wanted."""
+        """Any filter, unless only the first rows are kept."""
         return ({name: name for name in columns} if self.rows is None else None,)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What is wanted and what is sorted by."""
+        """The wanted columns and the sort keys."""
         return self, (wanted | {key.column for key in self.order},)
 
     def describe(self) -> str:
@@ -67,7 +67,7 @@ class Sort(UnaryNode):
 
 
 def range_of(order: tuple[SortKey, ...], partitions: int) -> ByRange | None:
-    """The placement that brings rows into this order by parts; None if none can."""
+    """The placement by range that follows this order; None if there is none."""
     if not order[0].plain:
         return None
     keys = []

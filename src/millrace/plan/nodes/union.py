@@ -13,7 +13,7 @@ from millrace.plan.nodes.project import Project, pass_columns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Union(Node):
-    """All rows of all children, one after the other. All have these columns, of equal types."""
+    """All rows of all children. All have these columns, of equal types."""
 
     inputs: tuple[Node, ...]
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Union(Node):
 
     @property
     def output_placement(self) -> Placement | None:
-        """As all of them do, if that is the same."""
+        """The placement of the children, if all have the same one."""
         first = self.inputs[0].output_placement
         alike = all(side.output_placement == first for side in self.inputs[1:])
         return renamed(first, {name: name for name in self.columns}) if alike else None
@@ -50,7 +50,7 @@ class Union(Node):
         return tuple(Project(side, pass_columns(side.schema, self.columns)) for side in self.inputs)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What is wanted, of each."""
+        """The wanted columns, of each child."""
         kept = tuple(name for name in self.columns if name in wanted) or self.columns[:1]
         return replace(self, columns=kept), tuple(set(kept) for _ in self.inputs)
 

@@ -1,7 +1,7 @@
-"""Windows: columns calculated from a row and the rows around it. Values only.
+"""Windows: columns calculated from a row and the rows around it.
 
-Invariant: a window keeps every row of its child, and what it adds does not depend on how rows lie
-over tasks: rows that are equal in the order keep the order they come in.
+Invariant: a window keeps every row of its child, and its values do not depend on how rows are
+placed over tasks: rows with equal `order` keep the order of the input.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from millrace.sql.typed_sql import as_type
 from millrace.sql.types import DOUBLE, SqlType, to_arrow
 
 WindowScope = Literal["ranks", "rows", "frame", "values"]
-"""What a function looks at: ranks of the order; single rows in turn, whatever the frame; all rows
-of the frame together; single rows of the frame."""
+"""What a function reads: ranks of the order; single rows in turn, without a frame; all rows of the
+frame; single rows of the frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where a frame begins or ends, counted from the current row; `place` tells which is first."""
+    """Where a frame begins or ends; `offset` is its distance from the current row."""
 
     sql: str
     offset: float
@@ -41,20 +41,20 @@ LAST: Final = Bound("UNBOUNDED FOLLOWING", float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rows around a row that a function looks at, by their number or by the order's value."""
+    """The rows around a row that a function reads, by number or by value of the order."""
 
     unit: Literal["ROWS", "RANGE"]
     start: Bound
     end: Bound
 
     def sql(self) -> str:
-        """As DuckDB writes it."""
+        """The frame in DuckDB's SQL."""
         return f"{self.unit} BETWEEN {self.start.sql} AND {self.end.sql}"
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
-    """One window function as DuckDB has it."""
+    """One window function of DuckDB."""
 
     function: str
     arguments: tuple[str, ...]
@@ -64,7 +64,7 @@ class WindowFunction:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """One call as the user wrote it, and the pieces that it is calculated from."""
+    """One call as the user wrote it, and the DuckDB functions that its value is made from."""
 
     function: str
     functions: tuple[WindowFunction, ...]
@@ -72,16 +72,16 @@ class WindowCall:
     columns: frozenset[str]
     aggregate: AggregateCall | None = None
 
-    def value(self, pieces: Sequence[str]) -> str:
-        """The SQL over the values of its pieces."""
+    def value(self, values: Sequence[str]) -> str:
+        """The SQL over the values of its functions."""
         if self.type.arrow is not None:
-            return pieces[0]
+            return values[0]
         if self.function == "avg":
             assert self.aggregate is not None
-            return self.aggregate.mean(*pieces)
-        if len(pieces) == 1:
-            return as_type(pieces[0], self.type)
-        count, odd, spread = pieces
+            return self.aggregate.mean(*values)
+        if len(values) == 1:
+            return as_type(values[0], self.type)
+        count, odd, spread = values
         least = 1 if self.function.endswith("_samp") else 0
         return as_type(
             f"CASE WHEN {count} <= {least} THEN NULL WHEN {odd} THEN CAST('NaN' AS DOUBLE) "
@@ -92,24 +92,24 @@ class WindowCall:
 
 @dataclass(frozen=True, slots=True)
 class WindowColumn:
-    """A new column: an expression in which calls stand as marks, between two zero bytes."""
+    """A new column: an expression with the number of a call between each two zero bytes."""
 
     name: str
     expression: Expression
     calls: tuple[WindowCall, ...]
 
     def sql(self, names: Mapping[WindowFunction, str]) -> str:
-        """The expression over columns and the values of pieces, which have these names."""
+        """The expression over columns and the values of functions, which have these names."""
         parts = self.expression.sql.split("\0")
         for position in range(1, len(parts), 2):
             call = self.calls[int(parts[position])]
-            parts[position] = f"({call.value([names[piece] for piece in call.functions])})"
+            parts[position] = f"({call.value([names[function] for function in call.functions])})"
         return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Window(UnaryNode):
-    """The rows of the child with new columns. A new column takes the place of an equal name."""
+    """The rows of the child with new columns. A new column replaces one of the same name."""
 
     child: Node
     keys: tuple[str, ...]
@@ -129,13 +129,13 @@ class Window(UnaryNode):
 
     @property
     def functions(self) -> tuple[WindowFunction, ...]:
-        """All that DuckDB has to calculate, each once."""
+        """All functions that DuckDB calculates, each once."""
         calls = [call for column in self.columns for call in column.calls]
-        return tuple(dict.fromkeys(piece for call in calls for piece in call.functions))
+        return tuple(dict.fromkeys(function for call in calls for function in call.functions))
 
     @property
     def output_placement(self) -> Placement | None:
-        """As the child, as long as the columns that tell are not replaced."""
+        """As the child, unless one of its keys is replaced."""
         new = {column.name for column in self.columns}
         names = [name for name in self.child.schema.names if name not in new]
         return renamed(self.child.output_placement, {name: name for name in names})
@@ -149,12 +149,12 @@ class Window(UnaryNode):
         return (self.keys,)
 
     def pushdown_columns(self, columns: frozenset[str]) -> tuple[dict[str, str] | None, ...]:
-        """Filters on keys: they take out whole partitions."""
+        """Filters on keys, which drop whole partitions."""
         whole = self.keys and columns <= {*self.keys} - {column.name for column in self.columns}
         return ({name: name for name in columns} if whole else None,)
 
     def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys, the order, and what is wanted or calculated with; no window if none is."""
+        """The keys, the order and the columns read; no window if none of its columns is wanted."""
         some = tuple(column for column in self.columns if column.name in wanted)
         new = {column.name for column in self.columns}
         rest = wanted - new

@@ -1,1 +1,5 @@
-"""From a plan to stages: pushes filters down, inserts exchanges, cuts stages and adapts them."""
+"""From a plan to stages.
+
+Pushes filters down, prunes columns, inserts exchanges, cuts the plan into stages, and adapts stages
+to measured sizes.
+"""

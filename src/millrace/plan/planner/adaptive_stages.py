@@ -1,12 +1,10 @@
 """Changes the stages of a plan as the sizes of those before them are measured.
 
-- A smaller side of a join that came out small is read by all tasks. The larger side then stays
-  where it is: its stage is not run, and its work moves into the stage of the join.
-- When all that a stage reads is small, it and the stages that only follow one another behind it
-  become one stage of one task.
+- A side of a join that is small once measured is broadcast. The stage of the larger side is
+  skipped, and its work moves into the stage of the join.
+- If a stage reads few bytes, it and the stages that only follow it become one stage of one task.
 
-Invariant: the choice follows from measured sizes alone, so that the same rows always lead to the
-same stages.
+Invariant: the choice depends on measured sizes alone, so the same rows lead to the same stages.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class AdaptableJoin:
-    """A join whose smaller side, once measured, may spare the larger side its exchange."""
+    """A join that may change: if its smaller side is small, the larger one is not exchanged."""
 
     reader: int
     small: int
@@ -41,7 +39,7 @@ class AdaptableJoin:
 
 
 def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
-    """The joins of a plan that may change. The stage `large` is to wait for the stage `small`."""
+    """The joins of a plan that may change. The stage `large` waits for the stage `small`."""
     joins = []
     for stage in stages:
         join = _join_of(stage.root)
@@ -49,9 +47,9 @@ def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
             continue
         left, right = (side for side in join.children if isinstance(side, ReadStage))
         sides: list[tuple[_Side, int, int]] = []
-        if join.how in KEEPS_LEFT and _leaves_out(stages, right.stage):
+        if join.how in KEEPS_LEFT and _may_shrink(stages, right.stage):
             sides.append(("right", right.stage, left.stage))
-        if join.how in KEEPS_RIGHT and _leaves_out(stages, left.stage):
+        if join.how in KEEPS_RIGHT and _may_shrink(stages, left.stage):
             sides.append(("left", left.stage, right.stage))
         if sides:
             side, small, large = min(sides, key=lambda side: _scanned(stages, side[1]))
@@ -61,7 +59,7 @@ def adaptable_joins(stages: Sequence[Stage]) -> list[AdaptableJoin]:
 
 
 def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
-    """The stage of the join, with the larger side's work in it and the small side read by all."""
+    """The stage of the join, with the work of the larger side and the smaller one broadcast."""
     reader, large = stages[choice.reader], stages[choice.large]
     join = _join_of(reader.root)
     assert join is not None, "only what was found adaptable is adapted"
@@ -73,7 +71,7 @@ def adapt_stage(stages: Sequence[Stage], choice: AdaptableJoin) -> Stage:
 
 
 class AdaptiveStages:
-    """The stages of a plan as they are run: some change, some are left out, as others come out."""
+    """The stages of a plan while it runs: some change or are skipped as others finish."""
 
     def __init__(
         self, stages: Sequence[Stage], *, broadcast_bytes_max: int, together_bytes_max: int
@@ -86,15 +84,15 @@ class AdaptiveStages:
         """Stages that are not run, and why."""
 
     def dependencies(self) -> list[frozenset[int]]:
-        """For each stage, those that have to be finished or left out before it is looked at."""
+        """For each stage, the stages that must be finished or skipped before it."""
         return [
-            frozenset(n for n in stage.reads if n >= 0)  # Others were taken in before.
+            frozenset(n for n in stage.reads if n >= 0)  # Others are saved DataFrames.
             | {c.small for c in self._choices if c.large == stage.number}
             for stage in self._stages
         ]
 
     def stage(self, number: int, measured: Mapping[int, int]) -> Stage | None:
-        """The stage as it is to be run, given the bytes of those before it; None to leave out."""
+        """The stage as it should run, given the bytes of those before it; None to skip it."""
         limit = self._broadcast_limit
         small = [c for c in self._choices if measured.get(c.small, limit + 1) <= limit]
         for choice in small:
@@ -103,11 +101,11 @@ class AdaptiveStages:
         if any(choice.large == number for choice in small):
             self.skipped[number] = "the other side of the join is small"
         elif number not in self.skipped:
-            self._gather(number, measured)
+            self._merge_followers(number, measured)
         return None if number in self.skipped else self._stages[number]
 
-    def _gather(self, number: int, measured: Mapping[int, int]) -> None:
-        """Put a stage, and those behind it, into the last one if what it reads is small."""
+    def _merge_followers(self, number: int, measured: Mapping[int, int]) -> None:
+        """Merge a stage and those after it into the last one if it reads few bytes."""
         behind = followers(self._stages, number)
         size = _read_bytes(self._stages[number], measured)
         if not behind or size > self._together_limit:
@@ -123,9 +121,9 @@ class AdaptiveStages:
 
 
 def followers(stages: Sequence[Stage], number: int) -> list[int]:
-    """The stages behind one up to the last, if each reads nothing but the one before it.
+    """The stages after one up to the last, if each reads only the one before it.
 
-    None if rows are to be kept on the way, or lie as the user asked for.
+    None of them if rows are saved on the way, or partitioned as the user asked.
     """
     behind: list[int] = []
     at = number
@@ -146,13 +144,13 @@ def _reads(leaf: Scan | ReadStage, number: int) -> bool:
 
 
 def _read_bytes(stage: Stage, measured: Mapping[int, int]) -> float:
-    """How much a stage reads; without end if that is not known."""
+    """The bytes that a stage reads; infinite if unknown."""
     read = [measured.get(number, inf) for number in stage.reads]
     return scanned_bytes(stage.root) + sum(read)
 
 
 def _join_of(node: Node) -> Join | None:
-    """The join of two exchanged sides, if nothing above it relies on how its rows lie."""
+    """The join of two exchanged sides, if nothing above it relies on the placement."""
     match node:
         case Join(left=ReadStage(placement=ByHash()), right=ReadStage(placement=ByHash())):
             return node
@@ -172,10 +170,10 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     return node.with_children(*(_replaced(child, old, new) for child in node.children))
 
 
-def _leaves_out(stages: Sequence[Stage], number: int) -> bool:
-    """Whether a stage may write less than is read: if not, waiting for its size is in vain."""
+def _may_shrink(stages: Sequence[Stage], number: int) -> bool:
+    """Whether a stage may write less than is read. If not, its size is known before it runs."""
     stage = stages[number]
-    return _has_more_than_columns(stage.root) or any(_leaves_out(stages, n) for n in stage.reads)
+    return _has_more_than_columns(stage.root) or any(_may_shrink(stages, n) for n in stage.reads)
 
 
 def _has_more_than_columns(node: Node) -> bool:
@@ -185,7 +183,7 @@ def _has_more_than_columns(node: Node) -> bool:
 
 
 def _scanned(stages: Sequence[Stage], number: int) -> int:
-    """How many bytes of files a stage and all below it read."""
+    """The bytes of files that a stage and all below it read."""
     stage = stages[number]
-    below = [number for number in stage.reads if number >= 0]  # Not what was taken in before.
+    below = [number for number in stage.reads if number >= 0]  # Not saved DataFrames.
     return scanned_bytes(stage.root) + sum(_scanned(stages, number) for number in below)

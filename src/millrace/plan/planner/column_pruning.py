@@ -1,4 +1,4 @@
-"""Leaves out columns that nobody needs, down to the scans.
+"""Drops columns that no operator above needs, down to the scans.
 
 Invariant: the plan's result is the same, rows and columns.
 """
@@ -27,7 +27,7 @@ def _prune(node: Node, wanted: set[str]) -> Node:
 
 
 def _narrowed(node: Node, wanted: set[str]) -> Node:
-    """What only a filter looked at does not go through the exchange behind it."""
+    """A filter without the columns that only its condition needs."""
     schema = node.schema
     names = [name for name in schema.names if name in wanted]
     if not isinstance(node, Filter) or not names or len(names) == len(schema.names):

@@ -1,7 +1,7 @@
-"""Puts exchanges into a plan, just where rows have to change tasks.
+"""Puts exchanges into a plan, only where rows have to move to other tasks.
 
-Invariant: below an operator that needs equal keys together, they are; an exchange is left out where
-rows already lie right, and everywhere if the inputs fit one task.
+Invariant: an operator that needs rows with equal keys in one task gets them so. There is no
+exchange where rows are placed right already, and none at all if the inputs fit one task.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ class PlanLimits:
     """Whether a task has many rows to a group of these columns of a source."""
 
     def partitions(self, size: int) -> int:
-        """How many partitions so many bytes are put into: a power of two.
+        """The number of partitions for this many bytes: a power of two.
 
-        So that a file more or less seldom changes the count, which would move every row.
+        One file more seldom changes it then; a change would move every row.
         """
         wanted = max(1, -(-size // self.partition_bytes_target))
         return min(self.partitions_max, 1 << (wanted - 1).bit_length())
 
 
 def fits_one_task(plan: Node, sizes: PlanLimits) -> bool:
-    """Whether a plan is too small to be cut up, and nobody asked for a function in many tasks."""
+    """Whether a plan is small enough for one task, and no function is to run in many tasks."""
     return scanned_bytes(plan) <= sizes.one_task_bytes_max and not is_spread_over_tasks(plan)
 
 
 def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
-    """The plan with exchanges; if its inputs fit one task, only those that keep rows at rest."""
+    """The plan with exchanges; if its inputs fit one task, only those that save rows."""
     if fits_one_task(plan, sizes):
         return _keep_durable(plan)
     return _place(plan, sizes)
 
 
 def scanned_bytes(node: Node) -> int:
-    """How many bytes the scans below read, as far as files tell."""
+    """The bytes that the scans below read, by the metadata of their files."""
     if isinstance(node, Scan):
         return node.source.bytes_of(node.columns)
     if isinstance(node, SavedFrameRead):
@@ -81,7 +81,7 @@ def scanned_bytes(node: Node) -> int:
 
 
 def _keep_durable(node: Node) -> Node:
-    """One task does everything, so rows change tasks only where they are to be kept."""
+    """One task does everything, so exchanges are only where rows are saved."""
     children = [_keep_durable(child) for child in node.children]
     if not isinstance(node, Repartition):
         return with_new_children(node, children)
@@ -122,7 +122,7 @@ def _place(node: Node, sizes: PlanLimits) -> Node:
 
 
 def _is_small(node: Node, sizes: PlanLimits) -> bool:
-    """Whether rows of several tasks would have to meet below, of inputs that one task can read."""
+    """Whether a subtree needs an exchange although one task could read all its inputs."""
     limit = min(sizes.one_task_bytes_max, sizes.partition_bytes_target)
     return (
         needs_rows_of_many_tasks(node) and not _repartitions(node) and scanned_bytes(node) <= limit
@@ -134,7 +134,7 @@ def _repartitions(node: Node) -> bool:
 
 
 def _apart(node: Node) -> Node:
-    """A side of a union, whose other sides are not read by the one task that makes this."""
+    """A side of a union in a stage of its own, if one task makes its rows."""
     return Exchange(node, GATHER, "made in one task") if isinstance(node, InOneTask) else node
 
 
@@ -148,20 +148,20 @@ def _place_aggregate(node: Aggregate, sizes: PlanLimits) -> Node:
     else:
         wanted = GATHER
         why = "one row is made of all rows"
-    if node.mergeable and _worth_beginning(node, sizes):
+    if node.mergeable and _worth_partial(node, sizes):
         partial = PartialAggregate(node.child, node.keys, node.aggregates)
         return FinalAggregate(Exchange(partial, wanted, why), node)
     return replace(node, child=Exchange(node.child, wanted, why))
 
 
-def _worth_beginning(node: Aggregate, sizes: PlanLimits) -> bool:
-    """Whether groups are begun before the exchange: not if nearly every row is one of its own."""
+def _worth_partial(node: Aggregate, sizes: PlanLimits) -> bool:
+    """Whether partial aggregates pay off: not if nearly every row is a group of its own."""
     scanned = _scanned(node.child, node.keys)
     return scanned is None or sizes.many_to_a_group(*scanned)
 
 
 def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str, ...]] | None:
-    """The source that columns are read from as they are, and their names there."""
+    """The source of unchanged columns, and their names in it."""
     match node:
         case Scan(source=source) if names:
             return source, names
@@ -177,7 +177,7 @@ def _scanned(node: Node, names: tuple[str, ...]) -> tuple[FileSource, tuple[str,
 
 
 def _place_join(node: Node, sizes: PlanLimits) -> Node:
-    """Let every task read a small side whole where that is right, else bring keys together."""
+    """Broadcast a small side where the join allows it, else exchange both sides."""
     left, right = node.children
     left_whole, right_whole = node.broadcast_sides()
     if right_whole and isinstance(node, Join) and not node.left_keys:
@@ -203,7 +203,7 @@ def _place_sort(node: Sort, sizes: PlanLimits) -> Node:
 
 
 def _bring_together(node: Node, sizes: PlanLimits) -> Node:
-    """Put rows with equal keys of all children into the same task; with no keys, all rows."""
+    """Exchange all children so that rows with equal keys meet; without keys, all rows."""
     keys = node.partition_keys()
     if not any(keys):
         gathered = [_placed(child, GATHER, "all rows must meet") for child in node.children]

@@ -1,8 +1,8 @@
-"""Moves filters down, past operators and later exchanges, to the scans where they leave out most.
+"""Pushes filters down, past operators and exchanges, to the scans.
 
-A filter that could fail for some value stays where it was written: further down it would meet rows
-that are gone by then. Nothing passes what is to be kept at rest: others read it too. Of a filter
-that cannot move, and of a join's condition, what they imply of one side goes down as well.
+A filter that can fail for some value stays where it was written: below it would read rows that
+other filters drop. No filter passes rows that are saved, as other queries read them too. A filter
+that cannot move, and a join's condition, push down what they imply for one side.
 Invariant: the plan's result is the same, rows and columns.
 """
 
@@ -33,7 +33,7 @@ def push_filters(plan: Node) -> Node:
 
 
 def _moved(plan: Filter) -> Node | None:
-    """The operator below, over inputs that are filtered instead; None if it cannot be."""
+    """The operator below, over filtered inputs; None if the filter cannot move."""
     below = plan.child
     if isinstance(below, Filter):
         inner = _moved(Filter(below.child, plan.condition))
@@ -49,7 +49,7 @@ def _moved(plan: Filter) -> Node | None:
 
 
 def _narrowed(plan: Filter) -> Node:
-    """What a filter that stays is over, its inputs without rows that the filter leaves out."""
+    """The child of a filter that stays, over inputs without rows that the filter drops."""
     below = plan.child
     if isinstance(below, Filter):
         return Filter(_narrowed(Filter(below.child, plan.condition)), below.condition)
@@ -66,7 +66,7 @@ def _narrowed(plan: Filter) -> Node:
 
 
 def _by_condition(join: Join) -> Join:
-    """A join over sides without the rows of which its condition cannot be true."""
+    """A join over sides without the rows for which its condition cannot be true."""
     if join.condition is None:
         return join
     theirs = {name: source for source, name in join.right_names}

@@ -1,9 +1,9 @@
-"""Decides which task reads what of partitions that were measured.
+"""Decides which task reads which partitions, once these are measured.
 
-Small partitions are read together; a skewed one is read in parts, each by a task of its own, where
-the operators above allow it. Invariant: the choice follows from the sizes and the limits alone, and
-every partition of every side is read whole: by one task, or by several that share one side's map
-outputs among them and read all of the others.
+One task reads several small partitions. Several tasks read parts of a skewed one, where the
+operators above allow it. Invariant: the choice depends on sizes and limits alone, and every
+partition of every side is read whole: by one task, or by several that share the map outputs of one
+side and read all of the other sides.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReadSide:
-    """One of the stages whose partitions of equal number are read together by a task.
+    """A stage whose partitions a task reads together with those of other stages.
 
-    `split`: asked for a partition, the bytes of it in each map output; None if it must stay whole.
+    `split` gives the bytes of a partition in each map output; None if it must stay whole.
     """
 
     partition_bytes: Sequence[int]
@@ -45,7 +45,7 @@ class ReadSide:
 
 @dataclass(frozen=True, slots=True)
 class TaskRead:
-    """What one task reads: partitions; of the split side only what some map outputs hold of it."""
+    """The partitions that one task reads; of the split side only some map outputs."""
 
     partitions: tuple[int, ...]
     split_side: int | None = None
@@ -54,47 +54,47 @@ class TaskRead:
 
 def plan_reads(sides: Sequence[ReadSide], limits: ReadLimits) -> list[TaskRead]:
     """The tasks that read these sides, in order of their partitions."""
-    pieces: list[TaskRead] = []
+    reads: list[TaskRead] = []
     totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
     for group in group_neighbours(totals, limits.together_bytes_max):
         parts = _split(sides, group[0], limits) if len(group) == 1 else []
-        pieces += parts or [TaskRead(group)]
-    return pieces
+        reads += parts or [TaskRead(group)]
+    return reads
 
 
 def group_neighbours(sizes: Sequence[int], bytes_max: int) -> list[tuple[int, ...]]:
-    """Neighbours put together as long as they are not too large, each exactly once.
+    """Groups of neighbours up to a size, each partition exactly once.
 
-    By number and not by size: a partition that grows a little then moves few others.
+    They are grouped by number, not by size, so that a partition that grows moves few others.
     """
     groups: list[list[int]] = []
-    held = 0
+    group_bytes = 0
     for number, size in enumerate(sizes):
-        if groups and held + size <= bytes_max:
+        if groups and group_bytes + size <= bytes_max:
             groups[-1].append(number)
-            held += size
+            group_bytes += size
         else:
             groups.append([number])
-            held = size
+            group_bytes = size
     return [tuple(group) for group in groups]
 
 
-def reads_text(pieces: Sequence[TaskRead], partitions: int) -> list[str]:
-    """What was chosen, in words; nothing if every partition is read by a task of its own."""
+def reads_text(reads: Sequence[TaskRead], partitions: int) -> list[str]:
+    """The choice in words; nothing if each task reads one partition."""
     lines = []
-    grouped = [piece for piece in pieces if len(piece.partitions) > 1]
+    grouped = [read for read in reads if len(read.partitions) > 1]
     if grouped:
-        few = sum(len(piece.partitions) for piece in grouped)
+        few = sum(len(read.partitions) for read in grouped)
         by = counted(len(grouped), "task")
         lines.append(f"{few} of {partitions} partitions are small and read by {by}")
-    for number in sorted({p.partitions[0] for p in pieces if p.split_side is not None}):
-        parts = sum(p.partitions == (number,) for p in pieces)
+    for number in sorted({p.partitions[0] for p in reads if p.split_side is not None}):
+        parts = sum(p.partitions == (number,) for p in reads)
         lines.append(f"partition {number} is skewed and read in {parts} parts")
     return lines
 
 
 def _split(sides: Sequence[ReadSide], number: int, limits: ReadLimits) -> list[TaskRead]:
-    """The parts of a skewed partition: of its largest side that may be split; none if none may."""
+    """The parts of a skewed partition, by its largest side that can be split; none if none can."""
     skewed = [
         (side.partition_bytes[number], side_number)
         for side_number, side in enumerate(sides)
@@ -115,10 +115,10 @@ def _is_skewed(sizes: Sequence[int], number: int, limits: ReadLimits) -> bool:
 
 
 def can_be_split(node: Node) -> set[int]:
-    """Leaves whose rows may be shared out over tasks that read all of the others; by identity.
+    """Leaves whose rows several tasks can share while each reads all other leaves; by identity.
 
-    All operators above such a leaf look at its rows one by one, or merge what tasks say of them
-    later. Not where a row of another leaf must come out exactly once: outer joins.
+    Operators above such a leaf read its rows one by one, or merge partial results later. Outer
+    joins do not: a row of another leaf must come out exactly once.
     """
     match node:
         case ReadStage(placement=ByHash()):
@@ -137,7 +137,7 @@ def can_be_split(node: Node) -> set[int]:
 
 
 def shared_leaves(node: Node) -> list[Node]:
-    """The leaves below a node that tasks share out: all but those that every task reads whole."""
+    """The leaves below a node that are not broadcast: tasks share their rows."""
     if not node.children:
         return [node]
     return [

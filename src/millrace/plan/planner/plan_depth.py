@@ -1,6 +1,6 @@
-"""How many operations a plan consists of, and how many of them follow one another.
+"""Limits the number of operations in a plan, and how many follow one another.
 
-Invariant: a plan within the limits is walked without meeting the end of Python's stack.
+Invariant: a plan within the limits never reaches the end of Python's stack.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cuts a plan with exchanges into stages: what one kind of task runs between two of them.
+"""Cuts a plan into stages, at its exchanges.
 
 Invariant: every stage comes after those it reads, and the same plan is always cut alike.
 """
@@ -23,9 +23,9 @@ from millrace.plan.planner.filter_pushdown import push_filters
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A tree over scans and earlier stages, and where its rows go (None: they are the result).
+    """A tree over scans and earlier stages, and the placement of its rows (None: the result).
 
-    A stage that is `alone` belongs to a plan that fits one task: that task reads all files.
+    A stage that is `alone` runs as one task, which reads all files.
     """
 
     number: int
@@ -46,9 +46,9 @@ class Stage:
 
     @property
     def branches(self) -> list[Node]:
-        """What its tasks run, one or the other: each of them takes one side of every union.
+        """The trees that its tasks run: each task runs one side of every union.
 
-        Not where the sides lie alike or one task reads everything: there a task takes all of them.
+        If all sides have one placement, or one task reads everything, a task runs all sides.
         """
         return [self.root] if self.alone else _branches(self.root)
 
@@ -68,7 +68,7 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
 
 
 def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
-    """The stages as text: a tree each, where its rows go and why, and what is `said` of it."""
+    """The stages as text: placement, reason and tree of each, and its remark in `said`."""
     lines: list[str] = []
     for stage in stages:
         goes = "" if stage.placement is None else f"{stage.placement}: "
@@ -80,7 +80,7 @@ def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
 
 
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
-    """A stage. Of a small plan one task reads all files if an operator looks at many rows."""
+    """A stage; alone if it is small and an operator needs rows of many tasks."""
     small, whole = _is_small(root), _without_marks(root)
     many = needs_rows_of_many_tasks(whole) or len(leaves(whole)) > 1
     return Stage(number, whole, placement, why, alone=small or (alone and many))

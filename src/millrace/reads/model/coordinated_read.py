@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NewType
 
+from millrace.durations import Duration, milliseconds, ms, seconds, shown
 from millrace.errors import UserError
 from millrace.journal.core.clocks import CLOCK_MAX, Clock, clock_at
 from millrace.journal.core.journal_names import Selector
@@ -25,8 +26,6 @@ _NAME_LENGTH_MAX: Final = 100
 _NS_PER_MS: Final = 1_000_000
 _CLOCKS_PER_MS: Final = clock_at(_NS_PER_MS)
 _MOMENT_MS_MAX: Final = CLOCK_MAX // _CLOCKS_PER_MS - 1
-_DELAY_MS_MAX: Final = _MOMENT_MS_MAX // 2
-"""A clock of our times and a delay fit a clock together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,8 @@ class Binding:
         key: columns by which rows are shared among members, or pointers such as "/user/id" into
             JSON documents; without one, rows are spread evenly.
         priority: rows of a higher one come first.
-        read_delay_ms: rows wait until this long after they were written.
+        read_delay: rows wait until this long after they were written: seconds, a timedelta, or text
+            such as "10s".
         not_before_ms: rows written before this moment, since 1970 UTC, are left out.
         not_after_ms: and so are those written after this one.
 
@@ -54,7 +54,7 @@ class Binding:
     labels: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     key: Sequence[str] = ()
     priority: int = 0
-    read_delay_ms: int = 0
+    read_delay: Duration = 0.0
     not_before_ms: int | None = None
     not_after_ms: int | None = None
 
@@ -65,7 +65,8 @@ class Binding:
             raise _wrong(self.name, f"prefix is {self.prefix!r}, not a text")
         _check_labels(self.name, self.labels)
         object.__setattr__(self, "key", _checked_key(self.name, self.key))
-        for name in ("priority", "read_delay_ms", "not_before_ms", "not_after_ms"):
+        object.__setattr__(self, "read_delay", _checked_delay(self.name, self.read_delay))
+        for name in ("priority", "not_before_ms", "not_after_ms"):
             value = getattr(self, name)
             may_lack = name in ("not_before_ms", "not_after_ms")
             if type(value) is not int and not (may_lack and value is None):
@@ -82,7 +83,7 @@ class Binding:
     @property
     def delay(self) -> int:
         """The read delay, in units of clocks."""
-        return clock_at(self.read_delay_ms * _NS_PER_MS)
+        return clock_at(ms(self.read_delay) * _NS_PER_MS)
 
     @property
     def lowest_clock(self) -> Clock:
@@ -137,18 +138,18 @@ class CoordinatedRead:
 
         Example:
             >>> now = mr.Binding(name="now", prefix="orders")
-            >>> later = mr.Binding(name="later", prefix="payments", read_delay_ms=60_000)
+            >>> later = mr.Binding(name="later", prefix="payments", read_delay="1m")
             >>> mr.CoordinatedRead("totals", [now, later]).cohorts()
             (0, 1)
         """
         numbers: dict[tuple[int, int], CohortNumber] = {}
         return tuple(
-            numbers.setdefault((each.priority, each.read_delay_ms), CohortNumber(len(numbers)))
-            for each in self.bindings
+            numbers.setdefault((binding.priority, binding.delay), CohortNumber(len(numbers)))
+            for binding in self.bindings
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON.
+        """As plain values, for JSON and read files.
 
         Example:
             >>> read = mr.CoordinatedRead("totals", [mr.Binding(name="orders", prefix="orders")])
@@ -161,18 +162,18 @@ class CoordinatedRead:
                 {
                     key: value
                     for key, value in {
-                        "name": each.name,
-                        "prefix": each.prefix,
-                        "labels": {k: _plain(v) for k, v in each.labels.items()},
-                        "key": list(each.key),
-                        "priority": each.priority,
-                        "read_delay_ms": each.read_delay_ms,
-                        "not_before_ms": each.not_before_ms,
-                        "not_after_ms": each.not_after_ms,
+                        "name": binding.name,
+                        "prefix": binding.prefix,
+                        "labels": {k: _plain(v) for k, v in binding.labels.items()},
+                        "key": list(binding.key),
+                        "priority": binding.priority,
+                        "read_delay": shown(seconds(binding.read_delay, "read_delay")),
+                        "not_before_ms": binding.not_before_ms,
+                        "not_after_ms": binding.not_after_ms,
                     }.items()
                     if value is not None
                 }
-                for each in self.bindings
+                for binding in self.bindings
             ],
         }
 
@@ -253,12 +254,16 @@ def _checked_key(name: str, key: object) -> tuple[str, ...]:
     return tuple(key)
 
 
+def _checked_delay(name: str, delay: object) -> float:
+    """Seconds, in whole milliseconds. A clock of our times and any delay fit a clock together."""
+    try:
+        return milliseconds(delay, "read_delay") / 1000  # type: ignore[arg-type]
+    except UserError as error:
+        raise _wrong(name, " ".join(str(error).partition("\n  to fix")[0].split())) from error
+
+
 def _check_times(binding: Binding) -> None:
-    name, delay = binding.name, binding.read_delay_ms
-    if delay < 0:
-        raise _wrong(name, f"read_delay_ms {delay} is below 0")
-    if delay > _DELAY_MS_MAX:
-        raise _wrong(name, f"read_delay_ms {delay} is above {_DELAY_MS_MAX}")
+    name = binding.name
     low, high = binding.not_before_ms, binding.not_after_ms
     for what, moment in (("not_before_ms", low), ("not_after_ms", high)):
         if moment is not None and not 0 <= moment <= _MOMENT_MS_MAX:

@@ -10,7 +10,6 @@ lease is over stores nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,6 +35,7 @@ from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.session.checkpoint_times import CheckpointTimes
 from millrace.reads.session.handed_out import Floor
 from millrace.reads.session.session_state import Resumed
+from millrace.reads.session.stored_reads import decode_read, encode_read
 from millrace.storage import documents
 
 _PART_BYTES: Final = 256 * 1024
@@ -156,7 +156,7 @@ class CheckpointStore:
                     "  to fix: keep them in this order and add new ones at the end, or "
                     "begin anew under another name"
                 )
-        text = json.dumps(read.to_dict(), sort_keys=True).encode()
+        text = encode_read(read)
         if text != self._definition:
             self._definition = text
             self._append([_Row(BEGINNING, CheckpointRowKind.DEFINITION, text)])
@@ -260,7 +260,7 @@ def stored_read(broker: Broker, name: str) -> CoordinatedRead | None:
 
 def _decode_read(text: bytes, journal: str) -> CoordinatedRead:
     with documents.decoding(f"journal {journal}", "a coordinated read", _TO_FIX):
-        return CoordinatedRead.from_dict(json.loads(text))
+        return decode_read(text)
 
 
 @dataclass(slots=True)

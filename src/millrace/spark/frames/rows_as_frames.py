@@ -56,6 +56,9 @@ def of_table(spark: SparkSession, table: pa.Table) -> DataFrame:
     types = spark_types(table.schema)
     if not table.num_rows:
         return spark.createDataFrame([], types)
+    # Spark reads no further than the first batch without rows, and drops the others of its task.
+    batches = [batch for batch in table.to_batches() if batch.num_rows]
+    table = pa.Table.from_batches(batches, table.schema)
     return spark.createDataFrame(table.cast(to_arrow_schema(types, timezone="UTC")), types)
 
 

@@ -8,7 +8,6 @@ committed it, also in the next process after this one was killed.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -211,7 +210,6 @@ class StreamSession:
             last_commit=start.done,
             read_through=start.begun,
             take_over=True,
-            holder=f"{socket.gethostname()}:{os.getpid()}",
         )
         return ReadSession(self._place.sessions(), self._read, opening)
 

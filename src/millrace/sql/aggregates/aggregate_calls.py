@@ -1,6 +1,6 @@
 """One aggregate call: as the user wrote it, with its clauses, and as a value with its SQL.
 
-Invariant: an `AggregateCall` has no clauses any more. In rows that FILTER takes out its values are
+Invariant: an `AggregateCall` has no clauses any more. In rows that FILTER drops its values are
 null, an ORDER BY is one key to compare, and its value and type are Spark's.
 """
 
@@ -59,7 +59,7 @@ class PartialColumn:
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """What is written into a call beside columns."""
+    """The constants of a call: fractions of percentiles, their order, the accuracy."""
 
     fractions: tuple[float, ...] = ()
     is_list: bool = False
@@ -71,8 +71,8 @@ class CallOptions:
 class AggregateCall:
     """One call: its function, its argument (None for all rows), and the type of its value.
 
-    `by` orders the rows, where the function asks for an order. Rows that FILTER takes out have
-    null there and in the argument.
+    `by` orders the rows, where the function asks for an order. Rows that FILTER drops have null
+    there and in the argument.
     """
 
     function: str
@@ -296,7 +296,7 @@ class AggregateInput:
         return term
 
     def filtered(self, term: TypedSql, node: exp.Expression) -> Expression:
-        """The term as an expression, null where FILTER takes a row out."""
+        """The term as an expression, null in rows that FILTER drops."""
         if self.where is not None:
             term = null_unless(self.where, term)
         return Expression(term.sql, term.type, term.columns, canonical(node), term.raises)
@@ -339,7 +339,7 @@ class AggregateInput:
 
 
 def input_of(typer: ExpressionTyper, name: str, node: exp.Expression) -> AggregateInput:
-    """The call that a node is, with FILTER and other clauses around it or not."""
+    """The call of a node, with its FILTER and other clauses."""
     written = _parse_call(name, node)
     _check_clauses(written)
     if written.where is None:
@@ -361,5 +361,5 @@ def null_unless(condition: TypedSql, term: TypedSql) -> TypedSql:
 
 
 def is_plain(kind: SqlType) -> bool:
-    """Whether one can compare values of it."""
+    """Whether its values can be compared."""
     return kind.arrow is None and kind != VOID

@@ -147,7 +147,7 @@ class _NoColumns(NameScope):
 
 
 class _AggregateMarks:
-    """The calls of one expression, each standing as a mark in the SQL around them."""
+    """The calls of one expression; its SQL has a mark for each."""
 
     def __init__(self, inner: ExpressionTyper) -> None:
         self._inner = inner
@@ -231,7 +231,7 @@ def _any_value(call: AggregateInput) -> AggregateCall:
 
 
 def _with_nulls_choice(call: AggregateInput) -> tuple[exp.Expression, bool]:
-    """The argument, and whether nulls are passed over: said by IGNORE NULLS or a second `true`."""
+    """The argument, and whether IGNORE NULLS or a second argument `true` skips nulls."""
     written = call.written
     node, *more = call.arguments(1, 2, "one argument, and true to pass over nulls")
     if more and not isinstance(more[0], exp.Boolean):
@@ -364,7 +364,7 @@ _TYPED_BY: Final[dict[str, Callable[[AggregateInput], AggregateCall]]] = {
 
 
 def is_known(kind: SqlType) -> bool:
-    """Whether it is more than NULL."""
+    """Whether it has a type other than that of NULL."""
     return kind != VOID
 
 

@@ -335,4 +335,3 @@ _HINTS: Final = {
     ),
     ("integer", "timestamp"): "add seconds to a timestamp with an interval",
 }
-CASTS: Final = frozenset(_WRITERS)

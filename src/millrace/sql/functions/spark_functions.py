@@ -1,4 +1,4 @@
-"""The names of Spark's functions, so that one that is missing here is told from a slip.
+"""The names of Spark's functions, to tell a missing function from a misspelled one.
 
 `SHOW FUNCTIONS` of Spark lists them; a test compares the two.
 """

@@ -1,4 +1,4 @@
-"""What to say of a function that Millrace does not have."""
+"""Explains that a function does not exist, and what to use instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean
 
-_SAME: Final = {"len": "length", "average": "avg", "ucase": "upper", "lcase": "lower"}
+_OTHER_NAMES: Final = {"len": "length", "average": "avg", "ucase": "upper", "lcase": "lower"}
 """Names of Spark and of other languages for functions that go by another name here."""
 _WINDOW: Final = frozenset(
     {
@@ -20,15 +20,17 @@ _WINDOW: Final = frozenset(
 
 
 def unknown_function(name: str) -> ExpressionRefused:
-    """The refusal of a function by its name: a slip, one that only Spark has, or none at all."""
+    """The refusal of a name: misspelled, a function that only Spark has, or unknown."""
     known = [*FUNCTIONS, *AGGREGATES]
     if name in _WINDOW:
         return ExpressionRefused(
             f"{name} is a window function and has no place here",
             fix=f"use window(partition_by=..., order_by=..., column='{name}(...)')",
         )
-    if _SAME.get(name) in known:
-        return ExpressionRefused(f"the function {name} is not known", fix=f"use {_SAME[name]}")
+    if _OTHER_NAMES.get(name) in known:
+        return ExpressionRefused(
+            f"the function {name} is not known", fix=f"use {_OTHER_NAMES[name]}"
+        )
     if name in SPARK_FUNCTIONS:
         return ExpressionRefused(
             f"Spark has the function {name}, Millrace does not have it yet",

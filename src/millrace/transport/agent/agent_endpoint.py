@@ -46,8 +46,8 @@ def read(store: LocalStore) -> Endpoint | None:
 def remove(store: LocalStore, instance: str) -> None:
     """Take back what this instance said. Whoever is starting another replaces it anyway."""
     with locked(store, LOCK_FILE, wait_ms=0) as mine:
-        found = read(store)
-        if mine and found is not None and found.instance == instance:
+        endpoint = read(store)
+        if mine and endpoint is not None and endpoint.instance == instance:
             store.remove_file(AGENT_FILE)
 
 

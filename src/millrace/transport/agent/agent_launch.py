@@ -7,6 +7,7 @@ start at once, one starts an agent and the others use it.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import millrace
+from millrace import version
 from millrace.config import Config
 from millrace.errors import AgentUnreachable, UserError
 from millrace.ids import FolderId
@@ -31,6 +32,7 @@ from millrace.transport.flight.flight_calls import CallCut, CallRefused
 HOST_VARIABLE: Final = "MILLRACE_AGENT_HOST"
 LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.02
+_LOG: Final = logging.getLogger(__name__)
 _LOG_TAIL_BYTES: Final = 2000
 _NOWHERE: Final = ("192.0.2.1", 9)
 
@@ -49,23 +51,23 @@ class AgentRequest:
     config: Config
 
 
-def ensure_agent(wanted: AgentRequest, calls: AgentCalls) -> str:
+def ensure_agent(request: AgentRequest, calls: AgentCalls) -> str:
     """The address of an agent that serves the folder, started if need be."""
     _started[:] = [process for process in _started if process.poll() is None]
-    address = _service(wanted, calls) or _answering(wanted, calls)
+    address = _service(request, calls) or _answering(request, calls)
     if address is not None:
         return address
-    wait_ms = 2 * wanted.config.agent_start_ms_max
-    with agent_endpoint.locked(wanted.store, agent_endpoint.LOCK_FILE, wait_ms=wait_ms) as mine:
-        address = _answering(wanted, calls)
+    wait_ms = 2 * request.config.agent_start_ms_max
+    with agent_endpoint.locked(request.store, agent_endpoint.LOCK_FILE, wait_ms=wait_ms) as mine:
+        address = _answering(request, calls)
         if address is not None:
             return address
         if not mine:
             raise AgentUnreachable(
-                f"another task has been starting the agent of {wanted.store.root} for {wait_ms} ms"
-                f"\n  to fix: look at {wanted.store.path(agent_endpoint.LOG_FILE)}"
+                f"another task has been starting the agent of {request.store.root} for {wait_ms} ms"
+                f"\n  to fix: look at {request.store.path(agent_endpoint.LOG_FILE)}"
             )
-        return _start(wanted, calls)
+        return _start(request, calls)
 
 
 def own_host(environ: Mapping[str, str], *, loopback: bool) -> str:
@@ -93,68 +95,70 @@ def _outward_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def _service(wanted: AgentRequest, calls: AgentCalls) -> str | None:
+def _service(request: AgentRequest, calls: AgentCalls) -> str | None:
     """The address of a service for the whole host, if one runs."""
-    said = agent_endpoint.read(wanted.service)
-    if said is None:
+    endpoint = agent_endpoint.read(request.service)
+    if endpoint is None:
         return None
     try:
-        calls.ping(said.address, wanted.folder)
+        calls.ping(endpoint.address, request.folder)
     except CallCut:
         return None
     except CallRefused as refused:
         raise UserError(
-            f"the agent service of {wanted.service.root} at {said.address} refuses this workspace\n"
+            f"the agent service of {request.service.root} at {endpoint.address} refuses this "
+            "workspace\n"
             "  to fix: let it run as this user, or give it --token-file and put the same token\n"
             "  into MILLRACE_TOKEN where the workspace is opened; if no service runs there any\n"
-            f"  more, remove {wanted.service.path(agent_endpoint.AGENT_FILE)}"
+            f"  more, remove {request.service.path(agent_endpoint.AGENT_FILE)}"
         ) from refused
-    return said.address
+    return endpoint.address
 
 
-def _answering(wanted: AgentRequest, calls: AgentCalls) -> str | None:
+def _answering(request: AgentRequest, calls: AgentCalls) -> str | None:
     """The address of the folder's own agent, if it answers."""
-    said = agent_endpoint.read(wanted.store)
-    return said.address if said is not None and _answers(said, wanted, calls) else None
+    endpoint = agent_endpoint.read(request.store)
+    return endpoint.address if endpoint is not None and _answers(endpoint, request, calls) else None
 
 
-def _answers(said: Endpoint, wanted: AgentRequest, calls: AgentCalls) -> bool:
+def _answers(endpoint: Endpoint, request: AgentRequest, calls: AgentCalls) -> bool:
     try:
-        return calls.ping(said.address, wanted.folder).instance == said.instance
+        return calls.ping(endpoint.address, request.folder).instance == endpoint.instance
     except (CallCut, CallRefused):
         return False
 
 
-def _start(wanted: AgentRequest, calls: AgentCalls) -> str:
-    before = agent_endpoint.read(wanted.store)
-    process = _spawn(wanted)
+def _start(request: AgentRequest, calls: AgentCalls) -> str:
+    before = agent_endpoint.read(request.store)
+    process = _spawn(request)
     _started.append(process)
-    deadline = time.monotonic() + wanted.config.agent_start_ms_max / 1000
+    deadline = time.monotonic() + request.config.agent_start_ms_max / 1000
     while time.monotonic() < deadline:
-        said = agent_endpoint.read(wanted.store)
-        if said is not None and said != before and _answers(said, wanted, calls):
-            return said.address
+        endpoint = agent_endpoint.read(request.store)
+        if endpoint is not None and endpoint != before and _answers(endpoint, request, calls):
+            _LOG.info("agent started for %s at %s", request.store.root, endpoint.address)
+            return endpoint.address
         if process.poll() is not None:
-            raise _not_started(wanted, f"it ended with code {process.returncode}")
+            raise _not_started(request, f"it ended with code {process.returncode}")
         time.sleep(_POLL_S)
     process.kill()
-    raise _not_started(wanted, f"no answer in {wanted.config.agent_start_ms_max} ms")
+    raise _not_started(request, f"no answer in {request.config.agent_start_ms_max} ms")
 
 
-def _spawn(wanted: AgentRequest) -> subprocess.Popen[bytes]:
+def _spawn(request: AgentRequest) -> subprocess.Popen[bytes]:
     """Start the process, with nothing of this one's: no session, no files, no working folder."""
     command = [
         sys.executable,
         "-m",
         "millrace.transport.agent.agent_process",
         "--root",
-        wanted.store.root,
+        request.store.root,
     ]
-    command += ["--host", wanted.host, "--config", json.dumps(_changed(wanted.config))]
-    package = os.path.dirname(os.path.dirname(os.path.abspath(millrace.__file__)))
+    command += ["--host", request.host, "--config", json.dumps(_changed(request.config))]
+    package = os.path.dirname(os.path.dirname(os.path.abspath(version.__file__)))
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
-    log = wanted.store.path(agent_endpoint.LOG_FILE)
+    log = request.store.path(agent_endpoint.LOG_FILE)
     with (
         storage_errors(f"starting an agent with the log {log}"),
         open(log, "wb", opener=modes.opener) as output,
@@ -164,7 +168,7 @@ def _spawn(wanted: AgentRequest) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd=wanted.store.root,
+            cwd=request.store.root,
             env=environ,
             start_new_session=True,
         )
@@ -176,11 +180,11 @@ def _changed(config: Config) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if value != default[name]}
 
 
-def _not_started(wanted: AgentRequest, found: str) -> AgentUnreachable:
-    log = (wanted.store.read(agent_endpoint.LOG_FILE) or b"")[-_LOG_TAIL_BYTES:]
+def _not_started(request: AgentRequest, found: str) -> AgentUnreachable:
+    log = (request.store.read(agent_endpoint.LOG_FILE) or b"")[-_LOG_TAIL_BYTES:]
     tail = "\n    ".join(log.decode(errors="replace").strip().splitlines()) or "empty"
     return AgentUnreachable(
-        f"the agent of {wanted.store.root} did not start: {found}\n"
-        f"  its log, {wanted.store.path(agent_endpoint.LOG_FILE)}:\n    {tail}\n"
+        f"the agent of {request.store.root} did not start: {found}\n"
+        f"  its log, {request.store.path(agent_endpoint.LOG_FILE)}:\n    {tail}\n"
         f"  to fix: what the log says; {HOST_VARIABLE} chooses the address it listens on"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import secrets
 import signal
@@ -31,6 +32,8 @@ from millrace.wakeup import WakeUp, within
 
 AGENT_STOP_MS_MAX: Final = 5_000
 """How long an ending agent waits for calls that are on their way."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +65,17 @@ def run(
     )
     try:
         fault("agent.start.before_endpoint")
-        said = Endpoint(server.address, os.getpid(), instance)
-        agent_endpoint.write(store, said)
-        started(said)
+        endpoint = Endpoint(server.address, os.getpid(), instance)
+        agent_endpoint.write(store, endpoint)
+        _LOG.info("agent of %s serves at %s", agent.folder, endpoint.address)
+        started(endpoint)
         tick_ms = min(1000, (agent.lease_ms or 1000) // 4 + 1)
         while stop.sleep(tick_ms / 1000):
             if lease.on_tick(now_ms()) or (agent.lease_ms is not None and agent.hosting.is_empty()):
                 break
     finally:
         agent_endpoint.remove(store, instance)
+        _LOG.info("agent of %s stops", agent.folder)
         within(server.shutdown, AGENT_STOP_MS_MAX, "millrace-agent-end")
 
 

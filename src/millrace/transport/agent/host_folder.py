@@ -39,10 +39,10 @@ def open_folder(store: LocalStore, mode: int = modes.PRIVATE) -> FolderId:
         if mode != modes.PRIVATE:
             about["mode"] = modes.format_mode(mode)
         store.create(FOLDER_FILE, documents.seal(about), mode=mode)
-    found = find_folder(store)
-    if found is None:
+    folder_id = find_folder(store)
+    if folder_id is None:
         raise FormatError(f"{store.path(FOLDER_FILE)} vanished\n  to fix: run the task again")
-    return found
+    return folder_id
 
 
 def find_folder(store: LocalStore) -> FolderId | None:
@@ -61,10 +61,10 @@ def find_folder(store: LocalStore) -> FolderId | None:
 
 
 def _folder_id(document: Document) -> FolderId:
-    found = document.text("id")
-    if not layout.is_folder_id(found):
-        raise ValueError(f"id is {shown(found)}, expected 16 to 64 hexadecimal digits")
-    return FolderId(found)
+    text = document.text("id")
+    if not layout.is_folder_id(text):
+        raise ValueError(f"id is {shown(text)}, expected 16 to 64 hexadecimal digits")
+    return FolderId(text)
 
 
 def write_token(store: LocalStore, token: str) -> None:
@@ -123,7 +123,7 @@ class Hosting:
     def find(self, folder: FolderId) -> HostFolder | None:
         """The folder of this id with the token it has now; None if it is not here."""
         if folder not in self._known:
-            self._known = {found: root for root in self.roots() for found in _ids(root)}
+            self._known = {folder_id: root for root in self.roots() for folder_id in _ids(root)}
         root = self._known.get(folder)
         if root is None:
             return None
@@ -138,7 +138,7 @@ class Hosting:
 
 def _ids(root: str) -> list[FolderId]:
     try:
-        found = find_folder(LocalStore(root))
+        folder_id = find_folder(LocalStore(root))
     except MillraceError:
         return []  # Not a folder that can be served; whoever opens it is told why.
-    return [] if found is None else [found]
+    return [] if folder_id is None else [folder_id]

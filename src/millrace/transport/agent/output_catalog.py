@@ -59,9 +59,9 @@ class OutputCatalog:
             known = self._known(AttemptId(task, attempt))
             if known is not None:
                 return known
-        found = self._read(task, attempt)
+        indexes = self._read(task, attempt)
         with self._lock:
-            self._remember(task, found)
+            self._remember(task, indexes)
             return self.registry.find(task, attempt).index
 
     def messages(self, ticket: Ticket) -> Iterator[RangeBytes]:
@@ -72,14 +72,14 @@ class OutputCatalog:
         """
         gathered: list[_RangeRequest] = []
         for part in ticket.ranges:
-            asked = self._asked(part)
-            if asked.bytes > ticket.chunk_bytes:
+            request = self._request(part)
+            if request.bytes > ticket.chunk_bytes:
                 yield from self._gather(gathered)
                 gathered = []
-                yield from self._slices(asked, ticket.chunk_bytes)
-            elif asked.bytes:
-                gathered.append(asked)
-                if sum(one.bytes for one in gathered) >= ticket.chunk_bytes:
+                yield from self._slices(request, ticket.chunk_bytes)
+            elif request.bytes:
+                gathered.append(request)
+                if sum(part.bytes for part in gathered) >= ticket.chunk_bytes:
                     yield from self._gather(gathered)
                     gathered = []
         yield from self._gather(gathered)
@@ -91,7 +91,7 @@ class OutputCatalog:
                 self.store, made_from, has_content=_can_see_content, verify=search.verify
             )
 
-    def _asked(self, part: ByteRange) -> _RangeRequest:
+    def _request(self, part: ByteRange) -> _RangeRequest:
         index = self.index(part.which)
         meta = reader.partition_meta(index, part.partition)
         if part.start > meta.bytes:
@@ -101,22 +101,22 @@ class OutputCatalog:
             )
         return _RangeRequest(index.id, meta, part.start)
 
-    def _slices(self, asked: _RangeRequest, chunk_bytes: int) -> Iterator[RangeBytes]:
+    def _slices(self, request: _RangeRequest, chunk_bytes: int) -> Iterator[RangeBytes]:
         pieces = reader.fetch_chunks(
-            self.store, asked.attempt, asked.meta, chunk_bytes=chunk_bytes, start=asked.start
+            self.store, request.attempt, request.meta, chunk_bytes=chunk_bytes, start=request.start
         )
         for piece in pieces:
             yield RangeBytes(piece, (piece.size,))
 
     def _gather(self, gathered: list[_RangeRequest]) -> Iterator[RangeBytes]:
-        sizes = tuple(asked.bytes for asked in gathered)
+        sizes = tuple(request.bytes for request in gathered)
         if not sizes:
             return
         data = pa.allocate_buffer(sum(sizes))
         view = memoryview(data).cast("B")
-        for asked in gathered:
-            into, view = view[: asked.bytes], view[asked.bytes :]
-            reader.read_range(self.store, asked.attempt, asked.meta, into, asked.start)
+        for request in gathered:
+            into, view = view[: request.bytes], view[request.bytes :]
+            reader.read_range(self.store, request.attempt, request.meta, into, request.start)
         yield RangeBytes(data, sizes)
 
     def _known(self, attempt: AttemptId) -> MapTaskIndex | None:
@@ -131,16 +131,16 @@ class OutputCatalog:
             if index is not None:
                 return [index]
         numbers = self.store.numbers(layout.task_folder(task))
-        found = (
+        indexes = (
             reader.index_or_none(self.store, AttemptId(task, Attempt(number))) for number in numbers
         )
-        return [index for index in found if index is not None]
+        return [index for index in indexes if index is not None]
 
-    def _remember(self, task: MapTaskId, found: list[MapTaskIndex]) -> None:
+    def _remember(self, task: MapTaskId, indexes: list[MapTaskIndex]) -> None:
         if sum(map(len, self.registry.tasks.values())) >= self.config.agent_indexes_max:
             self.registry.tasks.clear()
         self.registry.tasks.pop(task, None)
-        for index in found:
+        for index in indexes:
             self.registry.register(index)
 
     def _has_index(self, attempt: AttemptId) -> bool:

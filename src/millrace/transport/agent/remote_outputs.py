@@ -7,6 +7,7 @@ who did not answer. Nothing missing is taken for empty.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -37,7 +38,8 @@ from millrace.transport.agent.landing import Landing, landing
 from millrace.transport.flight.flight_calls import CallCut, CallRefused
 
 Answer = TypeVar("Answer")
-Wanted = tuple[FolderId, AttemptId, PartitionMeta]
+PartitionRequest = tuple[FolderId, AttemptId, PartitionMeta]
+_LOG: Final = logging.getLogger(__name__)
 _SEARCHES_MAX: Final = 256
 
 
@@ -47,31 +49,31 @@ class FetchedPartition:
 
     attempt: AttemptId
     meta: PartitionMeta
-    place: Landing
+    landing: Landing
     digest: Any
 
     @property
     def left(self) -> int:
         """Bytes still missing."""
-        return self.meta.bytes - self.place.got
+        return self.meta.bytes - self.landing.got
 
     def range(self) -> ByteRange:
         """What is missing, as it is asked for."""
         which = WhichAttempt(self.attempt.task, self.attempt.attempt)
-        return ByteRange(which, self.meta.reduce_partition, self.place.got)
+        return ByteRange(which, self.meta.reduce_partition, self.landing.got)
 
     def take(self, chunk: pa.Buffer) -> None:
         """Take the next bytes, and look at them while they are at hand."""
-        self.place.take(chunk)
+        self.landing.take(chunk)
         self.digest.update(memoryview(chunk))
 
     def finish(self, folder: FolderId) -> pa.Buffer:
         """The bytes, found right."""
         if self.meta.file is not None:
             where = f"map output {self.attempt} in folder {folder}"
-            found = str(self.digest.hexdigest())
-            reader.check_found(self.place.got, found, self.meta, where=where)
-        return self.place.finish()
+            checksum = str(self.digest.hexdigest())
+            reader.check_found(self.landing.got, checksum, self.meta, where=where)
+        return self.landing.finish()
 
 
 class Agents:
@@ -108,13 +110,13 @@ class Agents:
         self, folder: FolderId, made_from: Sequence[Mapping[str, Any]], *, verify: bool = False
     ) -> list[MapTaskIndex | None]:
         """For each piece of work an attempt there that did it, or None."""
-        found: list[MapTaskIndex | None] = []
+        indexes: list[MapTaskIndex | None] = []
         for part in _parts(made_from, self.config.agent_request_bytes_max):
             body = agent_messages.encode_search(Search(made_from=tuple(part), verify=verify))
             answers = self._ask(folder, agent_messages.FIND, body)
             where = f"an index from folder {folder}"
-            found += [decode_json(data, where=where) if data else None for data in answers]
-        return found
+            indexes += [decode_json(data, where=where) if data else None for data in answers]
+        return indexes
 
     def ping(self, folder: FolderId) -> AgentPong:
         """Ask the agent of a folder who it is."""
@@ -137,17 +139,17 @@ class Agents:
         (data,) = self.fetch_all([(folder, attempt, meta)])
         return data
 
-    def fetch_all(self, wanted: Iterable[Wanted]) -> Iterator[pa.Buffer]:
+    def fetch_all(self, requests: Iterable[PartitionRequest]) -> Iterator[pa.Buffer]:
         """The bytes of many partitions, each found right, in the order asked for.
 
         Those that lie in one folder are fetched together, as far as memory allows: a call alone
         takes longer than it takes to send a small partition.
         """
-        for window in self._windows(wanted):
+        for window in self._windows(requests):
             fetched: dict[int, pa.Buffer] = {}
             folders = sorted({folder for folder, _, _ in window})
             for folder in folders:
-                here = {n: one for n, one in enumerate(window) if one[0] == folder}
+                here = {n: request for n, request in enumerate(window) if request[0] == folder}
                 fetched.update(zip(here, self._fetch_group(folder, here.values()), strict=True))
             for number in range(len(window)):
                 yield fetched.pop(number)
@@ -169,32 +171,34 @@ class Agents:
             doing=f"asking for {action}",
         )
 
-    def _windows(self, wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
+    def _windows(self, requests: Iterable[PartitionRequest]) -> Iterator[list[PartitionRequest]]:
         """What can be fetched before the first of it is handed out."""
-        window: list[Wanted] = []
-        held = 0
-        for one in wanted:
-            size = one[2].bytes
+        window: list[PartitionRequest] = []
+        window_bytes = 0
+        for request in requests:
+            size = request[2].bytes
             too_many = len(window) >= self.config.fetch_ranges_max
-            if window and (too_many or held + size > self.config.fetch_memory_bytes_max):
+            if window and (too_many or window_bytes + size > self.config.fetch_memory_bytes_max):
                 yield window
-                window, held = [], 0
-            window.append(one)
-            held += size
+                window, window_bytes = [], 0
+            window.append(request)
+            window_bytes += size
         if window:
             yield window
 
-    def _fetch_group(self, folder: FolderId, group: Collection[Wanted]) -> list[pa.Buffer]:
-        places = [self._landing(meta) for _, _, meta in group]
+    def _fetch_group(
+        self, folder: FolderId, group: Collection[PartitionRequest]
+    ) -> list[pa.Buffer]:
+        landings = [self._landing(meta) for _, _, meta in group]
         parts = [
-            FetchedPartition(attempt, meta, place, xxhash.xxh3_64())
-            for (_, attempt, meta), place in zip(group, places, strict=True)
+            FetchedPartition(attempt, meta, landing_, xxhash.xxh3_64())
+            for (_, attempt, meta), landing_ in zip(group, landings, strict=True)
         ]
         self._try(
             folder,
             lambda address: self._go_on(address, folder, parts),
             doing=f"fetching {len(parts)} partitions",
-            got=lambda: sum(place.got for place in places),
+            got=lambda: sum(landing_.got for landing_ in landings),
         )
         return [part.finish(folder) for part in parts]
 
@@ -250,6 +254,7 @@ class Agents:
                 return call(address)
             except (CallCut, Retriable) as cut:
                 reason = str(cut)
+                _LOG.info("%s in folder %s was cut (try %d): %s", doing, folder, tries, reason)
             except CallRefused as refused:
                 raise UserError(
                     f"the agent at {address} refuses folder {folder} or this workspace's token\n"

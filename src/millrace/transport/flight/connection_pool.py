@@ -6,6 +6,7 @@ unused goes first. A forked process starts with none, as connections do not surv
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -18,6 +19,7 @@ import pyarrow.flight as fl
 
 from millrace.config import MIB
 
+_LOG: Final = logging.getLogger(__name__)
 _OPTIONS: Final = [
     # A pool of its own: else a new connection would inherit the waits of a broken one.
     ("grpc.use_local_subchannel_pool", 1),
@@ -51,30 +53,30 @@ class Pool:
     @contextmanager
     def connection(self, address: str) -> Iterator[fl.FlightClient]:
         """A connection to use within the block."""
-        held = self._take(address)
+        connection = self._take(address)
         try:
-            yield held.client
+            yield connection.client
         finally:
-            self._give_back(held)
+            self._give_back(connection)
 
     def drop(self, address: str) -> None:
         """Do not use the connection to this address again."""
         with self._lock:
-            held = self._open.pop(address, None)
-            if held is not None:
-                held.dropped = True
-        if held is not None and not held.users:
-            held.client.close()
+            connection = self._open.pop(address, None)
+            if connection is not None:
+                connection.dropped = True
+        if connection is not None and not connection.users:
+            connection.client.close()
 
     def close(self) -> None:
         """Close what is not in use; the rest closes when it is given back."""
         with self._lock:
-            closing = [held for held in self._open.values() if not held.users]
-            for held in self._open.values():
-                held.dropped = True
+            closing = [connection for connection in self._open.values() if not connection.users]
+            for connection in self._open.values():
+                connection.dropped = True
             self._open.clear()
-        for held in closing:
-            held.client.close()
+        for connection in closing:
+            connection.client.close()
 
     def _take(self, address: str) -> _Connection:
         if self._pid != os.getpid():
@@ -82,19 +84,19 @@ class Pool:
             self._open = OrderedDict()
             self._pid = os.getpid()
         with self._lock:
-            held = self._open.pop(address, None)
-            if held is None:
-                held = _Connection(self._connect(address))
-            self._open[address] = held
-            held.users += 1
-            return held
+            connection = self._open.pop(address, None)
+            if connection is None:
+                connection = _Connection(self._connect(address))
+            self._open[address] = connection
+            connection.users += 1
+            return connection
 
-    def _give_back(self, held: _Connection) -> None:
+    def _give_back(self, connection: _Connection) -> None:
         closing = []
         with self._lock:
-            held.users -= 1
-            if held.dropped and not held.users:
-                closing.append(held)
+            connection.users -= 1
+            if connection.dropped and not connection.users:
+                closing.append(connection)
             idle = [name for name, other in self._open.items() if not other.users]
             surplus = idle[: max(0, len(self._open) - self.connections_max)]
             closing += [self._open.pop(name) for name in surplus]
@@ -102,4 +104,5 @@ class Pool:
             old.client.close()
 
     def _connect(self, address: str) -> fl.FlightClient:
+        _LOG.debug("connecting to %s", address)
         return fl.FlightClient(address, tls_root_certs=self._roots, generic_options=_OPTIONS)

@@ -136,7 +136,7 @@ class Gate:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        for unproven in [one for one in self._unproven if one.deadline <= now]:
+        for unproven in [waiting for waiting in self._unproven if waiting.deadline <= now]:
             self._drop(unproven)
 
     def _accept(self) -> None:
@@ -178,7 +178,7 @@ class Gate:
 
     def _make_room(self, address: str) -> bool:
         """Whether there is room for a connection from there, if need be in place of another."""
-        alike = [one for one in self._unproven if one.address == address]
+        alike = [unproven for unproven in self._unproven if unproven.address == address]
         if len(alike) >= self._config.server_unproven_per_address_max:
             self._drop(alike[0])
         count = len(self._unproven) + len(self._relays)
@@ -285,7 +285,7 @@ class Gate:
     def _forget_after_fork(self) -> None:
         """Keep no connection of the parent's open; its threads are not here."""
         relays, unproven = list(self._relays), list(self._unproven)
-        for side in [self._listener, *(one.socket for one in unproven)]:
+        for side in [self._listener, *(waiting.socket for waiting in unproven)]:
             side.close()
         for relay in relays:
             relay.close(shut=False)

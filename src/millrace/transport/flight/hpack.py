@@ -103,7 +103,7 @@ def _codes() -> dict[tuple[int, int], int]:
     """The byte that each code stands for, by the code's bits and their count."""
     codes: dict[tuple[int, int], int] = {}
     code = bits = 0
-    for symbol in sorted(range(len(_CODE_BITS)), key=lambda one: (_CODE_BITS[one], one)):
+    for symbol in sorted(range(len(_CODE_BITS)), key=lambda number: (_CODE_BITS[number], number)):
         code <<= _CODE_BITS[symbol] - bits
         bits = _CODE_BITS[symbol]
         codes[bits, code] = symbol

@@ -7,6 +7,7 @@ once, with who and why. Closing waits for nobody longer than `reads_stop_ms_max`
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ from millrace.reads.model.clock_windows import Visible
 from millrace.reads.model.routing import Extract
 from millrace.reads.model.session_messages import Pressure, Reported, ToSlice
 from millrace.reads.session.members_port import MakeMembers, MembersRequest, RunningMembers
+from millrace.reads.session_run import failure_kind
 from millrace.transport.flight.tls import own_certificate, trusted_roots
 from millrace.transport.members.member_client import MemberClient
 from millrace.transport.members.member_links import MemberLink, SilenceWatch
@@ -41,6 +43,7 @@ from millrace.transport.members.stream_opening import StreamOpening
 from millrace.wakeup import WorkerThread, still_running, within
 
 Answer = TypeVar("Answer")
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,16 @@ class FlightMembers:
 
     def __init__(
         self,
-        wanted: MembersRequest,
+        request: MembersRequest,
         addresses: Sequence[str],
         *,
         session: SessionId,
         config: Config,
         roots: bytes | None = None,
     ) -> None:
-        assert len(addresses) == wanted.count, (addresses, wanted.count)
+        assert len(addresses) == request.count, (addresses, request.count)
         self.addresses = tuple(addresses)
-        self._wanted = wanted
+        self._request = request
         self._config = config
         self._lock = threading.Lock()
         self._links: dict[int, MemberLink] = {}
@@ -80,7 +83,7 @@ class FlightMembers:
             MemberClient(number, address, session=session, config=config, roots=roots)
             for number, address in enumerate(addresses)
         ]
-        self._pool = ThreadPoolExecutor(max(1, wanted.count), thread_name_prefix="reads-asks")
+        self._pool = ThreadPoolExecutor(max(1, request.count), thread_name_prefix="reads-asks")
 
     def start(self) -> None:
         """Open every stream; the first error is raised, naming who and why."""
@@ -99,10 +102,12 @@ class FlightMembers:
         except MillraceError as error:
             who = self._opening.failed
             where = "" if who is None else f": member {who} at {self.addresses[who]}"
-            raise ReadsFailed.kind_for(error)(
-                f"the members of {self._wanted.read.name} could not be opened{where}\n"
+            raise failure_kind(error)(
+                f"the members of {self._request.read.name} could not be opened{where}\n"
                 f"  {type(error).__name__}: {error}\n  to fix: open the session again"
             ) from error
+        for number, address in enumerate(self.addresses):
+            _LOG.info("member %d joined %s from %s", number, self._request.read.name, address)
         self._watch = SilenceWatch(self._links.values, self._config)
 
     def streams(self) -> Streams:
@@ -174,21 +179,21 @@ class FlightMembers:
         Whoever asks may hold what the session is told of failures under. So a failure that is
         noticed meanwhile ends the asking, and failures of the asking are told by this thread.
         """
-        asked = [self._pool.submit(ask, client) for client in self._clients]
-        waiting: set[Future[Any]] = {*asked}
+        futures = [self._pool.submit(ask, client) for client in self._clients]
+        waiting: set[Future[Any]] = {*futures}
         most_s = self._config.thread_sleep_ms_max / 1000
         while waiting and not self._lost.done():
             _, waiting = wait({*waiting, self._lost}, most_s, return_when=FIRST_COMPLETED)
             waiting.discard(self._lost)
         if waiting:
             member, failure = self._lost.result(0)
-            self._wanted.on_failure(member, failure)
+            self._request.on_failure(member, failure)
             raise failure
-        for number, each in enumerate(asked):
-            error = each.exception(0)
+        for number, future in enumerate(futures):
+            error = future.exception(0)
             if error is not None:
                 self._fail(number, error)
-        return [each.result(0) for each in asked]
+        return [future.result(0) for future in futures]
 
     def _guarded(self, member: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -198,7 +203,7 @@ class FlightMembers:
 
     def _unreadable(self, member: int, error: MillraceError) -> ReadsFailed:
         self._fail(member, error)
-        return ReadsFailed.kind_for(error)(
+        return failure_kind(error)(
             f"the rows of member {member} could not be read to their end\n"
             f"  {type(error).__name__}: {error}\n  to fix: open the session again; it gives this "
             "checkpoint out once more"
@@ -207,7 +212,7 @@ class FlightMembers:
     def _on_message(self, member: int, message: Any) -> None:  # noqa: ANN401 - of that stream
         match message:
             case Reported() | Pressure():
-                self._wanted.on_message(member, message)
+                self._request.on_message(member, message)
             case SessionFailed(error, peer):
                 self._fail(member if peer is None else peer, error)
             case _:
@@ -224,7 +229,7 @@ class FlightMembers:
                 self._lost.set_result((member, error))
         for client in self._clients:
             client.cancel()
-        self._wanted.on_failure(member, error)
+        self._request.on_failure(member, error)
 
 
 def _stop(client: MemberClient) -> None:
@@ -237,22 +242,26 @@ class InProcess:
     """Members as threads of this process that reach each other over Flight all the same."""
 
     def __init__(
-        self, wanted: MembersRequest, broker: Broker, config: Config, extract: Extract | None = None
+        self,
+        request: MembersRequest,
+        broker: Broker,
+        config: Config,
+        extract: Extract | None = None,
     ) -> None:
         session = SessionId(
-            read=wanted.read.name, epoch=wanted.epoch, token=secrets.token_urlsafe(32)
+            read=request.read.name, epoch=request.epoch, token=secrets.token_urlsafe(32)
         )
         roots = trusted_roots(os.environ)
         self.served: list[ServedMember] = []
         try:
-            for number in range(wanted.count):
+            for number in range(request.count):
                 seat = MemberSeat(
                     number=number,
-                    members=wanted.count,
-                    read=wanted.read,
+                    members=request.count,
+                    read=request.read,
                     session=session,
                     config=config,
-                    folder=os.path.join(wanted.folder, f"member-{number}"),
+                    folder=os.path.join(request.folder, f"member-{number}"),
                     certificate=own_certificate(os.environ),
                     roots=roots,
                     extract=extract,
@@ -261,8 +270,10 @@ class InProcess:
         except BaseException:
             self._close_served()
             raise
-        addresses = [each.address for each in self.served]
-        self.members = FlightMembers(wanted, addresses, session=session, config=config, roots=roots)
+        addresses = [member.address for member in self.served]
+        self.members = FlightMembers(
+            request, addresses, session=session, config=config, roots=roots
+        )
 
     def start(self) -> None:
         """See `RunningMembers.start`."""
@@ -301,7 +312,7 @@ class InProcess:
 def in_process(broker: Broker, config: Config, extract: Extract | None = None) -> MakeMembers:
     """Members as threads of this process, over Flight."""
 
-    def make(wanted: MembersRequest) -> RunningMembers:
-        return InProcess(wanted, broker, config, extract)
+    def make(request: MembersRequest) -> RunningMembers:
+        return InProcess(request, broker, config, extract)
 
     return make

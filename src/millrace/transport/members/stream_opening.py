@@ -86,7 +86,7 @@ class StreamOpening:
         try:
             number, error = self._answers.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
-            silent = [each for each in self._clients if each.number not in self._opened]
+            silent = [client for client in self._clients if client.number not in self._opened]
             self.failed = silent[0].number
             raise MemberLost(
                 f"no stream was open after {self._limit_ms} ms to: {', '.join(map(str, silent))}\n"

@@ -33,7 +33,7 @@ from millrace.transport.owner.owner_server import (
     WORKSPACE_HEADER,
     request_limit,
 )
-from millrace.transport.streams.follow_messages import decode_message, encode_wanted
+from millrace.transport.streams.follow_messages import decode_message, encode_request
 
 
 class OwnerLink(Protocol):
@@ -144,7 +144,7 @@ class FlightLink:
         silent_ms = max(2 * config.live_beat_ms, ms(config.gone_after) // 2)
         timeout_ms = config.live_stream_ms_max + ms(config.owner_timeout)
         received = self._flight.receive(
-            self.address, encode_wanted(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
+            self.address, encode_request(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
         )
         with contextlib.closing(received):
             for batch in received:

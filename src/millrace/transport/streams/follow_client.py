@@ -24,7 +24,7 @@ from millrace.transport.owner.owner_calls import OwnerCaller
 
 def follow(
     caller: OwnerCaller,
-    wanted: FollowRequest,
+    request: FollowRequest,
     *,
     timeout_s: float | None = None,
     now: Callable[[], float] = time.monotonic,
@@ -32,8 +32,8 @@ def follow(
     """Rows as they are committed; ends when all was read, or no row came for `timeout_s`."""
     cuts, row_at, stall_s = 0, now(), caller.config.live_stall_ms_max / 1000
     while True:
-        link, opened, stream = caller.follow(wanted)
-        at, away_s = {**wanted.begins, **opened.at}, 0.0
+        link, opened, stream = caller.follow(request)
+        at, away_s = {**request.begins, **opened.at}, 0.0
         try:
             for message in stream:
                 match message:
@@ -54,12 +54,12 @@ def follow(
                     return
         except (CallCut, BrokerStopped) as cut:
             if away_s >= stall_s:
-                raise _stalled(wanted, at, away_s, stall_s) from cut
+                raise _stalled(request, at, away_s, stall_s) from cut
             caller.drop(link)
             cuts += 1
             if cuts > caller.config.owner_retries_max:
                 raise OwnerUnreachable(
-                    f"the owner of the journals breaks off: {wanted.prefix!r} is followed\n"
+                    f"the owner of the journals breaks off: {request.prefix!r} is followed\n"
                     f"  found, {cuts} times: {cut}\n"
                     "  to fix: see that the owner runs and can be reached, and follow on from\n"
                     f"  {at}"
@@ -67,16 +67,16 @@ def follow(
             caller.back_off(cuts)
         finally:
             stream.close()
-        wanted = wanted.resumed(at, opened.ends)
+        request = request.resumed(at, opened.ends)
 
 
 def _stalled(
-    wanted: FollowRequest, at: Mapping[str, int], away_s: float, stall_s: float
+    request: FollowRequest, at: Mapping[str, int], away_s: float, stall_s: float
 ) -> Retriable:
     """As the owner words it, which could not say so any more."""
     return Retriable(
-        f"a live reader of journals {wanted.prefix!r} was dropped\n"
-        f"  keys {'of one key' if wanted.key is not None else wanted.range}: it took no rows for "
+        f"a live reader of journals {request.prefix!r} was dropped\n"
+        f"  keys {'of one key' if request.key is not None else request.range}: it took no rows for "
         f"{away_s:.0f} s\n  limit: {stall_s:.0f} s (live_stall_ms_max)\n"
         f"  to fix: take rows as they come, and follow on from\n  {dict(at)}"
     )

@@ -31,18 +31,18 @@ from millrace.transport.owner.fetched_rows import OneFetched
 _Sent = FollowStarted | OneFetched | FollowerBeat | AskAgain | FollowEnded
 
 
-def encode_wanted(wanted: FollowRequest) -> bytes:
+def encode_request(request: FollowRequest) -> bytes:
     """Write what a follower asks for."""
-    return encode(wanted)
+    return encode(request)
 
 
-def decode_wanted(data: pa.Buffer) -> FollowRequest:
+def decode_request(data: pa.Buffer) -> FollowRequest:
     """Read what a follower asks for, refusing whatever is not that."""
-    wanted = decode(data, FollowRequest, "a request to follow journals")
-    key = wanted.key
-    if key is not None and (key.num_rows != 1 or tuple(key.schema.names) != wanted.keys):
+    request = decode(data, FollowRequest, "a request to follow journals")
+    key = request.key
+    if key is not None and (key.num_rows != 1 or tuple(key.schema.names) != request.keys):
         raise wrong("a key of one row", key.schema)
-    return wanted
+    return request
 
 
 def encode_message(message: Message) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from millrace.faults import fault
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
 from millrace.transport.flight import wire
-from millrace.transport.streams.follow_messages import decode_wanted, encode_error, encode_message
+from millrace.transport.streams.follow_messages import decode_request, encode_error, encode_message
 
 
 class LiveStreams:
@@ -33,8 +33,8 @@ class LiveStreams:
             yield encode_error(self._too_many())
             return
         try:
-            wanted = decode_wanted(ticket)
-            for message in messages(self.live, wanted, is_cancelled=context.is_cancelled):
+            request = decode_request(ticket)
+            for message in messages(self.live, request, is_cancelled=context.is_cancelled):
                 yield encode_message(message)
                 fault("live.stream.after_message")
         except LiveClosed as error:

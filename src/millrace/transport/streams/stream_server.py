@@ -99,8 +99,8 @@ class StreamAddress:
     def find(self) -> str:
         """Where the stream answers now."""
         data = LocalStore(self.path).read(_file(self.read))
-        told = documents.hint(data, documents.AddressHint)
-        return self.planned if told is None else told.address
+        recorded = documents.hint(data, documents.AddressHint)
+        return self.planned if recorded is None else recorded.address
 
 
 def tell(store: LocalStore, read: str, address: str) -> None:

@@ -82,7 +82,7 @@ def test_a_record_is_the_same_after_it_was_stored() -> None:
     call = videos.filter("id > 1").map("call", same, schema=VIDEOS, expensive=True, workers=2)
     call.sink_parquet("/good", name="good")
 
-    record = job.record("UTC")
+    record = job._graph.record("UTC")
 
     assert JobRecord.from_json(json.loads(json.dumps(record.to_json()))) == record
     assert JobRecord.from_event({RECORDED: json.loads(json.dumps(record.to_json()))}) == record
@@ -145,7 +145,7 @@ def test_the_kinds_of_parts_are_the_words_that_users_write() -> None:
     both.sink_journal("acme/out", name="copied")
     both.sink("pay", same)
 
-    assert {part.name: part.kind for part in job.record().parts} == {
+    assert {part.name: part.kind for part in job._graph.record().parts} == {
         "videos": "DataFrame",
         "orders": "journals",
         "union": "union",

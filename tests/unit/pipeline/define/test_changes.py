@@ -58,7 +58,7 @@ def written(
         call.filter("score <= 0.5", name="low").sink_parquet("/bad", name="bad")
     if pay:
         call.sink("pay", same)
-    return job.record(zone)
+    return job._graph.record(zone)
 
 
 def changes(**new: Any) -> Changes:  # noqa: ANN401 - of `written`
@@ -97,7 +97,7 @@ def test_a_time_zone_that_was_not_recorded_or_asked_for_is_no_change() -> None:
         {"retries": 9},
         {"partitions": 2},
         {"on_error": "skip"},
-        {"timeout_s": 1.0},
+        {"timeout": 1.0},
         {"rate": 5.0},
         {"max_calls": 3},
         {"on_doubt": "skip"},
@@ -137,7 +137,7 @@ def test_a_version_stands_for_the_code() -> None:
         made = a_job()
         videos = made.source("videos", Frame())
         videos.map("call", caption, schema=VIDEOS, expensive=True, version=version)
-        return made.record()
+        return made._graph.record()
 
     assert compare([job(0.5, None)], job(0.6, None)).affected == ("call",)
     assert not compare([job(0.5, "1")], job(0.6, "1"))
@@ -199,7 +199,7 @@ def test_another_input_of_a_union_can_go_on() -> None:
         job = a_job()
         first, *rest = [job.source(name, Frame()) for name in names]
         first.union(*rest).sink_parquet("/out", name="out")
-        return job.record()
+        return job._graph.record()
 
     found = compare([unioned("ab")], unioned("abc"))
 
@@ -319,7 +319,7 @@ def test_a_step_of_another_kind_under_an_old_name_is_a_change() -> None:
     job.source("videos", Frame()).filter("id > 1", name="x").sink_parquet("/a", name="out")
     again.source("videos", Frame()).select("*", name="x").sink_parquet("/a", name="out")
 
-    found = compare([job.record()], again.record())
+    found = compare([job._graph.record()], again._graph.record())
 
     assert [(change.name, dict(change.what)) for change in found.changed] == [
         ("x", {"kind": ("filter", "select")})

@@ -24,8 +24,9 @@ from millrace.pipeline.define.job import Job
 from millrace.pipeline.define.steps import Step
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
-from millrace.spark.frames.source_intake import IntakeContext
-from millrace.spark.job_start import begin
+from millrace.pipeline.run.job_runtime import RunContext
+from millrace.pipeline.run.run_start import begin
+from millrace.spark.job_runtime import SparkIntake
 
 ORDERS = "acme/orders"
 
@@ -53,7 +54,7 @@ class World:
         job = Job("job", Written(known={ORDERS: VIDEOS}))
         write(job.source("orders", journal=ORDERS))
         lease = self.broker.acquire(run_lease(job.name), "a test")
-        taking = IntakeContext(
+        taking = RunContext(
             broker=self.broker,
             where=cast("Any", None),
             history=RunHistory.begin(self.broker, job.name),
@@ -62,11 +63,11 @@ class World:
             check=lambda: None,
         )
         try:
-            begin(job, job.hops, taking, on_change, "UTC")
+            begin(job, job._graph.hops, taking, SparkIntake(), on_change, "UTC")
         finally:
             self.broker.release(lease)
         before = Counter(self.sunk)
-        for hop in job.hops:
+        for hop in job._graph.hops:
             self._work(hop)
         return self.sunk - before
 
@@ -113,7 +114,7 @@ def branches(
 @pytest.fixture(autouse=True)
 def _no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sinks of files are only counted here."""
-    monkeypatch.setattr("millrace.spark.job_start.check_sink", lambda *_: None)
+    monkeypatch.setattr("millrace.pipeline.run.run_start.check_sink", lambda *_: None)
     monkeypatch.setattr("millrace.pipeline.run.reset.clear_sink", lambda *_: None)
 
 
@@ -258,7 +259,7 @@ def test_a_restart_that_was_killed_half_way_goes_on_without_asking_again(
     world.run(branches("a", "b"), "restart")
     world.run(branches("a"), "restart")
     with monkeypatch.context() as patch:
-        patch.setattr("millrace.spark.job_start.begin_again", killed)
+        patch.setattr("millrace.pipeline.run.run_start.begin_again", killed)
         with pytest.raises(KeyboardInterrupt):
             world.run(branches("a", "b"), "restart")
 

@@ -17,21 +17,21 @@ from millrace.pipeline.define.job import Job
 
 
 def hops(job: Job) -> list[str]:
-    return [shown(hop) for hop in job.hops]
+    return [shown(hop) for hop in job._graph.hops]
 
 
 def test_a_source_and_a_sink_are_one_hop() -> None:
     job = a_job()
     a_source(job).sink_parquet("/out")
 
-    assert job.hops == (
+    assert job._graph.hops == (
         Hop(
             job="captions",
             name="sink_parquet",
             inputs=("jobs/captions/videos/out",),
             schema=VIDEOS,
             steps=(),
-            sink=job.nodes[1] if isinstance(job.nodes[1], ParquetSink) else None,
+            sink=job._graph.nodes[1] if isinstance(job._graph.nodes[1], ParquetSink) else None,
             output=VIDEOS,
             partitions=0,
             depth=1,
@@ -57,7 +57,7 @@ def test_an_expensive_step_is_kept_and_filters_on_both_sides_are_fused() -> None
         "1 call: videos > filter > call > 4 journals => sink_parquet",
         "2 sink_parquet: call > filter > [sink_parquet]".replace("> filter >", "> filter_2 >"),
     ]
-    first, second = job.hops
+    first, second = job._graph.hops
     assert first.expensive is not None
     assert first.expensive.name == "call"
     assert second.expensive is None
@@ -84,8 +84,8 @@ def test_a_cheap_map_in_front_of_a_function_that_takes_rows_for_good_is_kept() -
         "1 cheap: videos > cheap > 4 journals => pay",
         "2 pay: cheap > select > [pay]",
     ]
-    assert job.hops[1].expensive is job.hops[1].sink
-    assert job.hops[1].output.names == ["id"]
+    assert job._graph.hops[1].expensive is job._graph.hops[1].sink
+    assert job._graph.hops[1].output.names == ["id"]
 
 
 def test_several_cheap_maps_in_front_of_an_expensive_step_are_one_hop() -> None:
@@ -153,7 +153,7 @@ def test_a_map_with_means_of_its_own_is_kept(own: dict[str, object]) -> None:
     job = a_job()
     a_source(job).map("m", same, schema=VIDEOS, **own).sink_parquet("/a")  # type: ignore[arg-type]
 
-    assert [hop.name for hop in job.hops] == ["m", "sink_parquet"]
+    assert [hop.name for hop in job._graph.hops] == ["m", "sink_parquet"]
 
 
 def test_key_by_ends_a_hop_and_takes_what_is_cheap_before_it() -> None:
@@ -214,7 +214,7 @@ def test_partitions_are_as_many_as_the_input_has_or_workers_need() -> None:
     third = second.map("c", same, schema=VIDEOS, expensive=True, workers=2)
     third.map("d", same, schema=VIDEOS, expensive=True, workers=9, partitions=5)
 
-    assert [hop.partitions for hop in job.hops] == [3, 8, 8, 5]
+    assert [hop.partitions for hop in job._graph.hops] == [3, 8, 8, 5]
 
 
 def test_a_source_is_spread_over_as_many_partitions_as_workers_want_to_read_it() -> None:
@@ -228,9 +228,14 @@ def test_a_source_is_spread_over_as_many_partitions_as_workers_want_to_read_it()
     keyed.key_by("id").map("b", same, schema=VIDEOS, expensive=True, workers=9)
     own.sink("c", same, workers=3)
 
-    parts = {n.name: n.partitions for n in job.nodes if isinstance(n, SavedSource)}
+    parts = {n.name: n.partitions for n in job._graph.nodes if isinstance(n, SavedSource)}
     assert parts == {"spread": 6, "keyed": 4, "own": 2}
-    assert {hop.name: hop.partitions for hop in job.hops} == {"a": 6, "key_by": 4, "b": 9, "c": 0}
+    assert {hop.name: hop.partitions for hop in job._graph.hops} == {
+        "a": 6,
+        "key_by": 4,
+        "b": 9,
+        "c": 0,
+    }
     told = job.explain()
     assert "(calls recorded, at most 6 workers)" in told
     assert "(calls recorded, at most 9 workers, 4 at once, since its input has 4 part" in told
@@ -243,7 +248,7 @@ def test_journals_of_the_user_are_read_where_they_lie() -> None:
     many = job.source("many", journals="other/")
     one.union(many).map("call", same, schema=VIDEOS, expensive=True)
 
-    (hop,) = job.hops
+    (hop,) = job._graph.hops
     assert hop.inputs == ("acme/orders", "other/")
     assert hop.single == ("acme/orders",)
     assert hop.partitions == 8
@@ -251,7 +256,7 @@ def test_journals_of_the_user_are_read_where_they_lie() -> None:
     assert not hop.reads("acme/orders/eu")
     assert hop.reads("other/x")
     assert not hop.reads("other")
-    known = hops_of("captions", job.nodes, partitions=4, journals={"other/": 10})
+    known = hops_of("captions", job._graph.nodes, partitions=4, journals={"other/": 10})
     assert [hop.partitions for hop in known] == [14]
 
 
@@ -259,7 +264,7 @@ def test_a_hop_reads_the_journals_of_steps_by_prefix() -> None:
     job = a_job()
     a_source(job).sink_parquet("/a")
 
-    (hop,) = job.hops
+    (hop,) = job._graph.hops
     assert hop.reads("jobs/captions/videos/out/3")
     assert not hop.reads("jobs/captions/videos/calls/3")
 
@@ -314,7 +319,7 @@ def test_a_graph_that_cannot_work_is_refused(write: Callable[[Job], None], says:
     write(job)
 
     with pytest.raises(UserError, match=says.replace("(", r"\(")):
-        job.hops  # noqa: B018 - asked for its error
+        job._graph.hops  # noqa: B018 - asked for its error
 
 
 def test_what_depends_on_a_step_is_found_through_branches() -> None:
@@ -325,8 +330,8 @@ def test_what_depends_on_a_step_is_found_through_branches() -> None:
     videos.sink_parquet("/b", name="b")
     good.select("id", name="ids").sink_journal("ids", name="c")
 
-    assert downstream(job.nodes, {"good"}) == ("good", "a", "ids", "c")
-    assert downstream(job.nodes, {"videos"}) == ("videos", "good", "a", "b", "ids", "c")
+    assert downstream(job._graph.nodes, {"good"}) == ("good", "a", "ids", "c")
+    assert downstream(job._graph.nodes, {"videos"}) == ("videos", "good", "a", "b", "ids", "c")
 
 
 def test_the_schema_of_each_hop_is_what_it_reads_and_writes() -> None:
@@ -338,8 +343,10 @@ def test_the_schema_of_each_hop_is_what_it_reads_and_writes() -> None:
     )
     made.sink_parquet("/a")
 
-    assert [(hop.schema.names, hop.output.names) for hop in job.hops] == [
+    assert [(hop.schema.names, hop.output.names) for hop in job._graph.hops] == [
         (["id", "url", "score"], ["id"]),
         (["id"], ["id"]),
     ]
-    assert job.hops[0].steps[0].schema == pa.schema([("id", pa.int64()), ("twice", pa.float64())])
+    assert job._graph.hops[0].steps[0].schema == pa.schema(
+        [("id", pa.int64()), ("twice", pa.float64())]
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
 from millrace.dataset import Dataset
+from millrace.durations import Duration
 from millrace.errors import MillraceError, UserError
 from millrace.pipeline.core import job_model
 from millrace.pipeline.define.file_listing import files
@@ -48,7 +50,7 @@ def test_the_columns_of_a_source_are_those_of_what_is_given(tmp_path: Path) -> N
     assert job.source("files", files(tmp_path)).columns == ["path", "size", "modified"]
     assert job.source("journal", journal="acme/orders").schema == VIDEOS
     assert job.source("journals", journals="acme").schema == VIDEOS
-    assert [getattr(node, "journals", None) for node in job.nodes[3:]] == [
+    assert [getattr(node, "journals", None) for node in job._graph.nodes[3:]] == [
         ("acme/orders",),
         ("acme/",),
     ]
@@ -59,7 +61,7 @@ def test_a_source_is_spread_as_asked() -> None:
     a_source(job, "a")
     a_source(job, "b", partitions=2, version="of today")
 
-    first, second = job.nodes
+    first, second = job._graph.nodes
     assert isinstance(first, job_model.SavedSource)
     assert isinstance(second, job_model.SavedSource)
     assert (first.partitions, first.version) == (5, None)
@@ -86,7 +88,7 @@ def test_options_are_kept_as_given() -> None:
         batch_rows=16,
         expensive=True,
         resources={"gpu": 1},
-        timeout_s=5,
+        timeout=5,
         retries=0,
         on_error="dead_letter",
         on_doubt="hold",
@@ -96,14 +98,14 @@ def test_options_are_kept_as_given() -> None:
         version="2",
     )
 
-    node = job.nodes[1]
+    node = job._graph.nodes[1]
     assert isinstance(node, job_model.Map)
     assert node.options == job_model.StepOptions(
         workers=2,
         batch_rows=16,
         expensive=True,
         resources={"gpu": 1.0},
-        timeout_s=5,
+        timeout=5,
         retries=0,
         on_error="dead_letter",
         on_doubt="hold",
@@ -121,7 +123,7 @@ def test_a_sink_lies_where_the_caller_means(
     job = a_job()
     a_source(job).sink_parquet("captions/")
 
-    assert [node.path for node in job.nodes if isinstance(node, job_model.ParquetSink)] == [
+    assert [node.path for node in job._graph.nodes if isinstance(node, job_model.ParquetSink)] == [
         os.path.join(os.getcwd(), "captions")
     ]
 
@@ -171,11 +173,11 @@ def test_functions_are_looked_at_when_they_run() -> None:
     job = a_job()
     a_source(job).map("call", names["f"], schema="id bigint", expensive=True)
     job.run()
-    first = job.record()
+    first = job._graph.record()
     exec("def helper(): return 2", names)  # noqa: S102 - the user's next cell
     job.run()
 
-    assert compare([first], job.record()).affected == ("call",)
+    assert compare([first], job._graph.record()).affected == ("call",)
 
 
 def another_job(videos: Step) -> Step:
@@ -208,7 +210,7 @@ WRONG: list[tuple[Callable[[Step], object], str]] = [
     (lambda s: s.map("m", same, schema=VIDEOS, workers=0), "workers is 0"),
     (lambda s: s.map("m", same, schema=VIDEOS, workers=True), "workers is True"),
     (lambda s: s.map("m", same, schema=VIDEOS, batch_rows=1.5), "batch_rows is 1.5"),  # type: ignore[arg-type]
-    (lambda s: s.map("m", same, schema=VIDEOS, timeout_s=-1), "timeout_s is -1"),
+    (lambda s: s.map("m", same, schema=VIDEOS, timeout=-1), "timeout is out of range"),
     (lambda s: s.map("m", same, schema=VIDEOS, retries=-1), "retries is -1"),
     (lambda s: s.map("m", same, schema=VIDEOS, on_error="stop"), "on_error is 'stop'(.|\n)*skip"),  # type: ignore[arg-type]
     (lambda s: s.map("m", same, schema=VIDEOS, on_doubt="x", expensive=True), "on_doubt is 'x'"),  # type: ignore[arg-type]
@@ -239,7 +241,7 @@ def test_a_call_that_is_wrong_says_so_at_once(write: Callable[[Step], object], s
 
     with pytest.raises(MillraceError, match=says):
         write(videos)
-    assert [n.name for n in videos.job.nodes if n.name not in ("videos", "select")] == []
+    assert [n.name for n in videos._graph.nodes if n.name not in ("videos", "select")] == []
 
 
 SOURCES: list[tuple[Callable[[Job], object], str]] = [
@@ -265,7 +267,7 @@ def test_a_source_that_is_wrong_says_so_at_once(write: Callable[[Job], object], 
 
     with pytest.raises(UserError, match=says):
         write(job)
-    assert job.nodes == ()
+    assert job._graph.nodes == ()
 
 
 def test_another_jobs_rows_can_be_read() -> None:
@@ -305,3 +307,30 @@ def test_wrong_words_for_a_run_are_refused() -> None:
         job.run(on_change="go")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="has no step 'x'\n  found: videos, sink_parquet"):
         job.reset("x")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [(2, 2.0), ("500ms", 0.5), (timedelta(minutes=1), 60.0), (None, None)]
+)
+def test_a_time_limit_is_said_in_any_of_the_three_ways(
+    timeout: Duration | None, seconds: float | None
+) -> None:
+    step = a_source().map("call", same, schema=VIDEOS, timeout=timeout)
+
+    node = step._node
+    assert isinstance(node, job_model.Map)
+    assert node.options.timeout == seconds
+
+
+@pytest.mark.parametrize("timeout", ["soon", -1, 0, True])
+def test_a_time_limit_that_is_no_time_is_refused(timeout: Duration) -> None:
+    with pytest.raises(UserError, match=r"map\('call'\): timeout is "):
+        a_source().map("call", same, schema=VIDEOS, timeout=timeout)
+
+
+def test_the_saved_rows_of_a_step_are_asked_of_the_workspace() -> None:
+    workspace = Written()
+    step = Job("captions", workspace).source("videos", Frame())
+
+    assert step.to_spark() == "a frame"  # type: ignore[comparison-overlap]
+    assert workspace.asked == [("frame", "captions", "videos")]

@@ -40,7 +40,7 @@ def test_the_code_on_the_page_writes_a_job_down() -> None:
     for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         exec(compile(block, "a_page", "exec", dont_inherit=True), names)  # noqa: S102 - ours
 
-    made = [node.name for node in names["job"].nodes]
+    made = [node.name for node in names["job"]._graph.nodes]
     assert {"caption", "words", "shout", "model", "look_up", "frame"} < set(made)
     assert [asked[0] for asked in place.asked] == ["run", "run", "status", "reset"]
 

@@ -25,10 +25,10 @@ def test_a_job_of_the_most_steps_is_described_and_one_more_is_refused_by_name() 
         step = step.filter(f"id > {number}", name=f"s{number}")
     step.sink_journal("out")
 
-    job = step.job
-    assert len(job.nodes) == STEPS
-    assert "s297" in explain(job.record())
-    assert job.record().job == job.name
+    graph = step._graph
+    assert len(graph.nodes) == STEPS
+    assert "s297" in explain(graph.record())
+    assert graph.record().job == graph.job
     with pytest.raises(UserError, match=f"step {STEPS + 1}; job_steps_max is {STEPS}"):
         step.filter("id > 0")
 

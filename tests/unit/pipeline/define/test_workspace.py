@@ -73,8 +73,8 @@ def test_a_job_that_ran_is_explained_with_what_is_done_and_what_changed(ws: mr.W
     ws.journals.append("acme/orders", rows)
     job = captions(ws)
     history = RunHistory.begin(ws._joined_broker(), job.name)
-    ensure_journals(ws._joined_broker(), job.hops)
-    detail = {RECORDED: job.record().to_json()}
+    ensure_journals(ws._joined_broker(), job._graph.hops)
+    detail = {RECORDED: job._graph.record().to_json()}
     history.add(JobEvent(at_us=1, run=1, happened=JobEventKind.STARTED, detail=detail))
     ws.journals.commit("jobs/captions/call", "acme/orders", 2, expected=0)
 
@@ -97,15 +97,15 @@ def test_a_new_step_does_not_miss_rows_that_are_gone(ws: mr.Workspace) -> None:
         return made
 
     ws.journals.create("acme/orders", VIDEOS)
-    ensure_journals(ws._joined_broker(), job(more=False).hops)
+    ensure_journals(ws._joined_broker(), job(more=False)._graph.hops)
     rows = pa.table({"id": [1, 2], "url": ["a"] * 2, "score": [0.1] * 2}, schema=VIDEOS)
     ws.journals.append("jobs/captions/kept/out/0", rows)
-    check_whole(ws._joined_broker(), job(more=True).hops)
+    check_whole(ws._joined_broker(), job(more=True)._graph.hops)
     ws.journals.commit("jobs/captions/good", "jobs/captions/kept/out/0", 1, expected=0)
     ws._joined_broker().truncate_committed("jobs/captions/kept/out/0")
 
-    check_whole(ws._joined_broker(), job(more=False).hops)
+    check_whole(ws._joined_broker(), job(more=False)._graph.hops)
     with pytest.raises(
         UserError, match=r"step 'more' (.|\n)* job.reset\('kept'\) makes them again"
     ):
-        check_whole(ws._joined_broker(), job(more=True).hops)
+        check_whole(ws._joined_broker(), job(more=True)._graph.hops)

@@ -43,7 +43,7 @@ class Written:
         return {name: schema for name, schema in self.known.items() if under(prefix, name)}
 
     def explain(self, job: Job) -> str:
-        return explain(job.record(), done=self.done, changes=self.changes)
+        return explain(job._graph.record(), done=self.done, changes=self.changes)
 
     def run(self, job: Job, *, until: str, on_change: str) -> Any:  # noqa: ANN401 - a stand-in
         self.asked.append(("run", job.name, until, on_change))
@@ -53,9 +53,13 @@ class Written:
         self.asked.append(("status", job.name))
         return "a status"
 
-    def reset(self, job: Job, step: str, *, again: bool) -> tuple[str, ...]:
-        self.asked.append(("reset", job.name, step, again))
+    def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
+        self.asked.append(("reset", job.name, step, append_again))
         return (step,)
+
+    def step_frame(self, job: str, step: str) -> Any:  # noqa: ANN401 - a stand-in
+        self.asked.append(("frame", job, step))
+        return "a frame"
 
 
 def a_job(name: str = "captions", **known: Any) -> Job:  # noqa: ANN401 - of `Written`

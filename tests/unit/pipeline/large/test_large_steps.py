@@ -215,9 +215,9 @@ def test_a_job_is_written_down_with_large_values(tmp_path: Path, broker: Broker)
     assert large_ones.schema.field("size").type == pa.int64()
     with pytest.raises(UserError, match="image has no plain field sise"):
         images.filter("image.sise > 1")
-    check_sink(job.hops[-1], broker)
+    check_sink(job._graph.hops[-1], broker)
 
-    Bench(tmp_path, job.hops, broker=broker).run()
+    Bench(tmp_path, job._graph.hops, broker=broker).run()
 
     query = f"SELECT x, image, size FROM read_parquet('{tmp_path}/out/*') ORDER BY x"
     found = duckdb.execute(query).fetchall()

@@ -237,7 +237,11 @@ def test_a_reset_that_would_append_to_a_users_journal_again_has_to_be_wanted(
 
     with pytest.raises(UserError, match="has appended rows to journal 'acme/captions'"):
         reset_step(played.broker, JOB, "caption")
-    assert reset_step(played.broker, JOB, "caption", again=True) == ("caption", "by_user", "out")
+    assert reset_step(played.broker, JOB, "caption", append_again=True) == (
+        "caption",
+        "by_user",
+        "out",
+    )
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(played: Played) -> None:

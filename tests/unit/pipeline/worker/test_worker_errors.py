@@ -268,7 +268,7 @@ def test_an_error_that_would_end_the_process_is_a_failed_call_of_its_row(
         on_error="dead_letter",
         batch_rows=2,
         retries=1,
-        timeout_s=60 if kind == "timed" else None,
+        timeout=60 if kind == "timed" else None,
     )
     bench = bench_of(tmp_path, step)
 
@@ -348,7 +348,7 @@ def test_a_call_that_hangs_is_left_behind_and_made_again(
             let_go.wait()
         return row
 
-    step = map_step("f", hang_once, expensive=True, timeout_s=2.0, retries=1)
+    step = map_step("f", hang_once, expensive=True, timeout=2.0, retries=1)
     bench = bench_of(tmp_path, step, rows=5)
 
     (outcome,) = bench.run()
@@ -366,7 +366,7 @@ def test_a_worker_whose_calls_hang_too_often_ends_and_says_so(
             let_go.wait()
         return row
 
-    step = map_step("f", hang, expensive=True, timeout_s=1.0, retries=9, on_error="dead_letter")
+    step = map_step("f", hang, expensive=True, timeout=1.0, retries=9, on_error="dead_letter")
     bench = bench_of(tmp_path, step, rows=5)
 
     (outcome,) = bench.run()

@@ -175,7 +175,7 @@ def test_async_calls_are_made_again_and_have_a_time_limit(tmp_path: Path) -> Non
         return row
 
     step = map_step(
-        "f", hang_once, is_async=True, expensive=True, concurrency=4, timeout_s=0.1, retries=1
+        "f", hang_once, is_async=True, expensive=True, concurrency=4, timeout=0.1, retries=1
     )
     bench = Bench(tmp_path, [hop(step)])
     fill(bench.broker, range(4))
@@ -197,7 +197,7 @@ def test_an_async_function_of_batches_has_a_time_limit(tmp_path: Path) -> None:
         return batch
 
     step = map_step(
-        "f", hang_once, rows="batch", is_async=True, expensive=True, batch_rows=5, timeout_s=0.2
+        "f", hang_once, rows="batch", is_async=True, expensive=True, batch_rows=5, timeout=0.2
     )
     bench = Bench(tmp_path, [hop(step)])
     fill(bench.broker, range(10))

@@ -110,7 +110,7 @@ class Plan:
             on_error=self.on_error,
             on_doubt=self.on_doubt,
             concurrency=CONCURRENCY if self.kind == "async" else 1,
-            timeout_s=60 if self.kind == "timed" else None,
+            timeout=60 if self.kind == "timed" else None,
         )
 
     def hops(self) -> list[Hop]:

@@ -32,7 +32,7 @@ def test_a_slice_that_is_pushed_back_waits_for_the_queue_and_not_for_the_time() 
     broker = MemoryBroker()
     info = broker.create("t/a", SCHEMA)
     broker.append("t/a", pa.RecordBatch.from_pylist([{"key": 1, "what": "x"}] * 3, schema=SCHEMA))
-    read = a_read(read_delay_ms=1)
+    read = a_read(read_delay="1ms")
     limits = SliceLimits(
         buffer_bytes_max=1_000,
         fetch_bytes_max=1,

@@ -210,3 +210,17 @@ def test_keep_alive_renews_the_agents_that_answer(
         assert renewed.wait(10)
 
     assert set(seen) == {(gone, False), (host.folder, True)}
+
+
+def test_a_fetch_that_is_tried_again_says_so_in_the_log(
+    host: Host, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = serve(host)
+    serving.server.shutdown()
+    with (
+        caplog.at_level("INFO", logger="millrace.transport"),
+        pytest.raises(AgentUnreachable),
+    ):
+        serving.agents.ping(host.folder)
+    assert "asking for ping in folder" in caplog.text
+    assert "(try 1)" in caplog.text

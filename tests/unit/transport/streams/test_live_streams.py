@@ -48,10 +48,10 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 from millrace.transport.streams.follow_client import follow
 from millrace.transport.streams.follow_messages import (
     decode_message,
-    decode_wanted,
+    decode_request,
     encode_error,
     encode_message,
-    encode_wanted,
+    encode_request,
 )
 
 LIVE = QUICK.with_options(live_beat_ms=20, live_watch_ms=20)
@@ -451,7 +451,7 @@ def test_who_comes_back_too_late_is_told_so_even_when_the_stream_is_gone() -> No
 
 def test_nobody_follows_without_the_token(owner: Owner) -> None:
     with fl.FlightClient(owner.said.address) as connection:
-        ticket = fl.Ticket(encode_wanted(wanted("a")))
+        ticket = fl.Ticket(encode_request(wanted("a")))
         for headers in ([], [(b"authorization", b"Bearer wrong")]):
             options = fl.FlightCallOptions(timeout=20, headers=headers)
             with pytest.raises(fl.FlightUnauthenticatedError):
@@ -485,9 +485,9 @@ def test_what_is_no_ticket_is_refused(owner: Owner, ticket: bytes) -> None:
 
 def test_what_is_asked_and_told_comes_back_as_it_was() -> None:
     asked = wanted("a/b", key={"k": "é", "x": None, "n": 3}, from_offset={"a/b": 4}, version="v1")
-    read = decode_wanted(pa.py_buffer(encode_wanted(asked)))
+    read = decode_request(pa.py_buffer(encode_request(asked)))
     assert read == asked
-    assert decode_wanted(pa.py_buffer(encode_wanted(wanted("", to_offset="end")))).until_end
+    assert decode_request(pa.py_buffer(encode_request(wanted("", to_offset="end")))).until_end
     for message in (
         FollowStarted(at={"a": 1}, ends=None),
         FollowStarted(at={}, ends={"a": 2}),

@@ -20,16 +20,16 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange, SavedSource
 from millrace.pipeline.core.job_record import RECORDED, JobRecord
 from millrace.pipeline.define import job_changes
-from millrace.pipeline.define.job import Job
+from millrace.pipeline.define.job import Job, graph_of
 from millrace.pipeline.define.job_recording import records_of, set_back
 from millrace.pipeline.report.job_counts import Counted, Counting, journals_of
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import begin_again, check_whole, ensure_journals
+from millrace.pipeline.run.job_runtime import RunContext, SavedSourceReader, SourceIntake
 from millrace.pipeline.run.job_status import baseline
 from millrace.pipeline.run.lease_holders import who_am_i
 from millrace.pipeline.run.reset import finish_reset, reset_parts
 from millrace.pipeline.sinks import check_sink
-from millrace.spark.frames.source_intake import IntakeContext, SourceReader, refusal
 
 _JOB_ID_BYTES: Final = 16
 
@@ -50,17 +50,22 @@ class Begun:
 
 
 def begin(
-    job: Job, hops: Sequence[Hop], taking: IntakeContext, on_change: OnChange, zone: str
+    job: Job,
+    hops: Sequence[Hop],
+    context: RunContext,
+    intake: SourceIntake,
+    on_change: OnChange,
+    zone: str,
 ) -> Begun:
     """Settle what changed, record that the run begins, take sources in, make journals."""
-    history, broker, lease = taking.history, taking.broker, taking.lease
+    history, broker, lease = context.history, context.broker, context.lease
     for hop in hops:
         check_sink(hop, broker)
     was_reset = finish_reset(history, lease)
-    sources = [node for node in job.nodes if isinstance(node, SavedSource)]
-    readers = [SourceReader(taking, source) for source in sources]
-    record = job.record(zone)
-    again = _settle(history, readers, record, lease, on_change)
+    sources = [node for node in graph_of(job).nodes if isinstance(node, SavedSource)]
+    readers = [intake.reader(context, source) for source in sources]
+    record = graph_of(job).record(zone)
+    again = _settle(history, readers, intake, record, lease, on_change)
     begin_again(broker, hops, set_back(history.events).fresh)
     if again or was_reset:
         for hop in hops:
@@ -75,7 +80,7 @@ def begin(
     events_from = history.offset
     fault("job.run.after_started")
     for reader in readers:
-        taking.check()
+        context.check()
         reader.save_missing()
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
@@ -85,7 +90,8 @@ def begin(
 
 def _settle(
     history: RunHistory,
-    readers: Sequence[SourceReader],
+    readers: Sequence[SavedSourceReader],
+    intake: SourceIntake,
     record: JobRecord,
     lease: Lease,
     on_change: OnChange,
@@ -109,7 +115,7 @@ def _settle(
     differs = job_changes.compare(before, record, same=same, since=since)
     again = [*job_changes.decide(differs, on_change, rows=rows, calls=calls)]
     if other_rows and on_change == "fail":
-        raise JobChanged(refusal(history.job, other_rows))
+        raise JobChanged(intake.refusal(history.job, other_rows))
     if on_change == "restart":
         again += [change.source for change in other_rows]
     if again:

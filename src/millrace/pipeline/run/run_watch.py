@@ -17,8 +17,8 @@ from millrace.pipeline.report.run_history import STOPPING, RunHistory
 from millrace.pipeline.run.job_journals import ensure_journals
 from millrace.pipeline.run.job_status import step_reports
 from millrace.pipeline.run.retention import free_read_rows
-from millrace.spark.job_lease import RunLease
-from millrace.spark.job_start import Begun
+from millrace.pipeline.run.run_lease import RunLease
+from millrace.pipeline.run.run_start import Begun
 
 JOB_TRUNCATE_MS: Final = 60_000
 """How often a run removes rows of cheap steps that everybody has read."""

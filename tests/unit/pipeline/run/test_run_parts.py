@@ -27,14 +27,13 @@ from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import Calling, Map, SavedSource, StepOptions
 from millrace.pipeline.report.job_counts import Counting
 from millrace.pipeline.run.interrupts import Interrupts
+from millrace.pipeline.run.run_lease import RunLease, refuse_running
+from millrace.pipeline.run.run_start import Begun
+from millrace.pipeline.run.run_watch import RunWatch
+from millrace.pipeline.run.step_failures import step_failed
+from millrace.pipeline.run.worker_orders import WorkerGroup, shippable, waves, worker_groups
 from millrace.spark.frames.source_intake_task import RowsDigest, digest_of
 from millrace.spark.function_shipping import check_job_shippable
-from millrace.spark.job_lease import RunLease, refuse_running
-from millrace.spark.job_start import Begun
-from millrace.spark.job_task import shippable
-from millrace.spark.job_watch import RunWatch
-from millrace.spark.job_workers import WorkerGroup, posts_of, waves
-from millrace.spark.step_failures import step_failed
 
 ROWS = pa.schema([("n", pa.int64())])
 CONFIG = Config(job_run_lease=0.3)
@@ -63,9 +62,9 @@ def hop(name: str, *, function: Any = len, given: object = None, **options: Any)
 def test_all_steps_share_workers_where_none_asks_for_resources() -> None:
     steps = [hop("a"), hop("b")]
 
-    assert posts_of(steps, {"a": 3, "b": 2}, 16) == [WorkerGroup(None, (), 5)]
-    assert posts_of(steps, {"a": 3, "b": 2}, 4) == [WorkerGroup(None, (), 4)]
-    assert posts_of(steps, {"a": 0, "b": 0}, 4) == [WorkerGroup(None, (), 1)]
+    assert worker_groups(steps, {"a": 3, "b": 2}, 16) == [WorkerGroup(None, (), 5)]
+    assert worker_groups(steps, {"a": 3, "b": 2}, 4) == [WorkerGroup(None, (), 4)]
+    assert worker_groups(steps, {"a": 0, "b": 0}, 4) == [WorkerGroup(None, (), 1)]
 
 
 def test_a_step_with_resources_has_workers_of_its_own() -> None:
@@ -75,7 +74,7 @@ def test_a_step_with_resources_has_workers_of_its_own() -> None:
         hop("c", resources={"gpu": 1.0}),
     ]
 
-    posts = posts_of(steps, {"a": 3, "b": 8, "c": 1}, 16)
+    posts = worker_groups(steps, {"a": 3, "b": 8, "c": 1}, 16)
 
     assert posts == [WorkerGroup(("a",), (), 3), WorkerGroup(("b", "c"), (("gpu", 1.0),), 3)]
 

@@ -1,4 +1,4 @@
-"""Runs a job on Spark: one process leads, workers are tasks, the broker decides who does what.
+"""Runs a job: one process leads, workers are tasks, leases decide which worker does what.
 
 The work of the run is done by a thread of its own. The thread that called only waits: so Ctrl-C is
 a request that is seen to in order, and never reaches into the middle of a commit.
@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,25 +25,23 @@ from millrace.journal.broker import Broker
 from millrace.pipeline.core import hops as names
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import OnChange
-from millrace.pipeline.define.job import Job, Until
+from millrace.pipeline.define.job import Job, Until, graph_of
 from millrace.pipeline.report.job_counts import Counted, Counting
 from millrace.pipeline.report.job_progress import JobProgress
 from millrace.pipeline.report.job_report import HINTS, JobReport, State
 from millrace.pipeline.report.run_history import RunHistory, state_of
 from millrace.pipeline.run.interrupts import Interrupts
+from millrace.pipeline.run.job_runtime import JobHome, JobRuntime, RunContext, WorkerPool
 from millrace.pipeline.run.job_status import step_reports
-from millrace.spark.frames.source_intake import IntakeContext
-from millrace.spark.function_shipping import check_job_shippable
-from millrace.spark.job_lease import RunLease, refuse_running
-from millrace.spark.job_start import begin
-from millrace.spark.job_task import Work, shippable
-from millrace.spark.job_watch import RunWatch
-from millrace.spark.job_workers import JOB_STOP_MS_MAX, WorkerPool, has_profiles, posts_of
-from millrace.spark.job_workspace import HasJournals
-from millrace.spark.session import slots
-from millrace.spark.session_settings import check_settings, time_zone
-from millrace.spark.step_failures import step_failed
+from millrace.pipeline.run.run_lease import RunLease, refuse_running
+from millrace.pipeline.run.run_start import begin
+from millrace.pipeline.run.run_watch import RunWatch
+from millrace.pipeline.run.step_failures import step_failed
+from millrace.pipeline.run.worker_orders import WorkerOrder, shippable, worker_groups
 from millrace.transport.owner.owner_endpoint import JournalAddress
+
+JOB_STOP_MS_MAX: Final = 30_000
+"""How long an ending run waits for its workers before it has Spark end them."""
 
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
@@ -62,7 +61,12 @@ class _Ending:
 
 
 def run_job(
-    workspace: HasJournals, job: Job, *, until: Until = "caught_up", on_change: OnChange = "fail"
+    workspace: JobHome,
+    job: Job,
+    runtime: Callable[[], JobRuntime],
+    *,
+    until: Until = "caught_up",
+    on_change: OnChange = "fail",
 ) -> JobReport:
     """Run a job, from where it stopped if it ran before.
 
@@ -73,7 +77,7 @@ def run_job(
         PeerGone: Spark, the owner of the journals or what keeps them went away.
     """
     refuse_running(broker_of(workspace.journals), job.name)
-    run = _Run(workspace, job, until, on_change)
+    run = _Run(workspace, job, runtime(), until, on_change)
     say = f"stopping job {job.name}: workers finish what they are at; once more ends it at once"
     thread = threading.Thread(target=run.lead, name="millrace-run", daemon=True)
     with Interrupts(run.ask_to_stop, say) as interrupts:
@@ -93,17 +97,23 @@ def run_job(
 class _Run:
     """One run. `lead` does all of it, in a thread of its own."""
 
-    def __init__(self, workspace: HasJournals, job: Job, until: Until, on_change: OnChange) -> None:
-        self._workspace, self._job, self._until, self._on_change = workspace, job, until, on_change
+    def __init__(
+        self,
+        workspace: JobHome,
+        job: Job,
+        runtime: JobRuntime,
+        until: Until,
+        on_change: OnChange,
+    ) -> None:
+        self._workspace, self._job, self._runtime = workspace, job, runtime
+        self._until, self._on_change = until, on_change
         self._config = workspace.config
-        self._hops = job.hops
-        check_job_shippable(self._hops)
-        self._spark = workspace.spark
-        check_settings(self._spark, self._config)
-        self._zone = time_zone(self._spark, self._config)
-        self._has_profiles = has_profiles(self._spark, self._config)
+        self._hops = graph_of(job).hops
+        runtime.check(self._hops)
+        self._zone = runtime.time_zone
+        self._gives_resources = runtime.gives_resources
         self._stop = threading.Event()
-        self._crew: WorkerPool | None = None
+        self._workers: WorkerPool | None = None
         self._lease: RunLease | None = None
         self._began = time.monotonic()
         self.report: JobReport | None = None
@@ -118,8 +128,8 @@ class _Run:
         self._stop.set()
         if self._lease is not None:
             self._lease.let_go()
-        if self._crew is not None:
-            self._crew.cancel()
+        if self._workers is not None:
+            self._workers.cancel()
 
     def lead(self) -> None:
         """Run to the end; what it comes to is in `report` and `error`."""
@@ -147,7 +157,7 @@ class _Run:
             if self._stop.is_set():
                 raise _Stopped
 
-        taking = IntakeContext(
+        context = RunContext(
             broker=broker,
             where=self._workspace.journal_address(),
             history=history,
@@ -156,7 +166,14 @@ class _Run:
             check=check,
         )
         try:
-            begun = begin(self._job, self._hops, taking, self._on_change, self._zone)
+            begun = begin(
+                self._job,
+                self._hops,
+                context,
+                self._runtime.intake,
+                self._on_change,
+                self._zone,
+            )
         except _Stopped:
             _note_end(history, lease, "interrupted")
             return
@@ -169,7 +186,7 @@ class _Run:
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
-            ending = self._work(watch, taking.where)
+            ending = self._work(watch, context.where)
         except SparkGone as error:
             # The journals are there, so the next run and `status` can know of it.
             with contextlib.suppress(MillraceError):
@@ -182,28 +199,28 @@ class _Run:
         counted, _ = watch.count()
         if self._until == "caught_up" and watch.is_done(counted):
             return _Ending("finished")
-        crew = self._crew = self._start(watch, counted, where)
+        workers = self._workers = self._start(watch, counted, where)
         try:
             with JobProgress() as progress:
-                while (ending := self._look(watch, crew, progress)) is None:
+                while (ending := self._look(watch, workers, progress)) is None:
                     self._stop.wait(watch.pause_s)
         except _LOST:
             # Nobody can publish any more, or nobody works: there is nothing to wait for.
             watch.lease.let_go()
-            crew.cancel()
-            crew.stop(JOB_STOP_MS_MAX)
+            workers.cancel()
+            workers.stop(JOB_STOP_MS_MAX)
             raise
         except BaseException:
             # The lease was lost: workers end by themselves, or with Spark's help.
             watch.lease.let_go()
-            crew.stop(ms(self._config.job_run_lease))
+            workers.stop(ms(self._config.job_run_lease))
             raise
         fault("job.run.before_release")
         watch.lease.release()
-        crew.stop(JOB_STOP_MS_MAX)
+        workers.stop(JOB_STOP_MS_MAX)
         return ending
 
-    def _look(self, watch: RunWatch, crew: WorkerPool, progress: JobProgress) -> _Ending | None:
+    def _look(self, watch: RunWatch, workers: WorkerPool, progress: JobProgress) -> _Ending | None:
         """One look at how far it is; how it ends, if it does."""
         watch.lease.check()
         if self._stop.is_set():
@@ -212,10 +229,10 @@ class _Run:
         if event is not None:
             error = step_failed(self._job.name, event)
             return _Ending(state_of(event), str(error), error)
-        if isinstance(crew.error, PeerGone):
-            raise crew.error
-        if crew.error is not None:
-            return _Ending("failed", str(crew.error), crew.error)
+        if isinstance(workers.error, PeerGone):
+            raise workers.error
+        if workers.error is not None:
+            return _Ending("failed", str(workers.error), workers.error)
         counted, steps = watch.count()
         progress.show(steps)
         if self._until == "caught_up" and watch.is_done(counted):
@@ -235,10 +252,10 @@ class _Run:
 
     def _start(self, watch: RunWatch, counted: Counted, where: JournalAddress) -> WorkerPool:
         units = {name: counts.units for name, counts in counted.parts.items()}
-        most = slots(self._spark, self._config)
+        most = self._runtime.slots()
         if self._until == "forever":
             units = {name: max(count, most) for name, count in units.items()}
-        work = Work(
+        order = WorkerOrder(
             where=where,
             hops=tuple(shippable(hop) for hop in self._hops),
             config=self._config,
@@ -251,8 +268,8 @@ class _Run:
             only=None,
             versions=versions(),
         )
-        posts = posts_of(self._hops, units, most)
-        return WorkerPool(self._spark, work, posts, self._config, deaths=lambda: watch.deaths)
+        groups = worker_groups(self._hops, units, most)
+        return self._runtime.start_workers(order, groups, lambda: watch.deaths)
 
     def _end(self, watch: RunWatch, ending: _Ending) -> None:
         """Put the report together, record that the run ended, and write the page."""
@@ -260,7 +277,7 @@ class _Run:
             watch.truncate()
         counted, steps = watch.count()
         watch.sample(steps)
-        spent = {} if self._crew is None else self._crew.spent()
+        spent = {} if self._workers is None else self._workers.spent()
         seconds = time.monotonic() - self._began
         before, record = watch.begun.before, watch.begun.record
         folder = os.path.join(self._workspace.path, names.ROOT, self._job.name)
@@ -296,7 +313,7 @@ class _Run:
     def _remark(self) -> str:
         """What a user might not expect."""
         asking = [hop.name for hop in self._hops if hop.options.resources]
-        if not asking or self._has_profiles:
+        if not asking or self._gives_resources:
             return ""
         return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
 

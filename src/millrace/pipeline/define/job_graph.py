@@ -1,0 +1,137 @@
+"""The sources, steps and sinks of a job while a user writes them down: names, targets, hops."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Final
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.journal.core.journal_names import under
+from millrace.names import check_text
+from millrace.pipeline.core import job_model
+from millrace.pipeline.core.hops import Hop
+from millrace.pipeline.core.job_record import JobRecord
+from millrace.pipeline.define.hop_graph import hops_of, most_workers
+from millrace.pipeline.define.job_recording import record_of
+from millrace.pipeline.define.user_functions import recognised
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME_LENGTH_MAX: Final = 100
+_RESERVED: Final = ("run", "runs")
+"""Names of what a job keeps beside its steps."""
+
+
+class JobGraph:
+    """All parts of one job, in the order in which they were written down."""
+
+    def __init__(self, job: str, config: Config) -> None:
+        self.job = check_part(job, f"job({job!r})")
+        self.config = config
+        self._nodes: list[job_model.Anything] = []
+        self._targets: set[str] = set()
+        self._spread: set[str] = set()
+
+    @property
+    def nodes(self) -> tuple[job_model.Anything, ...]:
+        """Sources, steps and sinks, in the order in which they were written down."""
+        return tuple(self._with_partitions(node) for node in self._nodes)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all parts."""
+        return [node.name for node in self._nodes]
+
+    @property
+    def partitions(self) -> int:
+        """The number of journals that rows are spread over where nothing else is said."""
+        return self.config.job_partitions
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The pieces of work that the job consists of."""
+        return hops_of(self.job, self.nodes, partitions=self.partitions)
+
+    def record(self, zone: str | None = None) -> JobRecord:
+        """The job as it is recorded when a run starts; `zone` is the session's time zone."""
+        return record_of(self.job, self.nodes, self.hops, zone)
+
+    def take_name(self, given: str | None, call: str, kind: str = "") -> str:
+        """A name for a node: as given, or the next free one of its kind."""
+        names = set(self.names)
+        if given is None:
+            numbers = range(2, len(names) + 3)
+            return next(n for n in (kind, *(f"{kind}_{k}" for k in numbers)) if n not in names)
+        check_part(given, call)
+        if given in names:
+            raise UserError(
+                f"{call}: job {self.job!r} has a {given!r} already\n  to fix: choose another name"
+            )
+        if given in _RESERVED:
+            raise UserError(f"{call}: {given!r} is taken\n  to fix: choose another name")
+        return given
+
+    def take_target(self, target: str, call: str) -> None:
+        """Note the target of a sink; two sinks cannot fill the same, nor one what the job reads."""
+        if target in self._targets:
+            raise UserError(
+                f"{call}: another sink of job {self.job!r} fills it\n"
+                "  to fix: union() the rows first, or choose another"
+            )
+        for node in self._nodes:
+            if isinstance(node, job_model.JournalSource) and any(
+                given == target or (given.endswith("/") and under(given, target))
+                for given in node.journals
+            ):
+                raise UserError(
+                    f"{call}: source {node.name!r} reads that journal, so the job would never end\n"
+                    "  to fix: choose another journal"
+                )
+        self._targets.add(target)
+
+    def add(self, node: job_model.Anything, *, spread: bool = False) -> None:
+        """Append a node. `spread`: a source gets as many partitions as its readers have workers."""
+        most = self.config.job_steps_max
+        if len(self._nodes) >= most:
+            raise UserError(
+                f"job {self.job!r} has too many steps\n"
+                f"  found: {node.name!r} would be step {most + 1:,}; job_steps_max is {most:,}\n"
+                "  to fix: do more in one step, go on in another job that reads its journal, "
+                "or raise Config(job_steps_max=...)"
+            )
+        self._nodes.append(node)
+        if spread:
+            self._spread.add(node.name)
+
+    def recognise(self) -> None:
+        """Identify functions as they are now; refuse those whose code cannot be recognised."""
+        for index, node in enumerate(self._nodes):
+            if not isinstance(node, job_model.Map | job_model.FunctionSink):
+                continue
+            identity, why = recognised(node.calling.function, node.options.version)
+            calling = replace(node.calling, identity=identity, unrecognised=why)
+            self._nodes[index] = replace(node, calling=calling)
+            if why:
+                raise UserError(
+                    f"step {node.name!r}: the code of {node.calling.name} cannot be recognised\n"
+                    f"  why: {why}\n"
+                    "  to fix: give the step version='1', and another when its results change"
+                )
+
+    def _with_partitions(self, node: job_model.Anything) -> job_model.Anything:
+        """A source with as many partitions as workers want to read it, unless it has its own."""
+        if not isinstance(node, job_model.SavedSource) or node.name not in self._spread:
+            return node
+        return replace(node, partitions=max(node.partitions, most_workers(self._nodes, node.name)))
+
+
+def check_part(name: Any, call: str) -> str:  # noqa: ANN401 - what the user gave
+    """Refuse a name that cannot be one part of a journal's name."""
+    return check_text(
+        name,
+        f"a job, a source, a step or a sink: {call}",
+        pattern=_NAME,
+        allowed="letters, digits and _.-, beginning with a letter, a digit or _",
+        length_max=_NAME_LENGTH_MAX,
+    )
