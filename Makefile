@@ -36,9 +36,7 @@ test: java  ## all tests but the slow ones, on classic, Connect and a cluster of
 	@scripts/test
 
 test-slow: java  ## the slow tests, laws on all their examples, and more tests on Spark Connect
-	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" $(BIN)/python -m pytest -q -m slow tests
-	@MILLRACE_TEST_SPARK=classic $(BIN)/python -m pytest -q -m "not slow" tests/property tests/spark/test_keys_equal_spark.py
-	@cd tests/spark && MILLRACE_TEST_SPARK=connect ../../$(BIN)/python -m pytest -q -m "not slow" test_dataset.py test_reuse.py test_recovery.py test_stages_at_once.py test_source_read.py test_source_shuffle.py test_source_stream.py
+	@scripts/test slow
 
 cluster: java  ## a standalone Spark of three hosts that are killed at random: SEEDS=3 so many, FIRST=n from there
 	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" SPARK_DAEMON_JAVA_OPTS="$$(scripts/spark-archive)" \

@@ -8,10 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-REQUIRED = "MILLRACE_TEST_REQUIRE_MOUNT"
-"""Set in the environment, a test that cannot mount a disk fails instead of being skipped."""
+from tests.lacking import lacking
 
 
 @contextlib.contextmanager
@@ -21,10 +18,7 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, check=False, text=True)
     if done.returncode:
-        missing = f"needs the right to mount a tmpfs (root): {done.stderr.strip()}"
-        if os.environ.get(REQUIRED):
-            pytest.fail(missing)
-        pytest.skip(missing)
+        lacking("mounts", f"needs the right to mount a tmpfs (root): {done.stderr.strip()}")
     try:
         yield folder
     finally:

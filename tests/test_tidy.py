@@ -35,6 +35,18 @@ LAYERS = [
 ]
 # So do the folders of a layer that is large.
 INNER_LAYERS = {
+    "reads": [
+        "model",
+        "queue",
+        "slice",
+        "session",
+        "live",
+        "member",
+        "thread_members",
+        "session_run",
+        "api",
+        "read_files",
+    ],
     "sql": [
         "types",
         "typed_sql",

@@ -177,6 +177,7 @@ def check_shown(every: Sequence[dict[int, list[list[int]]]], transactions: int) 
         assert set(halves.values()) <= {whole}, f"checkpoint {number} shows a part of one"
 
 
+@pytest.mark.slow
 def test_reads_go_on_when_serve_is_killed_within_a_transaction_and_later_the_client(
     place: Place,
 ) -> None:

@@ -26,6 +26,7 @@ from tests.cluster.connect_kit import end_agents, serving
 from tests.cluster.job_kit import wait_until
 from tests.cluster.kit import all_values, values, write_files
 from tests.cluster.owners_kit import served
+from tests.lacking import lacking
 
 import millrace as mr
 from millrace.errors import OwnerUnreachable, UserError
@@ -41,7 +42,7 @@ QUICK = mr.Config().with_options(owner_retries_max=1, owner_backoff_ms=1)
 def tls(tmp_path: Path) -> dict[str, str]:
     """A certificate of all addresses here that signs itself, as the variables want it."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+        lacking("openssl", "openssl is not installed")
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     names = ",".join(f"IP:127.0.0.{last}" for last in range(1, 5))
     subprocess.run(

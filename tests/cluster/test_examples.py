@@ -75,6 +75,7 @@ def test_01_the_join_goes_on_behind_what_the_killed_run_finished(tmp_path: Path)
     assert re.search(r"JAPAN *\| *\d+\|3999", said)
 
 
+@pytest.mark.slow
 def test_02_the_model_is_loaded_for_a_worker_and_called_for_new_files_alone(tmp_path: Path) -> None:
     said = run("02", tmp_path)
 
@@ -114,6 +115,7 @@ def test_04_no_batch_shows_half_a_transfer_and_all_are_shown(tmp_path: Path) -> 
     assert moved == shown == sum(debits for _, debits, _ in batches)
 
 
+@pytest.mark.slow
 def test_05_the_largest_partition_names_its_hot_key_without_spark(tmp_path: Path) -> None:
     said = run("05", tmp_path)
 

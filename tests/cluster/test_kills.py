@@ -72,7 +72,7 @@ def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     ("point", "finished"),
     [
         pytest.param("shuffle.driver.after_rely", 0, marks=pytest.mark.slow),
-        ("shuffle.driver.after_tasks", FILES),
+        pytest.param("shuffle.driver.after_tasks", FILES, marks=pytest.mark.slow),
         pytest.param("shuffle.driver.before_manifest", FILES, marks=pytest.mark.slow),
         ("shuffle.driver.after_manifest", FILES),
     ],

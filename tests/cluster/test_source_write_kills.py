@@ -19,6 +19,7 @@ LEFT = {STORED: 0, BEFORE: 0, AFTER: BATCH_ROWS}
 """The rows of a batch that are there when it was killed at these points."""
 
 
+@pytest.mark.slow
 def test_killed_after_a_batch_is_written_and_before_spark_knows_it_is_written_once(
     tmp_path: Path,
 ) -> None:

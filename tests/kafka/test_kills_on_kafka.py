@@ -306,7 +306,7 @@ def test_a_cluster_that_hangs_is_said_and_waited_out(kafka: KafkaServer, tmp_pat
     broker.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_workers_of_owners_killed_at_any_moment_do_each_row_once(
     kafka: KafkaServer, tmp_path: Path, seed: int
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_shuffle_and_a_join_equal_those_over_a_folder(
     assert SECRET.encode() not in shipped + everything
 
 
+@pytest.mark.slow  # tests/cluster kills it over a folder in the test command.
 def test_a_run_killed_half_way_is_taken_over_by_the_next_application(
     spark: SparkSession, url: str, bucket: ObjectStore, tmp_path: Path
 ) -> None:

@@ -10,9 +10,16 @@ from tests.sim.world import run
 
 SEEDS = 400
 AT_ONCE = 100
+QUICK = 2
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if number >= QUICK else [])
+        for number, first in enumerate(range(0, SEEDS, AT_ONCE))
+    ],
+)
 def test_what_comes_out_of_any_world_is_what_must(first: int) -> None:
     failure = first_failure(range(first, first + AT_ONCE))
     assert failure is None, str(failure)

@@ -451,7 +451,7 @@ class World:
         lines = [f"  rows: {sorted(missing)[:10]}"]
         lines += [f"  {name}: {list(each)}" for name, each in session.streams.items() if each]
         lines += [f"  {each}" for each in session.state.unmet()]
-        handed, is_on = list(session.state.handed_out), session.state.is_limit_on
+        handed, is_on = list(session.state.handed_out), session.state._is_limit_on
         lines += [f"  handed out: {handed}, limit on: {is_on}"]
         lines += [f"  read to {session.state.read_to}, replaying: {session.state.is_recovering}"]
         for number, queue in enumerate(session.queues):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -162,5 +163,5 @@ def test_what_cannot_be_streamed_is_said_before_a_query_starts(
         ({"read": "unheard-of"}, "has no coordinated read unheard-of"),
         ({"read": "{"}, "option read is no JSON"),
     ):
-        with pytest.raises(Exception, match=said):
+        with pytest.raises(PySparkException, match=said):
             _ = streams(**options).schema  # On Connect nothing is looked at before.

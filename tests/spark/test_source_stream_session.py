@@ -19,7 +19,7 @@ from millrace.spark.source.stream_read import find_read
 from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
-from millrace.spark.source.stream_workspace import open_place
+from millrace.spark.source.stream_workspace import open_stream_workspace
 from millrace.transport.streams.stream_server import StreamShare, fetch
 
 SCHEMA = pa.schema([("key", pa.int64()), ("amount", pa.int64())])
@@ -42,7 +42,7 @@ def ws(tmp_path: Path) -> Iterator[mr.Workspace]:
 def session(
     ws: mr.Workspace, start: StreamStart, schema: pa.Schema | None = None
 ) -> Iterator[StreamSession]:
-    place = open_place(SourceOptions(path=ws.path, read="streamed"))
+    place = open_stream_workspace(SourceOptions(path=ws.path, read="streamed"))
     wanted = schema or columns_of(READ, place.broker)
     found = StreamSession(place, READ, wanted, members=MEMBERS, start=start)
     try:
@@ -196,7 +196,7 @@ def test_a_column_that_the_query_does_not_know_is_named(ws: mr.Workspace) -> Non
 
 
 def test_a_stream_of_a_journal_needs_a_name(ws: mr.Workspace) -> None:
-    place = open_place(parse({"path": ws.path, "journal": "t/a"}, "stream"))
+    place = open_stream_workspace(parse({"path": ws.path, "journal": "t/a"}, "stream"))
     try:
         with pytest.raises(UserError, match="has no name"):
             find_read(parse({"path": ws.path, "journal": "t/a"}, "stream"), place.broker)

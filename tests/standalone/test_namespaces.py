@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 from tests.cluster.job_kit import PaidApi, paid_api
+from tests.lacking import lacking
 from tests.standalone.apps import (
     DatasetApplication,
     JobApplication,
@@ -34,7 +35,7 @@ CONF: Final = {
 def far() -> Iterator[Network]:
     """Hosts that are 5 ms apart; one packet of a hundred is lost."""
     if why := missing():
-        pytest.skip(why)
+        lacking("namespaces", why)
     with network(HOSTS, delay_s=0.005, loss=0.01, seed=6) as made:
         yield made
 

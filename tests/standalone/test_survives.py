@@ -11,6 +11,7 @@ import signal
 
 import pytest
 from tests.cluster.job_kit import PaidApi, wait_until
+from tests.lacking import lacking
 from tests.standalone.apps import DatasetApplication, JobApplication, ReadsApplication
 from tests.standalone.chaos import Chaos, Kill
 from tests.standalone.cluster import Cluster, Host, command_of, hiding, processes
@@ -101,7 +102,7 @@ def test_reads_are_exact_although_a_host_with_members_is_killed(own: Cluster) ->
 
 def test_hosts_do_not_see_the_drivers_folder_where_that_can_be_had(own: Cluster) -> None:
     if not hiding():
-        pytest.skip("this machine has no mount namespaces: hosts are apart by their settings only")
+        lacking("namespaces", "no mount namespaces: hosts are apart by their settings only")
     (own.layout.driver / "seen").touch()
     looked = own.hosts[0].run(["ls", str(own.layout.driver)], "looked")
     assert looked.wait() == 0

@@ -28,8 +28,8 @@ from millrace.wakeup import WakeUp, WorkerThread, join
 class Member:
     """One of the members of a session, in this process.
 
-    `reply` sends an answer of this member's queue to the slice of a stream; `failed` is told the
-    first error of either, once.
+    `reply` sends an answer of this member's queue to the slice of a stream; `failed` is called with
+    the first error of either, once.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Member:
         """For the thread of the slice."""
         self._following = WakeUp()
         """For the thread that waits for journals to move."""
-        orders = [BindingOrder(each.priority, each.delay) for each in read.bindings]
+        orders = [BindingOrder(binding.priority, binding.delay) for binding in read.bindings]
         share = config.reads_disk_bytes_max // members
         limits = replace(QueueLimits.of(config), disk_bytes_max=share)
         self._queue = Queue(SegmentFiles(folder), limits, streams=members, bindings=orders)
@@ -72,7 +72,7 @@ class Member:
             thread.start()
 
     def tell(self, message: ToSlice) -> None:
-        """The session says something."""
+        """Take in a message of the session."""
         self._slice.tell(message)
 
     def on_reply(self, queue: int, reply: Reply) -> None:

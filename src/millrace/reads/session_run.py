@@ -7,6 +7,7 @@ when `close` has returned, the run's threads have ended, and its lease is given 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -40,13 +41,14 @@ from millrace.reads.session.checkpoint_store import CheckpointStore
 from millrace.reads.session.members_port import MakeMembers, MembersRequest
 from millrace.reads.session.session_actor import SessionActor
 from millrace.reads.session.session_folder import fresh_folder, write_status
-from millrace.reads.session.session_state import SessionState
+from millrace.reads.session.session_state import Resumed, SessionState
 from millrace.reads.session.session_status import OpenSince, SessionStatus, status_of
 from millrace.wakeup import WakeUp, WorkerThread, join
 
 READS_SILENT_PRODUCER_MS: Final = 2_592_000_000
 """A producer that was silent for longer is left out of checkpoints."""
 
+_LOG: Final = logging.getLogger(__name__)
 _STATUS_MS: Final = 1_000
 """How often a run writes its status to its folder, for other processes."""
 _WATCH_S: Final = 0.5
@@ -100,17 +102,8 @@ class SessionRun:
         self._lease = _acquire(broker, read, options, config)
         self._folder = fresh_folder(workspace.folder, read, self._lease)
         try:
-            self._store = CheckpointStore(
-                broker,
-                read.name,
-                self._lease,
-                silent_ms=READS_SILENT_PRODUCER_MS,
-                now_ms=_now_ms,
-            )
-            resumed = self._store.load(
-                last_commit=options.last_commit, read_through=options.read_through
-            )
-            self._store.keep_definition(read)
+            self._store = self._open_store()
+            resumed = self._resume(options)
             state = SessionState(read, options.members, resumed)
             request = MembersRequest(
                 read=read,
@@ -205,6 +198,8 @@ class SessionRun:
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
         failure.__cause__ = error
+        if member is not None and not self._renewing.is_stopped:
+            _LOG.info("%s lost %s: %s", self.coordinated_read.name, who, error)
         self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
 
     def close(self) -> None:
@@ -223,6 +218,29 @@ class SessionRun:
                     self._is_released = True
 
     # Inside.
+    def _open_store(self) -> CheckpointStore:
+        return CheckpointStore(
+            self._broker,
+            self.coordinated_read.name,
+            self._lease,
+            silent_ms=READS_SILENT_PRODUCER_MS,
+            now_ms=_now_ms,
+        )
+
+    def _resume(self, options: SessionOptions) -> Resumed:
+        """Load where the session begins, and store what is read."""
+        resumed = self._store.load(
+            last_commit=options.last_commit, read_through=options.read_through
+        )
+        self._store.keep_definition(self.coordinated_read)
+        _LOG.info(
+            "%s resumes after checkpoint %d, %d to be replayed",
+            self.coordinated_read.name,
+            resumed.committed.number,
+            len(resumed.prepared),
+        )
+        return resumed
+
     def _give_back(self) -> None:
         """Give the lease back; one that cannot be, as the owner is away, runs out by itself."""
         with contextlib.suppress(PeerGone):

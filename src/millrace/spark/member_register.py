@@ -1,9 +1,9 @@
-"""Where members that run as Spark tasks say where they are: a small journal of the workspace.
+"""The register of members that run as Spark tasks: a small journal of the workspace.
 
 Tasks reach the owner of the journals, and so does the session, wherever each of them runs.
 
-Invariant: what counts is said under the epoch of the session's lease; whatever was said under
-another one is nobody's of this session. The last that a session says is that it is over.
+Invariant: only entries with the epoch of the session's lease count. The last entry of a session
+says that it is over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def journal_name(read: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredMember:
-    """A member that can be reached."""
+    """The address of a member."""
 
     member: int
     attempt: int
@@ -55,17 +55,18 @@ class Register:
         self.at = at
         """Where it is read on."""
         self.entered: list[RegisteredMember] = []
-        """All that was said to this session, in order."""
+        """All entries of this session, in order."""
         self.is_over = False
 
     @property
     def members(self) -> dict[int, RegisteredMember]:
-        """Who is each member: of several attempts of a task, the last."""
-        return {each.member: each for each in sorted(self.entered, key=lambda each: each.attempt)}
+        """Each member by number: of several attempts of a task, the last."""
+        by_attempt = sorted(self.entered, key=lambda entry: entry.attempt)
+        return {entry.member: entry for entry in by_attempt}
 
     @classmethod
     def begin(cls, broker: Broker, read: str, epoch: int) -> Register:
-        """For the session: forget what was said to earlier ones."""
+        """For the session: drop the entries of earlier sessions."""
         journal = journal_name(read)
         broker.create(journal, SCHEMA)
         end = broker.end_offset(journal)
@@ -73,18 +74,18 @@ class Register:
         return cls(broker, read, epoch, end)
 
     def enter(self, member: RegisteredMember) -> None:
-        """Say where a member is."""
-        self._say([self.epoch, member.member, member.attempt, member.address, member.host])
+        """Enter the address of a member."""
+        self._append([self.epoch, member.member, member.attempt, member.address, member.host])
 
     def end(self) -> None:
-        """Say that the session is over; members that it never opened may go."""
+        """Enter that the session is over; members that it never opened may end."""
         try:
-            self._say([self.epoch, None, None, None, None])
+            self._append([self.epoch, None, None, None, None])
         except JournalUnknown:
             self.is_over = True
 
     def look(self, timeout_s: float) -> bool:
-        """Take in what was said since the last look; wait a while if there is nothing.
+        """Read new entries; wait a while if there is none.
 
         Returns whether the session is over.
         """
@@ -95,23 +96,23 @@ class Register:
             self.is_over = True
             return True
         self.at = fetched.next_offset
-        for said in fetched.rows().to_pylist():
-            self._take(said)
+        for entry in fetched.rows().to_pylist():
+            self._take(entry)
         return self.is_over
 
-    def _take(self, said: dict[str, object]) -> None:
-        epoch = said["epoch"]
+    def _take(self, entry: dict[str, object]) -> None:
+        epoch = entry["epoch"]
         assert isinstance(epoch, int)
-        if epoch > self.epoch or (epoch == self.epoch and said["member"] is None):
+        if epoch > self.epoch or (epoch == self.epoch and entry["member"] is None):
             self.is_over = True
         elif epoch == self.epoch:
-            found = RegisteredMember(**{key: said[key] for key in _FIELDS})  # type: ignore[arg-type]
-            self.entered.append(found)
+            member = RegisteredMember(**{key: entry[key] for key in _FIELDS})  # type: ignore[arg-type]
+            self.entered.append(member)
 
     def _start(self) -> Offset:
         return self._broker.start_offset(self._journal)
 
-    def _say(self, values: list[object]) -> None:
+    def _append(self, values: list[object]) -> None:
         row = dict(zip(SCHEMA.names, values, strict=True))
         batch = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
         try:

@@ -1,7 +1,7 @@
 """Members of coordinated reads as Spark tasks, started and ended by the process of the session.
 
 They are plain tasks of one Spark job, which register with the session and are then reached over
-Flight. Invariant: when `close` has returned, the job has ended or Spark was told to end it.
+Flight. Invariant: when `close` has returned, the job has ended or Spark was asked to end it.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class MemberJob(Protocol):
         """How many can run at once as far as is known, in words."""
 
     def end(self, wait_s: float) -> None:
-        """Members were told to end: wait for that, then end them."""
+        """Wait for members that were stopped, then end the others."""
 
 
 class RegisteredMembers:
-    """Members that somebody starts, and that say where they are in a register."""
+    """Members that a job starts, and that enter their address in a register."""
 
     def __init__(
         self, job: MemberJob, where: JournalAddress, config: Config, wanted: MembersRequest
@@ -144,7 +144,7 @@ class RegisteredMembers:
         return self._open().used_bytes()
 
     def close(self) -> None:
-        """Stop them over Flight; those that do not end in time are ended by who runs them."""
+        """Stop them over Flight; those that do not end in time are ended by the job."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -207,7 +207,7 @@ class SparkJob:
         self._cancelled = threading.Event()
 
     def check(self, members: int) -> None:
-        """See `Job.check`."""
+        """See `MemberJob.check`."""
         found = fixed_slots(self._spark, self._config)
         needed = members + _FREE_SLOTS
         if found is not None and found < needed:
@@ -218,25 +218,25 @@ class SparkJob:
             )
 
     def start(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
-        """See `Job.start`."""
+        """See `MemberJob.start`."""
         self._thread = threading.Thread(
             target=self._run, args=(work, on_failure), name="millrace-members", daemon=True
         )
         self._thread.start()
 
     def why_lost(self, error: BaseException) -> BaseException:
-        """See `Job.why_lost`: Spark is asked whether it is there."""
+        """See `MemberJob.why_lost`: Spark is asked whether it is there."""
         if not isinstance(error, MemberLost):
             return error
         reason = pulse_of(self._spark).ask_now(self._config.reads_stop_ms_max / 1000)
         return error if reason is None else gone(reason)
 
     def slots(self) -> str:
-        """See `Job.slots`."""
+        """See `MemberJob.slots`."""
         return f"Spark now tells of {slots(self._spark, self._config)}, over all its work"
 
     def end(self, wait_s: float) -> None:
-        """See `Job.end`."""
+        """See `MemberJob.end`."""
         if self._thread is not None:
             self._thread.join(wait_s)
             self._cancelled.set()
@@ -256,7 +256,7 @@ class SparkJob:
             )
         except _MembersCancelled:
             return
-        except BaseException as error:  # noqa: BLE001 - whoever waits for members is told
+        except BaseException as error:  # noqa: BLE001 - the session raises it
             self.failure = error
         else:
             self.failure = MillraceError(

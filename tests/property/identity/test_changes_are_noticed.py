@@ -31,7 +31,13 @@ def differ(before: Outcome, after: Outcome) -> bool:
     return not (before.recognised and after.recognised and before.identity == after.identity)
 
 
-@pytest.mark.parametrize("in_main", [True, False], ids=["in a script", "in a module"])
+@pytest.mark.parametrize(
+    "in_main",
+    [
+        pytest.param(True, marks=pytest.mark.slow, id="in a script"),
+        pytest.param(False, id="in a module"),
+    ],
+)
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_an_edit_that_changes_results_changes_the_identity(
     feature: Feature, *, in_main: bool, fresh: Runner, tmp_path: Path

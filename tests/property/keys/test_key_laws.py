@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.lacking import lacking
 
 from millrace.keys import (
     HashPartitioner,
@@ -108,7 +108,7 @@ def partitioners(batch: pa.RecordBatch, count: int) -> list[Partitioner]:
 @given(tables())
 def test_compiled_and_numpy_kernels_agree(batch: pa.RecordBatch) -> None:
     if not compiled_kernels.available():
-        pytest.skip("the kernels are not compiled here")
+        lacking("kernels", "the kernels are not compiled here")
     compiled = hash32(batch, keys_of(batch))
     with without_native():
         assert hash32(batch, keys_of(batch)).equals(compiled)

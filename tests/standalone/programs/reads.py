@@ -11,8 +11,7 @@ from tests.standalone.session import READ, keep, kept, start_session
 
 import millrace as mr
 from millrace.errors import ReadsFailed
-from millrace.reads.model.tags import journals_of
-from millrace.reads.queue.queue_messages import TAG
+from millrace.reads.model.tags import TAG, journals_of
 
 MEMBERS = 2
 CONFIG = mr.Config().with_options(

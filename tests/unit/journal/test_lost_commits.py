@@ -114,8 +114,8 @@ def test_a_swap_with_an_older_copy_is_told_or_does_no_harm(
 ) -> None:
     told = swaps(moments, tmp_path, what, 5)
 
-    assert told == {"mark": 0}.get(what, told)
-    assert what in {"mark", "file", "file and mark"} or told == 5
+    some = range(6)  # What is not told has done no harm.
+    assert told in {"mark": (0,), "file": some, "file and mark": some}.get(what, (5,))
 
 
 @pytest.mark.slow

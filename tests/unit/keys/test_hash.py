@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.lacking import lacking
 
 from millrace.errors import UnsupportedType, UserError
 from millrace.keys import PARTITIONS_MAX, compiled_kernels, hash32, partition_ids
@@ -20,7 +21,7 @@ SEED = 42
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_NATIVE", request.param)
     if request.param == "1" and not compiled_kernels.available():
-        pytest.skip("the kernels are not compiled here")
+        lacking("kernels", "the kernels are not compiled here")
 
 
 def hashes(*columns: pa.Array) -> list[int]:

@@ -18,10 +18,8 @@ from millrace.reads.thread_members import as_threads
 SCHEMA = pa.schema([pa.field("key", pa.int64()), pa.field("what", pa.string())])
 LONG_S = 30.0
 """For what must happen; nothing waits this long unless something is wrong."""
-SHORT_S = 0.3
-"""For what must not happen."""
 
-P, Q = 0x11, 0x22
+P, Q, ASIDE = 0x11, 0x22, 0x99
 
 
 def row(producer: int, clock: int, what: str, flag: Flag = Flag.CONTINUE) -> tuple[object, ...]:
@@ -96,3 +94,21 @@ def next_shown(session: ReadSession) -> list[str]:
     found = shown(session, checkpoint)
     session.commit(checkpoint)
     return found
+
+
+def check_nothing_else_is_shown(session: ReadSession, broker: Broker, *journals: str) -> None:
+    """Fail if rows are shown that are in these journals by now and were not shown yet.
+
+    Nothing is judged by time: a row of a producer of its own is written behind them. When it is
+    shown, everything before it was looked at, and it has to be alone.
+    """
+    markers = sorted(f"{name} {broker.end_offset(name)}" for name in journals)
+    for name, marker in zip(sorted(journals), markers, strict=True):
+        write(broker, name, alone(ASIDE, 1_000_000 + broker.end_offset(name), marker))
+    found: list[str] = []
+    while len(found) < len(markers):
+        checkpoint = session.next_checkpoint(LONG_S)
+        assert checkpoint is not None, "no checkpoint in time"
+        found += rows_of(session, checkpoint)
+        session.commit(checkpoint)
+    assert sorted(found) == markers

@@ -12,12 +12,12 @@ import pytest
 from tests.unit.reads.kit import (
     LONG_S,
     SCHEMA,
-    SHORT_S,
     P,
     Q,
     a_read,
     ack,
     alone,
+    check_nothing_else_is_shown,
     next_shown,
     reading,
     row,
@@ -61,7 +61,7 @@ def test_a_transaction_over_three_journals_shows_in_one_checkpoint(
     with reading(broker, tmp_path) as session:
         assert next_shown(session) == ["qa"]
         write(broker, "t/b", row(P, 12, "pb"), ack(P, 20, [ids["a"], ids["c"]]))
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/b")
         write(broker, "t/c", row(P, 13, "pc"), ack(P, 20, [ids["a"], ids["b"]]))
         assert next_shown(session) == ["pa", "pb", "pc"]
 
@@ -75,7 +75,7 @@ def test_an_open_row_waits_for_its_ack_and_shows_once_over_a_restart(
     write(broker, "t/a", ack(Q, 12))
     with reading(broker, tmp_path) as session:
         assert next_shown(session) == ["open"]
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/a")
 
 
 def test_nobody_waits_for_a_journal_that_the_task_does_not_read(
@@ -127,7 +127,7 @@ def test_a_journal_made_later_is_read_and_waited_for(
     with reading(broker, tmp_path) as session:
         later = broker.create("t/later", SCHEMA).id
         write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [later]))
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/a")
         write(broker, "t/later", row(P, 12, "later"), ack(P, 20, [ids["a"]]))
         assert next_shown(session) == ["later", "pa"]
 
@@ -137,7 +137,7 @@ def test_a_journal_that_is_deleted_is_not_waited_for(
 ) -> None:
     with reading(broker, tmp_path) as session:
         write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/a")
         broker.delete("t/b")
         assert next_shown(session) == ["pa"]
 
@@ -222,7 +222,7 @@ def test_what_a_caller_s_log_says_is_where_it_goes_on(broker: MemoryBroker, tmp_
         assert shown(session, beyond) == ["p2"]
         session.commit(beyond)
     with reading(broker, tmp_path) as session:
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/a")
 
 
 def test_a_checkpoint_that_is_not_there_cannot_be_resumed_from(
@@ -240,7 +240,7 @@ def test_a_zombie_session_stores_nothing(broker: MemoryBroker, tmp_path: Path) -
             with pytest.raises(ReadsFailed):
                 zombie.next_checkpoint(LONG_S)
             assert next_shown(session) == ["once"]
-            assert session.next_checkpoint(SHORT_S) is None
+            check_nothing_else_is_shown(session, broker, "t/a")
     finally:
         zombie.close()
 
@@ -271,7 +271,7 @@ def test_released_hints_are_not_waited_for(
 ) -> None:
     write(broker, "t/a", row(P, 10, "pa"), ack(P, 20, [ids["b"]]))
     with reading(broker, tmp_path) as session:
-        assert session.next_checkpoint(SHORT_S) is None
+        check_nothing_else_is_shown(session, broker, "t/a")
         assert [each.target for each in session.status().waiting] == ["t/b (all)"]
         session.release(P)
         assert next_shown(session) == ["pa"]
@@ -439,7 +439,7 @@ def test_closing_twice_is_fine(broker: MemoryBroker, tmp_path: Path) -> None:
     session.close()
     session.close()
     with pytest.raises(ReadsFailed, match="closed"):
-        session.next_checkpoint(SHORT_S)
+        session.next_checkpoint(LONG_S)
 
 
 def test_a_closed_session_wakes_who_waits_for_it(broker: MemoryBroker, tmp_path: Path) -> None:

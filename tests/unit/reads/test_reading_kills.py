@@ -78,7 +78,8 @@ def test_killed_at_each_point_it_goes_on_where_it_was(point: str, tmp_path: Path
     check(tmp_path / "out", written)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_any_moment_again_and_again_it_goes_on(seed: int, tmp_path: Path) -> None:
     written = fill(tmp_path / "mill")
     wanted = sum(map(len, written.values()))

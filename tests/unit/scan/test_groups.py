@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +56,16 @@ def test_text_files_do_not_tell(tmp_path: Path) -> None:
     assert rows_per_group(open_source(str(tmp_path), LISTING), ["k"], 1 << 30) is None
 
 
-@pytest.mark.parametrize("values", [1.0, 1e3, 1e6])
-@pytest.mark.parametrize("drawn", [10, 10_000])
+@pytest.mark.parametrize(
+    ("values", "drawn"), [(1.0, 10), (5.0, 10), (1.0, 10_000), (1e3, 10_000), (1e6, 10_000)]
+)
 def test_the_population_undoes_the_expectation(values: float, drawn: int) -> None:
     seen = expected_distinct(values, drawn)
 
-    if drawn - seen > 1:
-        assert expected_distinct(population(round(seen), drawn), drawn) == pytest.approx(
-            seen, abs=1
-        )
+    assert drawn - seen > 1, "each row has a value of its own: nothing can be said"
+    assert expected_distinct(population(round(seen), drawn), drawn) == pytest.approx(seen, abs=1)
+
+
+def test_where_each_row_has_a_value_of_its_own_there_are_any_number_of_them() -> None:
+    assert population(10, 10) == math.inf
+    assert expected_distinct(math.inf, 10) == 10

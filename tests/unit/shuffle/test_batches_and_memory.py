@@ -34,10 +34,10 @@ def small_batches(index: MapTaskIndex) -> list[tuple[int, int]]:
     ("form", "partitions", "limit", "times"),
     [
         ("part files", 8, 8 * MIB, 20),
-        ("part files", 64, 4 * MIB, 40),
-        ("one file", 8, 4 * MIB, 20),
+        pytest.param("part files", 64, 4 * MIB, 40, marks=pytest.mark.slow),
+        pytest.param("one file", 8, 4 * MIB, 20, marks=pytest.mark.slow),
         ("one file", 200, 4 * MIB, 20),
-        ("one file", 200, 16 * MIB, 20),
+        pytest.param("one file", 200, 16 * MIB, 20, marks=pytest.mark.slow),
     ],
 )
 def test_memory_stays_under_the_limit_however_much_is_written(
@@ -54,6 +54,7 @@ def test_memory_stays_under_the_limit_however_much_is_written(
     assert limit / 8 < found["peak"] < limit
 
 
+@pytest.mark.slow
 def test_ten_million_rows_in_200_partitions_make_large_batches(store: LocalStore) -> None:
     rows = 1_000_000
     keys = np.random.default_rng(3).permutation(rows * 10)
@@ -68,7 +69,10 @@ def test_ten_million_rows_in_200_partitions_make_large_batches(store: LocalStore
     assert sum(meta.batches for meta in index.partitions) == 200
 
 
-@pytest.mark.parametrize("limit", [8 * MIB, 16 * MIB, 64 * MIB])
+@pytest.mark.parametrize(
+    "limit",
+    [8 * MIB, *(pytest.param(more * MIB, marks=pytest.mark.slow) for more in (16, 64))],
+)
 def test_wide_rows_under_a_small_limit_make_large_batches_too(
     store: LocalStore, limit: int
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.lacking import lacking
 from tests.unit.shuffle.shuffle_kit import (
     child_creates,
     column,
@@ -190,7 +191,7 @@ def child_without_rights(root: str, what: str) -> None:
 @pytest.mark.parametrize("what", ["create", "make_folder", "write", "read", "discard"])
 def test_a_user_without_rights_is_told_so_and_changes_nothing(tmp_path: Path, what: str) -> None:
     if os.getuid() != 0:
-        pytest.skip("needs root, to become a user without rights")
+        lacking("root", "needs root, to become a user without rights")
     store = LocalStore(str(tmp_path / "mill"))
     attempt = AttemptId.of(1, 0, 0, 1)
     write(store, attempt, column([1, 2, 3]), by=HashPartitioner("x", 1))

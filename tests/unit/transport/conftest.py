@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.lacking import lacking
 from tests.proxy import CuttingProxy
 from tests.unit.transport.agent_kit import (
     TOKEN,
@@ -90,7 +91,7 @@ def proxy() -> Iterator[Callable[[str, list[int | None]], CuttingProxy]]:
 def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+        lacking("openssl", "openssl is not installed")
     folder = tmp_path_factory.mktemp("tls")
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(

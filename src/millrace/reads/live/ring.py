@@ -1,16 +1,17 @@
-"""Who reads for whom: the readers of one journal, each at its place. Pure.
+"""Shares reads among the readers of one journal. Pure.
 
-A ring has no place of its own. Each subscriber has one, `next`: all rows of its range below it are
-in its channel, or taken. Subscribers at the same place are read for together, by whichever of them
-wants rows first. A read ends where the next subscriber above stands, so one that is behind replays
-what it missed, arrives at exactly that place, and is read for with the others from then on.
+Each subscriber has its own position, `next`: all rows of its range below that offset are in its
+channel, or were delivered. Subscribers at the same position share one read, made by the first of
+them that wants rows. A read ends at the position of the next subscriber above it. So a subscriber
+that is behind reads the rows that it missed, arrives at exactly that position, and shares reads
+from then on.
 
-A subscriber whose channel is full holds back the others at its place, for `hold_ms_max` in all.
-Then they go on without it, and it replays by itself once it takes rows again. One that has rows
-and takes none for `stall_ms_max` is dropped.
+A reader pauses until the other subscribers at its position have room in their channels, for
+`hold_ms_max` in all. Then it continues without those that are full; they catch up by themselves
+once they take rows again. A subscriber that has rows and takes none for `stall_ms_max` is dropped.
 
 Invariant: each subscriber gets the committed rows of its range from its first offset on, in offset
-order, each once, however joins, leaves, reads and appends fall together.
+order, each once, in whatever order joins, leaves, reads and appends happen.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ ReadNumber = NewType("ReadNumber", int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingKey:
-    """What readers have in common that share reads.
+    """What the readers that share reads have in common.
 
     Key columns are part of it: rows are hashed once for all. Replays that end by themselves are
-    kept apart, so that they never hold back who follows.
+    kept apart, so that they never hold back followers.
     """
 
     journal: str
@@ -83,7 +84,7 @@ class RowsSize:
 class Channel:
     """What waits for one follower, over all rings that it reads in.
 
-    Rings have locks of their own, so each writes to its own entry and nobody adds to a sum.
+    Rings have locks of their own, so each writes to its own entry and no sum is shared.
     """
 
     moved_ms: int
@@ -146,7 +147,7 @@ class Subscriber:
         return self.held_ms + (0 if self.held_since_ms is None else now_ms - self.held_since_ms)
 
 
-# What one who wants rows is to do.
+# What a subscriber that wants rows is to do.
 @dataclass(frozen=True, slots=True)
 class TakeRows:
     """Rows are in its channel."""
@@ -164,12 +165,12 @@ class ReadRows:
 
 @dataclass(frozen=True, slots=True)
 class AwaitReader:
-    """Another one reads for it just now."""
+    """Another subscriber reads for it just now."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldBack:
-    """Wait so long, or until somebody takes rows: one at this place has a full channel."""
+    """Wait so long, or until rows are taken: a subscriber at this position has a full channel."""
 
     wait_ms: int
 
@@ -225,48 +226,48 @@ class Ring:
         end: Offset | None = None,
         channel: Channel,
     ) -> None:
-        """Somebody wants the rows of a range from `begin` on, up to `end` if given."""
+        """A subscriber joins, for the rows of a range from `begin` on, up to `end` if given."""
         assert who not in self.subscribers, who
         self.subscribers[who] = Subscriber(
             id=who, range=range, next=begin, end=end, channel=channel
         )
 
     def on_leave(self, who: SubscriberId) -> None:
-        """Somebody wants no more."""
+        """A subscriber leaves."""
         self._forget(who)
         self.gone.pop(who, None)
 
     def is_empty(self) -> bool:
-        """Whether nobody is left who would ask."""
+        """Whether no subscriber is left."""
         return not self.subscribers and not self.gone
 
     def on_wanted(self, who: SubscriberId, now_ms: int) -> Step:
-        """Somebody is ready for rows; what is it to do?"""
+        """A subscriber is ready for rows; returns what it is to do."""
         if who in self.gone:
             return self.gone[who]
-        mine = self.subscribers[who]
-        if mine.rows:
+        asker = self.subscribers[who]
+        if asker.rows:
             return TakeRows()
-        if mine.failed is not None:
-            return mine.failed
-        if mine.is_done():
+        if asker.failed is not None:
+            return asker.failed
+        if asker.is_done():
             return ReplayDone()
         busy = {member for read in self.reading.values() for member in read.members}
         if who in busy:
             return AwaitReader()
-        if self.end is not None and mine.next >= self.end:
-            return AtEnd(mine.next)
+        if self.end is not None and asker.next >= self.end:
+            return AtEnd(asker.next)
         here = [
-            each
-            for each in self.subscribers.values()
-            if each.next == mine.next and each.id not in busy and each.wants_more()
+            other
+            for other in self.subscribers.values()
+            if other.next == asker.next and other.id not in busy and other.wants_more()
         ]
-        # Whoever asks takes its rows at once, and needs no room for them.
-        full = {each.id for each in here if each is not mine and not self._has_room(each)}
-        waits = [self._hold(self.subscribers[each], now_ms) for each in full]
+        # The asker takes its rows at once, and needs no room for them.
+        full = {other.id for other in here if other is not asker and not self._has_room(other)}
+        waits = [self._hold(self.subscribers[other], now_ms) for other in full]
         if any(waits):
             return HoldBack(max(waits))
-        return self._read([each for each in here if each.id not in full], mine.next)
+        return self._read([other for other in here if other.id not in full], asker.next)
 
     def on_read(
         self,
@@ -283,30 +284,30 @@ class Ring:
         assert read.bound is None or next_offset <= read.bound, (read, next_offset)
         self.end = end_offset if self.end is None else max(self.end, end_offset)
         given = []
-        for each in self._present(read.members):
-            assert each.next == read.begin, (each, read)
-            each.next = next_offset
+        for member in self._present(read.members):
+            assert member.next == read.begin, (member, read)
+            member.next = next_offset
             if next_offset >= end_offset:
-                each.held_ms = 0
-            share = shares.get(each.id)
+                member.held_ms = 0
+            share = shares.get(member.id)
             if share is not None and share.rows:
-                each.rows += share.rows
-                each.bytes += share.bytes
-                each.channel.put(each.id, each.bytes, now_ms)
-                given.append(each.id)
+                member.rows += share.rows
+                member.bytes += share.bytes
+                member.channel.put(member.id, member.bytes, now_ms)
+                given.append(member.id)
         return given
 
     def on_failed(self, number: ReadNumber, kind: type[MillraceError], text: str) -> None:
-        """A read failed: everybody it was for hears of it, after what is in its channel."""
-        for each in self._present(self.reading.pop(number).members):
-            each.failed = FollowerGone(kind, text)
+        """A read failed: its subscribers get the error, after the rows in their channels."""
+        for member in self._present(self.reading.pop(number).members):
+            member.failed = FollowerGone(kind, text)
 
     def on_cancelled(self, number: ReadNumber) -> None:
-        """Whoever read gave up: another one will have to."""
+        """The reader gave up: another subscriber will read."""
         del self.reading[number]
 
     def on_taken(self, who: SubscriberId, size: RowsSize, now_ms: int) -> bool:
-        """Somebody took rows out of its channel; whether others may have waited for that."""
+        """A subscriber took rows; returns whether others may have waited for that."""
         mine = self.subscribers[who]
         mine.rows -= size.rows
         mine.bytes -= size.bytes
@@ -317,21 +318,21 @@ class Ring:
         return was_holding
 
     def on_more(self, waited_for: Offset) -> None:
-        """There are committed rows at or above an offset that somebody waited for."""
+        """There are committed rows at or above an offset that a subscriber waited for."""
         if self.end is not None and self.end <= waited_for:
             self.end = None
 
     def on_tick(self, now_ms: int) -> list[SubscriberId]:
         """Drop those that have rows and took none for too long; return them."""
         stalled = [
-            each
-            for each in self.subscribers.values()
-            if each.rows and now_ms - each.channel.moved_ms >= self.limits.stall_ms_max
+            member
+            for member in self.subscribers.values()
+            if member.rows and now_ms - member.channel.moved_ms >= self.limits.stall_ms_max
         ]
-        for each in stalled:
-            self._forget(each.id)
-            self.gone[each.id] = FollowerGone(Retriable, self._stalled(each, now_ms))
-        return [each.id for each in stalled]
+        for member in stalled:
+            self._forget(member.id)
+            self.gone[member.id] = FollowerGone(Retriable, self._stalled(member, now_ms))
+        return [member.id for member in stalled]
 
     def check(self) -> None:
         """Assert what must hold after every step."""
@@ -339,22 +340,22 @@ class Ring:
         for read in self.reading.values():
             assert not seen & set(read.members), f"two reads for one: {self}"
             seen |= set(read.members)
-            for each in self._present(read.members):
-                assert each.next == read.begin, f"moved while it was read for: {self}"
-        for each in self.subscribers.values():
-            assert each.id not in self.gone, f"gone and there: {self}"
-            assert (each.rows > 0) == (each.bytes > 0), f"rows without bytes: {each}"
-            assert each.channel.waiting.get(each.id, 0) == each.bytes, f"miscounted: {each}"
+            for member in self._present(read.members):
+                assert member.next == read.begin, f"moved while it was read for: {self}"
+        for member in self.subscribers.values():
+            assert member.id not in self.gone, f"gone and there: {self}"
+            assert (member.rows > 0) == (member.bytes > 0), f"rows without bytes: {member}"
+            assert member.channel.waiting.get(member.id, 0) == member.bytes, f"miscounted: {member}"
 
     def _read(self, members: list[Subscriber], begin: Offset) -> ReadRows:
-        above = [each.next for each in self.subscribers.values() if each.next > begin]
-        ends = [each.end for each in members if each.end is not None]
+        above = [member.next for member in self.subscribers.values() if member.next > begin]
+        ends = [member.end for member in members if member.end is not None]
         self.reads += 1
         read = ReadRows(
             number=ReadNumber(self.reads),
             begin=begin,
             bound=min([*above, *ends], default=None),
-            members={each.id: each.range for each in members},
+            members={member.id: member.range for member in members},
         )
         self.reading[read.number] = read
         return read
@@ -381,7 +382,7 @@ class Ring:
             mine.channel.leave(who)
 
     def _present(self, members: Iterable[SubscriberId]) -> list[Subscriber]:
-        return [self.subscribers[each] for each in members if each in self.subscribers]
+        return [self.subscribers[who] for who in members if who in self.subscribers]
 
     def _stalled(self, who: Subscriber, now_ms: int) -> str:
         waited_s = (now_ms - who.channel.moved_ms) / 1000

@@ -11,7 +11,7 @@ from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER, first_diff
 from millrace.journal.core.values import JournalInfo
 from millrace.keys.key_columns import key_names
 from millrace.reads.model.coordinated_read import Binding
-from millrace.reads.queue.queue_messages import TAG
+from millrace.reads.model.tags import TAG
 
 STAGED_FIELDS: Final = (
     pa.field(TAG, pa.int64()),

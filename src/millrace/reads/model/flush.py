@@ -15,11 +15,6 @@ class FlushCycle:
         self._awaited: set[int] = set()
         self._is_wanted = False
 
-    @property
-    def is_flushing(self) -> bool:
-        """Whether answers are awaited."""
-        return bool(self._awaited)
-
     def want(self) -> None:
         """Something was committed: flush as soon as no flush is in flight."""
         self._is_wanted = True

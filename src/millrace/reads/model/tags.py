@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from millrace.journal.core.journal_names import JournalId
 
+TAG: Final = "_mr_tag"
+"""The column of a staged row that says of which tag it is."""
 Tag = NewType("Tag", int)
 BindingNumber = NewType("BindingNumber", int)
 Ints = npt.NDArray[np.int64]

@@ -15,10 +15,9 @@ import pyarrow as pa
 from millrace.errors import Corrupt
 from millrace.journal.core.row_format import CLOCK, OFFSET, PRODUCER
 from millrace.reads.model.number_tables import Table
-from millrace.reads.model.tags import Clocks, Ints
+from millrace.reads.model.tags import TAG, Clocks, Ints
 from millrace.reads.queue.producer_pairs import mixed
 from millrace.reads.queue.queue_limits import PAIRS_MAX
-from millrace.reads.queue.queue_messages import TAG
 
 Lsn = NewType("Lsn", int)
 """Log sequence number: counts the blocks of a queue from 1, in the order they were written."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
-
-TAG: Final = "_mr_tag"
-"""The column of a staged row that says of which tag it is."""
 
 
 @dataclass(frozen=True, slots=True)

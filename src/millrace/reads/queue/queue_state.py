@@ -16,10 +16,9 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from millrace.reads.model.tags import binding_of
+from millrace.reads.model.tags import TAG, binding_of
 from millrace.reads.queue.queue_limits import BUFFERED_BLOCKS_MAX, QueueLimits
 from millrace.reads.queue.queue_messages import (
-    TAG,
     Flush,
     Flushed,
     Message,

@@ -123,23 +123,23 @@ class CheckpointStore:
         one it has to read first; what lies above that is forgotten.
         """
         stored = _read(self._broker, self._name)
-        found = stored.resumed()
+        loaded = stored.resumed()
         self._definition, self._history = stored.definition, stored.history
-        self._whole = found.committed
-        begin = found.committed.number if last_commit is None else last_commit
+        self._whole = loaded.committed
+        begin = loaded.committed.number if last_commit is None else last_commit
         end = read_through if read_through is not None else last_commit
-        _check_there(found, self._name, begin, end)
-        done = [each for each in found.prepared if each.number <= begin]
+        _check_there(loaded, self._name, begin, end)
+        done = [delta for delta in loaded.prepared if delta.number <= begin]
         open_ = [
-            each
-            for each in found.prepared
-            if each.number > begin and (end is None or each.number <= end)
+            delta
+            for delta in loaded.prepared
+            if delta.number > begin and (end is None or delta.number <= end)
         ]
-        self._prepared = {each.number: each for each in (*done, *open_)}
-        if end is not None and len(self._prepared) < len(found.prepared):
+        self._prepared = {delta.number: delta for delta in (*done, *open_)}
+        if end is not None and len(self._prepared) < len(loaded.prepared):
             self._append([_Row(CheckpointNumber(end), CheckpointRowKind.DROPPED)])
-        committed = without_done(merge(found.committed, *done))
-        return Resumed(committed, tuple(open_), found.last_number)
+        committed = without_done(merge(loaded.committed, *done))
+        return Resumed(committed, tuple(open_), loaded.last_number)
 
     def keep_definition(self, read: CoordinatedRead) -> None:
         """Store what is read; refuse a read whose bindings are not those that were read before.
@@ -190,8 +190,8 @@ class CheckpointStore:
         fault("reads.commit.before_store")
         self._append([_Row(number, CheckpointRowKind.COMMITTED)], floors)
         fault("reads.commit.after_store")
-        done = [each for each in self._prepared if each <= number]
-        whole = merge(self._whole, *(self._prepared.pop(each) for each in done))
+        done = [older for older in self._prepared if older <= number]
+        whole = merge(self._whole, *(self._prepared.pop(older) for older in done))
         self._whole = self._pruned(without_done(whole))
         self._compact()
         return self._whole
@@ -224,9 +224,9 @@ class CheckpointStore:
         group = group_name(self._name)
         commits = tuple(
             Commit(
-                group=group, journal=each.name, offset=each.offset, expected=ANYTHING, id=each.id
+                group=group, journal=floor.name, offset=floor.offset, expected=ANYTHING, id=floor.id
             )
-            for each in floors
+            for floor in floors
         )
         batch = _to_batch(rows)
         part = Append(journal=self._journal, rows=batch)
@@ -284,8 +284,8 @@ class _Stored:
             case CheckpointRowKind.PREPARED:
                 self.prepared[row.number] = Checkpoint.from_bytes(row.number, row.content)
             case CheckpointRowKind.COMMITTED:
-                done = [each for each in self.prepared if each <= row.number]
-                self.whole = merge(self.whole, *(self.prepared.pop(each) for each in done))
+                done = [older for older in self.prepared if older <= row.number]
+                self.whole = merge(self.whole, *(self.prepared.pop(older) for older in done))
             case CheckpointRowKind.DROPPED:
                 self.prepared = {n: c for n, c in self.prepared.items() if n <= row.number}
             case CheckpointRowKind.DEFINITION:
@@ -295,7 +295,7 @@ class _Stored:
 
     def resumed(self) -> Resumed:
         """Where a session begins."""
-        handed = tuple(self.prepared[each] for each in sorted(self.prepared))
+        handed = tuple(self.prepared[number] for number in sorted(self.prepared))
         return Resumed(without_done(self.whole), handed, self.number)
 
 
@@ -314,20 +314,20 @@ def _read(broker: Broker, name: str) -> _Stored:
 def _read_all(broker: Broker, journal: str) -> list[_Row]:
     offset = broker.start_offset(journal)
     rows: list[_Row] = []
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     while True:
         fetched = broker.read(journal, offset, rows_max=_READ_ROWS)
-        for each in fetched.rows().to_pylist():
-            if each["part"] != len(pieces):
+        for stored in fetched.rows().to_pylist():
+            if stored["part"] != len(parts):
                 raise DataLost(
-                    f"checkpoint {each['number']} in {journal} is not whole\n"
+                    f"checkpoint {stored['number']} in {journal} is not whole\n"
                     "  to fix: go back to an earlier checkpoint"
                 )
-            pieces.append(each["content"])
-            if len(pieces) == each["parts"]:
-                number = CheckpointNumber(each["number"])
-                rows.append(_Row(number, CheckpointRowKind(each["kind"]), b"".join(pieces)))
-                pieces = []
+            parts.append(stored["content"])
+            if len(parts) == stored["parts"]:
+                number = CheckpointNumber(stored["number"])
+                rows.append(_Row(number, CheckpointRowKind(stored["kind"]), b"".join(parts)))
+                parts = []
         offset = fetched.next_offset
         if offset >= fetched.end_offset:
             return rows
@@ -336,7 +336,7 @@ def _read_all(broker: Broker, journal: str) -> list[_Row]:
 def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
     out = []
     for row in rows:
-        pieces = [
+        contents = [
             row.content[begin : begin + _PART_BYTES]
             for begin in range(0, max(1, len(row.content)), _PART_BYTES)
         ]
@@ -345,21 +345,21 @@ def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
                 "number": row.number,
                 "kind": row.kind.value,
                 "part": part,
-                "parts": len(pieces),
-                "content": piece,
+                "parts": len(contents),
+                "content": content,
             }
-            for part, piece in enumerate(pieces)
+            for part, content in enumerate(contents)
         ]
     return pa.RecordBatch.from_pylist(out, schema=SCHEMA)
 
 
-def _check_there(found: Resumed, name: str, begin: int, end: int | None) -> None:
-    known = {found.committed.number, *(each.number for each in found.prepared)}
+def _check_there(resumed: Resumed, name: str, begin: int, end: int | None) -> None:
+    known = {resumed.committed.number, *(delta.number for delta in resumed.prepared)}
     for wanted in (begin, end):
         if wanted is not None and wanted not in known:
             raise UserError(
                 f"coordinated read {name} has no checkpoint {wanted} to resume from\n"
-                f"  committed: {found.committed.number}, handed out beyond: "
-                f"{', '.join(str(each.number) for each in found.prepared) or 'none'}\n"
+                f"  committed: {resumed.committed.number}, handed out beyond: "
+                f"{', '.join(str(delta.number) for delta in resumed.prepared) or 'none'}\n"
                 "  to fix: name one of these, or begin anew under another name"
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from millrace.reads.session.session_state import (
     StoreCheckpoint,
     StoreCommit,
 )
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class SessionActor:
@@ -137,6 +140,7 @@ class SessionActor:
                     self._members.set_disk_limit(is_on=is_on)
                 case StoreCheckpoint(delta):
                     self._store.prepare(delta)
+                    _LOG.debug("stored checkpoint %d", delta.number)
                 case HandOut(delta):
                     checkpoint = delta
                 case StoreCommit():

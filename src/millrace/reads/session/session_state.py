@@ -117,16 +117,11 @@ class SessionState:
         self._is_limit_on = True
         self._stalled_since_ms: int | None = None
 
-    # For looking at.
+    # For reading, between events.
     @property
     def is_recovering(self) -> bool:
         """Whether a prepared checkpoint has yet to be handed out again."""
         return bool(self._prepared)
-
-    @property
-    def is_limit_on(self) -> bool:
-        """Whether queues keep to their disk limit."""
-        return self._is_limit_on
 
     @property
     def deferred_reports(self) -> int:

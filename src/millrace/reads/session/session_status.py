@@ -94,8 +94,10 @@ class OpenSince:
 
     def ages_ms(self, opened: Sequence[tuple[int, ...]], now_ms: int) -> list[int]:
         """How long each of these has been open; all others are forgotten."""
-        self._since_ms = {each: self._since_ms.get(each, now_ms) for each in opened}
-        return [now_ms - self._since_ms[each] for each in opened]
+        self._since_ms = {
+            transaction: self._since_ms.get(transaction, now_ms) for transaction in opened
+        }
+        return [now_ms - self._since_ms[transaction] for transaction in opened]
 
 
 def status_of(
@@ -111,13 +113,13 @@ def status_of(
     journals = _journals(state) if with_journals else []
     waiting = [
         WaitingStatus(
-            producer=f"{each.producer:012x}",
-            clock=each.clock,
-            source=state.journals.name_of(each.source),
-            target=state.journals.name_of(each.target),
-            age_ms=now_ms - each.since_ms,
+            producer=f"{hint.producer:012x}",
+            clock=hint.clock,
+            source=state.journals.name_of(hint.source),
+            target=state.journals.name_of(hint.target),
+            age_ms=now_ms - hint.since_ms,
         )
-        for each in state.unmet()
+        for hint in state.unmet()
     ]
     rows = state.frontier.opened().rows()
     opened = [
@@ -133,10 +135,10 @@ def status_of(
         name=state.coordinated_read.name,
         checkpoint=state.whole.number,
         is_recovering=state.is_recovering,
-        journals=tuple(sorted(journals, key=lambda each: (each.binding, each.journal))),
+        journals=tuple(sorted(journals, key=lambda status: (status.binding, status.journal))),
         waiting=tuple(waiting),
         open=tuple(opened),
-        long_open=tuple(each for each in opened if each.age_ms > open_ms_max),
+        long_open=tuple(status for status in opened if status.age_ms > open_ms_max),
         disk_bytes=tuple(disk_bytes),
     )
 

@@ -22,8 +22,7 @@ from millrace.journal.core.row_format import (
 )
 from millrace.reads.model.governor import RowOrder
 from millrace.reads.model.sequence import Stamped
-from millrace.reads.model.tags import Ints
-from millrace.reads.queue.queue_messages import TAG
+from millrace.reads.model.tags import TAG, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,7 @@ class SliceState:
 
     # From the session.
     def on_message(self, message: ToSlice) -> None:
-        """Take an order."""
+        """Take in a message of the session."""
         match message:
             case CatalogUpdate(catalog):
                 self._catalog = catalog
@@ -189,8 +189,8 @@ class SliceState:
     def next_fetch(self, now: int) -> Fetch | None:
         """What to read next, after a `step`; None if there is nothing to read, or no room for it.
 
-        With a full buffer, whoever holds its rows back is read all the same, a little at a time:
-        nothing of it could go otherwise.
+        With a full buffer, the journal that holds the rows back is read all the same, a little at a
+        time: no row could leave the buffer otherwise.
         """
         if self._is_blocked():
             return None
@@ -246,7 +246,7 @@ class SliceState:
 
     # From queues.
     def on_reply(self, queue: int, reply: RowsAccepted | Flushed) -> list[SliceAction]:
-        """A queue has taken rows, or has everything up to a flush."""
+        """A queue has accepted rows, or has everything up to a flush."""
         match reply:
             case RowsAccepted(number):
                 self._outboxes[queue].on_taken(number)

@@ -36,7 +36,7 @@ from millrace.spark.source.stream_end import ProcessEnd
 from millrace.spark.source.stream_read import find_read
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
-from millrace.spark.source.stream_workspace import StreamWorkspace, open_place
+from millrace.spark.source.stream_workspace import StreamWorkspace, open_stream_workspace
 from millrace.transport.flight.tls import trusted_roots
 from millrace.transport.streams.stream_server import StreamAddress, StreamShare, fetch
 
@@ -48,18 +48,18 @@ CHECKPOINT = "checkpoint"
 
 def stream_schema(options: SourceOptions) -> StructType:
     """The columns of a stream, from the journals that there are now."""
-    place = open_place(options)
+    workspace = open_stream_workspace(options)
     try:
-        return spark_types(columns_of(find_read(options, place.broker), place.broker))
+        return spark_types(columns_of(find_read(options, workspace.broker), workspace.broker))
     finally:
-        place.close()
+        workspace.close()
 
 
 @dataclass
 class StreamPartition(InputPartition):
     """What one task reads, and how it finds it."""
 
-    piece: StreamShare
+    share: StreamShare
     where: StreamAddress
 
 
@@ -69,7 +69,7 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._place: StreamWorkspace | None = None
+        self._workspace: StreamWorkspace | None = None
         self._session: StreamSession | None = None
         self._available: _Available | None = None
         self._end = ProcessEnd()
@@ -125,31 +125,31 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a member; runs in a task."""
         assert isinstance(partition, StreamPartition)
-        return fetch(partition.where, partition.piece, trusted_roots(os.environ))
+        return fetch(partition.where, partition.share, trusted_roots(os.environ))
 
     def stop(self) -> None:
         """Let go of everything."""
         session, self._session = self._session, None
-        place, self._place = self._place, None
-        if place is None:
+        workspace, self._workspace = self._workspace, None
+        if workspace is None:
             return
-        self._end.finish(partial(_let_go, session, place), STREAM_END_MS_MAX)
+        self._end.finish(partial(_let_go, session, workspace), STREAM_END_MS_MAX)
 
     # Inside.
     def _opened(self) -> StreamWorkspace:
-        if self._place is None:
-            self._place = open_place(self._options)
+        if self._workspace is None:
+            self._workspace = open_stream_workspace(self._options)
             self._end.watch()
-        return self._place
+        return self._workspace
 
     def _running(self, start: StreamStart) -> StreamSession:
         if self._session is None:
-            place = self._opened()
+            workspace = self._opened()
             self._session = StreamSession(
-                place,
-                find_read(self._options, place.broker),
+                workspace,
+                find_read(self._options, workspace.broker),
                 self._schema,
-                members=self._options.members or place.config.stream_members,
+                members=self._options.members or workspace.config.stream_members,
                 start=start,
             )
             if not self._asked.is_none:
@@ -203,10 +203,10 @@ class _Available:
         return time.monotonic() - self._moved_s > session.quiet_s
 
 
-def _let_go(session: StreamSession | None, place: StreamWorkspace) -> None:
+def _let_go(session: StreamSession | None, workspace: StreamWorkspace) -> None:
     """Close both; a peer that is away has nothing to give back, and its callers are told."""
     with contextlib.suppress(MillraceError):
         if session is not None:
             session.close()
     with contextlib.suppress(MillraceError):
-        place.close()
+        workspace.close()

@@ -15,8 +15,7 @@ from millrace.journal.core.values import JournalInfo
 from millrace.reads.model.column_checks import ColumnChecks
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.model.journal_catalog import is_read
-from millrace.reads.model.tags import journals_of
-from millrace.reads.queue.queue_messages import TAG
+from millrace.reads.model.tags import TAG, journals_of
 
 JOURNAL: Final = "_mr_journal"
 SYSTEM: Final = (

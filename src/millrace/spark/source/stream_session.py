@@ -1,7 +1,7 @@
 """The session behind a streaming query: its checkpoints, and their rows for Spark's tasks.
 
 Spark's own log says what is done; a session is opened as that log wants it and commits what it
-says. Invariant: a range of checkpoints, once told to Spark, shows the same rows until Spark has
+says. Invariant: a range of checkpoints, once given to Spark, shows the same rows until Spark has
 committed it, also in the next process after this one was killed.
 """
 
@@ -74,7 +74,7 @@ class StreamSession:
 
     def __init__(
         self,
-        place: StreamWorkspace,
+        workspace: StreamWorkspace,
         read: CoordinatedRead,
         schema: pa.Schema,
         *,
@@ -83,11 +83,11 @@ class StreamSession:
     ) -> None:
         self.schema = schema
         self.members = members
-        self._place = place
+        self._workspace = workspace
         self._read = read
-        self._shaping = ColumnShaping(schema, place.broker)
+        self._shaping = ColumnShaping(schema, workspace.broker)
         self._changed = threading.Condition()
-        """Held while something below is read or changed; told when something was taken."""
+        """Held while something below is read or changed; notified when a checkpoint is ready."""
         self._handed: list[int] = []
         self._ready: list[_ReadyCheckpoint] = []
         self._taker: WorkerThread | None = None
@@ -98,14 +98,14 @@ class StreamSession:
         try:
             self._recover(start)
             self._server = StreamServer(
-                place.host,
+                workspace.host,
                 self,
                 read=read.name,
-                token=place.token,
-                config=place.config,
+                token=workspace.token,
+                config=workspace.config,
                 certificate=own_certificate(os.environ),
             )
-            tell(place.store, read.name, self._server.address)
+            tell(workspace.store, read.name, self._server.address)
         except BaseException:
             self._session.close()
             raise
@@ -114,9 +114,9 @@ class StreamSession:
     def address(self) -> StreamAddress:
         """How tasks find the rows."""
         return StreamAddress(
-            path=self._place.store.root,
+            path=self._workspace.store.root,
             read=self._read.name,
-            token=self._place.token,
+            token=self._workspace.token,
             planned=self._server.address,
         )
 
@@ -148,23 +148,24 @@ class StreamSession:
 
     def offsets(self) -> dict[str, int]:
         """How far each journal is read by now, under all of its bindings."""
-        found: dict[str, int] = {}
-        for each in self._session.status().journals:
-            found[each.journal] = min(each.offset, found.get(each.journal, each.offset))
-        return found
+        offsets: dict[str, int] = {}
+        for status in self._session.status().journals:
+            lowest = offsets.get(status.journal, status.offset)
+            offsets[status.journal] = min(status.offset, lowest)
+        return offsets
 
     def ends(self) -> dict[str, int]:
         """Where committed rows end now, of each journal that is read."""
-        journals = journals_for(self._read, self._place.broker.watch(-1).journals)
+        journals = journals_for(self._read, self._workspace.broker.watch(-1).journals)
         names = sorted({each.name for _, each in journals})
         group = f"reads/{self._read.name}"
-        found = self._place.broker.positions([(group, name) for name in names])
+        found = self._workspace.broker.positions([(group, name) for name in names])
         return {each.journal: each.end for each in found}
 
     @property
     def quiet_s(self) -> float:
         """How long nothing has to come until what is available counts as read."""
-        return ms(self._place.config.stream_quiet) / 1000
+        return ms(self._workspace.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""
@@ -175,18 +176,18 @@ class StreamSession:
             self._session.commit(number)
 
     # For Spark's tasks.
-    def rows(self, piece: StreamShare) -> Iterator[pa.RecordBatch]:
+    def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
         """See `Rows.rows`: checkpoint after checkpoint."""
         with self._changed:
-            wanted = [each for each in self._handed if piece.start < each <= piece.end]
-        if piece.members != self.members or piece.end not in wanted:
+            wanted = [each for each in self._handed if share.start < each <= share.end]
+        if share.members != self.members or share.end not in wanted:
             raise UserError(
-                f"checkpoints {piece.start} to {piece.end} of {self._read.name} are not "
+                f"checkpoints {share.start} to {share.end} of {self._read.name} are not "
                 f"those of a batch that runs\n  found: {', '.join(map(str, wanted)) or 'none'}, "
                 f"{self.members} members\n  to fix: let just one query stream this read, and use "
                 "its DataFrame once: each use reads by itself and needs a read of its own name"
             )
-        return self._batches(piece.member, wanted)
+        return self._batches(share.member, wanted)
 
     def close(self) -> None:
         """Stop reading; what Spark did not commit comes again."""
@@ -194,7 +195,7 @@ class StreamSession:
             self._is_closed = True
             self._failure = self._failure or was_closed(self._read)
             self._changed.notify_all()
-        config = self._place.config
+        config = self._workspace.config
         try:
             # Calls of tasks that still fetch end at the latest when the session is closed.
             within(self._server.shutdown, config.reads_stop_ms_max, "stream-server-end")
@@ -205,22 +206,22 @@ class StreamSession:
 
     # Inside.
     def _open(self, start: StreamStart) -> ReadSession:
-        opening = SessionOptions(
+        options = SessionOptions(
             members=self.members,
             last_commit=start.done,
             read_through=start.begun,
             take_over=True,
         )
-        return ReadSession(self._place.sessions(), self._read, opening)
+        return ReadSession(self._workspace.sessions(), self._read, options)
 
     def _recover(self, start: StreamStart) -> None:
         """Commit what Spark has done, and have what it began shown again."""
         self._session.commit(start.done)
         number = start.done
         while number < start.begun:
-            found = self._session.next_checkpoint()
-            assert found is not None, "no limit on the wait"
-            number = found.number
+            checkpoint = self._session.next_checkpoint()
+            assert checkpoint is not None, "no limit on the wait"
+            number = checkpoint.number
             self._handed.append(number)
 
     def _batches(self, member: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
@@ -233,25 +234,24 @@ class StreamSession:
             while not self._is_closed:
                 with self._changed:
                     self._looks_begun += 1
-                self._take_one(self._place.config.stream_wait_ms / 1000)
+                self._take_one(self._workspace.config.stream_wait_ms / 1000)
                 with self._changed:
                     self._looks_done = self._looks_begun
                     self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks next
+        except BaseException as error:  # noqa: BLE001 - the next call raises it
             with self._changed:
                 self._failure = self._failure or error
                 self._changed.notify_all()
 
     def _take_one(self, wait_s: float) -> None:
-        found = self._session.next_checkpoint(wait_s)
-        if found is None:
+        checkpoint = self._session.next_checkpoint(wait_s)
+        if checkpoint is None:
             return
-        taken = (
-            _ReadyCheckpoint(found.number) if self._taker is None else self._measured(found.number)
-        )
+        number = checkpoint.number
+        ready = _ReadyCheckpoint(number) if self._taker is None else self._measured(number)
         with self._changed:
-            self._handed.append(taken.number)
-            self._ready.append(taken)
+            self._handed.append(number)
+            self._ready.append(ready)
 
     def _measured(self, number: int) -> _ReadyCheckpoint:
         rows = size = 0
@@ -263,7 +263,7 @@ class StreamSession:
     def _wait_for_one(self) -> None:
         """Have a checkpoint ready, if one comes in time."""
         if self._taker is None and not self._ready:
-            self._take_one(self._place.config.stream_wait_ms / 1000)
+            self._take_one(self._workspace.config.stream_wait_ms / 1000)
         elif self._taker is not None:
             self._wait_for_look(or_ready=True)
 
@@ -274,7 +274,7 @@ class StreamSession:
             while self._looks_done < wanted and not (or_ready and self._ready):
                 if self._failure is not None:
                     raise self._failure
-                self._changed.wait(self._place.config.thread_sleep_ms_max / 1000)
+                self._changed.wait(self._workspace.config.thread_sleep_ms_max / 1000)
 
     def _choose(self, start: int, limit: BatchLimit, upto: int | None) -> int:
         """Of what is ready, as many checkpoints as the limit allows."""

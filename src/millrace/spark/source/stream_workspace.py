@@ -49,11 +49,11 @@ class StreamWorkspace:
         self.broker.close()
 
 
-def open_place(options: SourceOptions) -> StreamWorkspace:
+def open_stream_workspace(options: SourceOptions) -> StreamWorkspace:
     """Open the workspace: its journals are owned or joined at the first call."""
     entry, config = WorkspaceEntry.of(options), _config(options)
     host = own_host(os.environ, loopback="SPARK_LOCAL_IP" not in os.environ)
-    place = broker_kinds.place_of(
+    journals = broker_kinds.place_of(
         options.path,
         workspace_id=entry.workspace_id,
         token=entry.token,
@@ -61,7 +61,7 @@ def open_place(options: SourceOptions) -> StreamWorkspace:
         config=config,
         host=host,
     )
-    return StreamWorkspace(entry.store, entry.token, host, own_or_join(place), config)
+    return StreamWorkspace(entry.store, entry.token, host, own_or_join(journals), config)
 
 
 def _config(options: SourceOptions) -> Config:

@@ -1,4 +1,4 @@
-"""The rows of a streaming query, given out over Arrow Flight by the process that reads them.
+"""Serves the rows of a streaming query over Flight, from the process that reads them.
 
 Spark's tasks fetch here what a range of checkpoints shows to a member. Invariant: no call is looked
 at before it has shown the workspace's token and the read's name; a range is always the same rows.
@@ -47,12 +47,12 @@ class RowSource(Protocol):
     schema: pa.Schema
     """Of every batch."""
 
-    def rows(self, piece: StreamShare) -> Iterator[pa.RecordBatch]:
+    def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
         """The rows of a piece; the same whenever it is asked for."""
 
 
 class StreamServer(GuardedServer):
-    """Gives out rows. It listens as soon as it is made."""
+    """Serves rows. It listens as soon as it is made."""
 
     def __init__(
         self,

@@ -147,6 +147,7 @@ def test_a_file_that_was_cut_or_damaged_tells_less_and_nothing_wrong(tmp_path: P
     whole, data = found(path), path.read_bytes()
     table = 8 + 3 * 3 * 8
     random = np.random.default_rng(1)
+    told = 0
     for number in range(400):
         place = int(random.integers(table, len(data)))
         damaged = bytearray(data)
@@ -157,6 +158,8 @@ def test_a_file_that_was_cut_or_damaged_tells_less_and_nothing_wrong(tmp_path: P
             assert flown.settled.items() <= whole.settled.items()
             assert flown.known.items() <= whole.known.items()
             assert flown.offsets.tolist() in ([], OFFSETS.tolist())
+            told += bool(flown.settled or flown.known)
+    assert told > 100, "most of them tell nothing at all"
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 8, b"\x01" + bytes(7), os.urandom(64)])

@@ -37,8 +37,8 @@ FROM_THE_START = [
     "worker.release.before",
     "worker.release.after",
 ]
-AT_ONCE = ("worker.call.after", "worker.retry.after")
-"""Tried in the quick form as well."""
+AT_ONCE = ("worker.call.after", "worker.intent.before", "worker.intent.after")
+"""Tried in the quick form as well: all others are, in the middle of a job."""
 LATER = [
     point
     for point in INSIDE
@@ -72,7 +72,13 @@ def judge(folder: Path) -> int:
     return doubted
 
 
-@pytest.mark.parametrize("point", FROM_THE_START)
+def quick(*points: str) -> list[object]:
+    """Those that the quick form tries, and the others marked as slow."""
+    marks = {point: [] if point in AT_ONCE else [pytest.mark.slow] for point in points}
+    return [pytest.param(point, marks=mark) for point, mark in marks.items()]
+
+
+@pytest.mark.parametrize("point", quick(*FROM_THE_START))
 def test_a_worker_killed_at_its_first_steps_is_followed_by_one_that_ends_the_job(
     tmp_path: Path, point: str
 ) -> None:
@@ -95,10 +101,7 @@ def test_a_worker_killed_in_the_middle_leaves_only_the_call_in_doubt_that_it_was
     assert called_again(tmp_path) == ([ARMING] if point == IN_CALL else [])
 
 
-@pytest.mark.parametrize(
-    "point",
-    [pytest.param(point, marks=[] if point in AT_ONCE else [pytest.mark.slow]) for point in LATER],
-)
+@pytest.mark.parametrize("point", quick(*LATER))
 def test_a_worker_lost_with_its_host_leaves_at_most_one_batch_in_doubt(
     tmp_path: Path, point: str
 ) -> None:
@@ -134,7 +137,14 @@ def test_calls_in_doubt_can_be_left_out(tmp_path: Path, *, is_lost: bool) -> Non
     broker.close()
 
 
-@pytest.mark.parametrize(("point", "is_lost"), [(None, True), *((p, False) for p in HOLDING)])
+@pytest.mark.parametrize(
+    ("point", "is_lost"),
+    [
+        (None, True),
+        pytest.param("worker.hold.before", False, marks=pytest.mark.slow),
+        ("worker.hold.after", False),
+    ],
+)
 def test_calls_in_doubt_can_wait_for_the_user(
     tmp_path: Path, point: str | None, *, is_lost: bool
 ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.disks import mounted
 from tests.unit.reads.queue.queue_kit import (
     TEXT,
     Row,
@@ -194,14 +194,8 @@ def test_leftovers_of_earlier_queues_are_removed_and_nothing_else(tmp_path: Path
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 2 MiB, so that it can be filled for real."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m,nr_inodes=200", "tmpfs", str(folder)]
-    mounted = subprocess.run(mount, capture_output=True, check=False, text=True)
-    if mounted.returncode:
-        pytest.skip(f"needs the right to mount a tmpfs (root): {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk", "size=2m,nr_inodes=200") as folder:
+        yield folder
 
 
 def test_a_full_disk_fails_the_queue_for_good(small_disk: Path) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from tests.unit.reads.kit import SCHEMA, P, Q, a_read
 
-from millrace.errors import DataLost, HintsUnresolved, UserError
+from millrace.errors import DataLost, HintsUnresolved, SchemaMismatch, UserError
 from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.values import JournalInfo
-from millrace.reads.model.checkpoint import Checkpoint, CheckpointNumber
+from millrace.reads.model.checkpoint import (
+    Checkpoint,
+    CheckpointNumber,
+    ReadOffsets,
+    RolledBack,
+    ShownClock,
+    merge,
+)
 from millrace.reads.model.number_tables import NONE
 from millrace.reads.model.session_messages import (
     Abandon,
@@ -21,7 +29,7 @@ from millrace.reads.model.session_messages import (
     StartReads,
     StopReads,
 )
-from millrace.reads.model.slice_progress import Hints, Points, Reads, SliceProgress
+from millrace.reads.model.slice_progress import Hints, Opens, Points, Reads, SliceProgress
 from millrace.reads.model.tags import tag_of
 from millrace.reads.session.handed_out import Floor
 from millrace.reads.session.journal_reads import Send
@@ -283,3 +291,157 @@ def test_the_disk_limit_is_off_only_while_a_caller_waits_and_nothing_is_handed_o
     assert tick(state, 0) == [], "the caller can read and commit what it was given"
     state.on_committed(number, state.whole)
     assert tick(state, 0) == [SetDiskLimit(is_on=False)]
+
+
+# Whole stories.
+def checkpoint(
+    number: int, journal_: JournalId, clock: int, read: int, *, begin: int = NONE
+) -> Checkpoint:
+    tag = tag_of(0, journal_)
+    return Checkpoint(
+        number=CheckpointNumber(number),
+        reads=ReadOffsets.of([(tag, read, number)]),
+        shown=ShownClock.of([(tag, P, clock, begin, number)]),
+    )
+
+
+def starts_of(actions: Sequence[SessionAction]) -> list[tuple[int, ...]]:
+    """Tag, first offset and bound of what slices are told to read."""
+    messages = [action.message for action in actions if isinstance(action, Send)]
+    return [row for each in messages if isinstance(each, StartReads) for row in each.starts.rows()]
+
+
+def shows(actions: Sequence[SessionAction]) -> tuple[int, list[tuple[int, ...]]]:
+    """The number of the checkpoint that is handed out; journal, producer and clock it shows."""
+    delta = handed_out(actions)
+    return delta.number, [row[:3] for row in delta.shown.rows()]
+
+
+def commits(
+    state: SessionState, number: JournalId, clock: int, *, upto: int, hints: Sequence[int] = ()
+) -> None:
+    """A slice reports a commit after which nothing is open."""
+    tag = tag_of(0, number)
+    rows: list[tuple[int, ...]] = [(tag, P, clock, hint) for hint in hints]
+    progress = SliceProgress(
+        points=Points.of([(tag, P, clock, 0)]),
+        opens=Opens.of([(tag, P, NONE)]),
+        reads=Reads.of([(tag, upto)]),
+        hints=Hints.of(rows),
+    )
+    state.on_message(0, Reported(progress), 0)
+
+
+def test_a_journal_is_read_on_where_its_open_transaction_begins_and_shown_rows_are_told() -> None:
+    resumed = Resumed(merge(checkpoint(4, A, 20, 7, begin=3), checkpoint(4, B, 9, 2)))
+    state = SessionState(a_read(), 1, resumed)
+    assert state.unread([journal(A), journal(B), journal(C)]) == ["t/3"]
+
+    actions = state.on_journals([journal(A), journal(B)], {}, 0)
+
+    assert starts_of(actions) == [(A, 3, NONE), (B, 2, NONE)]
+    start = actions[-1]
+    assert isinstance(start, Send)
+    assert isinstance(start.message, StartReads)
+    assert start.message.shown.rows() == [(A, P, 20, 3, 4), (B, P, 9, NONE, 4)]
+
+
+def test_numbers_go_on_after_the_highest_that_was_ever_given_out() -> None:
+    resumed = Resumed(checkpoint(4, A, 20, 7), last_number=CheckpointNumber(9))
+    state = begun(A, resumed=resumed)
+    commits(state, A, 30, upto=8)
+
+    assert shows(state.next_checkpoint()) == (10, [(A, P, 30)])
+
+
+def test_several_prepared_checkpoints_come_again_in_order_before_anything_new() -> None:
+    prepared = (checkpoint(5, A, 30, 9), checkpoint(6, B, 40, 3))
+    resumed = Resumed(checkpoint(4, A, 20, 7), prepared, CheckpointNumber(6))
+    state = SessionState(a_read(), 2, resumed)
+    firsts = {"t/2": Offset(1), "t/3": Offset(2)}
+
+    actions = state.on_journals([journal(A), journal(B), journal(C)], firsts, 0)
+
+    assert sorted(starts_of(actions)) == [(A, 7, 9), (B, 1, 3), (C, 2, 2)], "none goes beyond"
+    state.begin()
+    commits(state, B, 40, upto=3)
+    assert state.next_checkpoint() == [], "the other one comes first"
+    commits(state, A, 35, upto=9)
+    assert state.next_checkpoint() == [HandOut(prepared[0])]
+    last = state.next_checkpoint()
+    assert last[1:] == [Send(0, Continue()), Send(1, Continue()), HandOut(prepared[1])]
+    assert shows(state.next_checkpoint()) == (7, [(A, P, 35)]), "it was not shown with them"
+    more = [journal(number) for number in (A, B, C, JournalId(4))]
+    assert starts_of(state.on_journals(more, {}, 0)) == [(4, 0, NONE)], "no bound any more"
+
+
+def test_a_transaction_over_two_journals_is_shown_when_both_have_committed() -> None:
+    state = begun(A, B)
+    commits(state, A, 20, upto=9, hints=[B])
+    assert state.next_checkpoint() == []
+    commits(state, B, 20, upto=9, hints=[A])
+
+    assert shows(state.next_checkpoint()) == (1, [(A, P, 20), (B, P, 20)])
+
+
+def test_a_journal_that_is_deleted_is_not_waited_for() -> None:
+    state = begun(A, B)
+    commits(state, A, 20, upto=9, hints=[B])
+    assert state.next_checkpoint() == []
+
+    state.on_journals([journal(A)], {}, 0)
+
+    assert shows(state.next_checkpoint()) == (1, [(A, P, 20)])
+
+
+def test_a_rolled_back_range_is_told_once_and_dropped_when_more_is_shown() -> None:
+    state = begun(A)
+    gone = RolledBack.of([(A, P, 1, 3, 18)])
+    again = Reported(SliceProgress(rolled_back=gone, reads=Reads.of([(A, 4)])))
+    state.on_message(0, again, 0)
+
+    assert handed_out(state.next_checkpoint()).rolled_back.rows() == gone.rows()
+    state.on_message(0, again, 0)
+    assert state.next_checkpoint() == []
+    commits(state, A, 30, upto=5)
+    state.next_checkpoint()
+    assert state.whole.rolled_back.rows() == gone.rows(), "the window that needs it ends here"
+    commits(state, A, 40, upto=6)
+    state.next_checkpoint()
+    assert state.whole.rolled_back.rows() == []
+
+
+def test_other_columns_under_the_same_binding_are_refused() -> None:
+    odd = JournalInfo(
+        name="t/2",
+        id=B,
+        schema=pa.schema([("key", pa.int64()), ("other", pa.string())]),
+        labels={},
+        created_at_ms=0,
+    )
+
+    with pytest.raises(SchemaMismatch, match="t/2"):
+        begun(A).on_journals([journal(A), odd], {}, 0)
+
+
+def test_only_the_first_of_many_waits_are_named() -> None:
+    state = begun(A, B)
+    for producer in range(1, 13):
+        state.on_message(0, report(A, 20, upto=9, producer=producer, hints=[B]), 0)
+    tick(state, 0)
+
+    with pytest.raises(HintsUnresolved, match="and 2 more\n  to fix") as error:
+        tick(state, HINT_WAIT_MS)
+
+    assert str(error.value).count("committed clock 20") == 10
+
+
+def test_a_journal_that_is_gone_is_stopped_once_and_started_if_it_comes_back() -> None:
+    state = begun(A, B)
+    state.on_journals([journal(B)], {}, 0)
+
+    again = state.on_journals([journal(B)], {}, 0)
+    back = state.on_journals([journal(A), journal(B)], {"t/1": Offset(9)}, 0)
+
+    assert [type(each.message) for each in again if isinstance(each, Send)] == [CatalogUpdate]
+    assert starts_of(back) == [(A, 9, NONE)]

@@ -24,7 +24,7 @@ from millrace.spark.source.source_options import parse
 from millrace.spark.source.stream_reader import CoordinatedStreamReader, stream_schema
 from millrace.spark.source.stream_rows import columns_of
 from millrace.spark.source.stream_session import BatchLimit, StreamSession, StreamStart
-from millrace.spark.source.stream_workspace import open_place
+from millrace.spark.source.stream_workspace import open_stream_workspace
 
 SCHEMA = pa.schema([("key", pa.int64())])
 READ = mr.CoordinatedRead("ends", [mr.Binding(name="all", prefix="t", key="key")])
@@ -111,7 +111,9 @@ def test_a_signal_that_somebody_else_waits_for_is_left_to_them(ws: mr.Workspace)
 
 
 def test_with_a_limit_what_is_ready_is_told_at_once(ws: mr.Workspace) -> None:
-    place = open_place(parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream"))
+    place = open_stream_workspace(
+        parse({"path": ws.path, "read": json.dumps(READ.to_dict())}, "stream")
+    )
     patient = replace(place, config=place.config.with_options(stream_wait_ms=1000 * LONG_S))
     columns = columns_of(READ, place.broker)
     session = StreamSession(patient, READ, columns, members=1, start=StreamStart(done=0, begun=0))

@@ -34,6 +34,13 @@ WRITING = (
 """Where the process that adopts, and owns the journals for that, is killed."""
 OWNING = ("owner.call.before", "owner.call.after", "journal.ledger.after_commit")
 """Where an owner is killed that others have joined: its answer is lost, and they ask the next."""
+AT_ONCE = ("source.commit.before_adopt", "source.commit.after_adopt", "owner.call.after")
+"""Tried in the quick form as well."""
+
+
+def quick(*points: str) -> list[object]:
+    marks = {point: [] if point in AT_ONCE else [pytest.mark.slow] for point in points}
+    return [pytest.param(point, marks=mark) for point, mark in marks.items()]
 
 
 def test_a_batch_that_was_adopted_is_not_adopted_again(tmp_path: Path) -> None:
@@ -64,7 +71,7 @@ def test_a_batch_that_was_adopted_with_other_rows_is_refused_unless_told(tmp_pat
         assert sum(ws.journals.read(name, 0).num_rows for name in JOURNALS) == 12
 
 
-@pytest.mark.parametrize("point", WRITING)
+@pytest.mark.parametrize("point", quick(*WRITING))
 def test_killed_at_any_point_each_batch_is_written_once(point: str, tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.die_at(point, after=1)
@@ -72,7 +79,7 @@ def test_killed_at_any_point_each_batch_is_written_once(point: str, tmp_path: Pa
     story.finish()
 
 
-@pytest.mark.parametrize("point", OWNING)
+@pytest.mark.parametrize("point", quick(*OWNING))
 def test_an_owner_killed_at_any_point_costs_and_doubles_no_row(point: str, tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.lose_owner(point)
