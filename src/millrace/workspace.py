@@ -213,7 +213,7 @@ class Workspace:
         return self._journals.broker()
 
     def _read_source(self, options: Mapping[str, Any]) -> DataFrame:
-        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.rows_as_frames import read_source  # noqa: PLC0415 - reading needs no Spark
 
         return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
@@ -268,7 +268,7 @@ class Workspace:
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
 
         arguments = ShuffleArguments(
             keys=keys,
@@ -354,7 +354,7 @@ class Workspace:
             >>> numbers.filter("id > 6").count()
             3
         """
-        from millrace.spark.frame_intake import frame_scan  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return Dataset(frame_scan(frame, version, self.config), self._runner())
 
@@ -558,7 +558,7 @@ class Workspace:
         )
 
     def _frame_of(self, shuffle: Shuffle) -> DataFrame:
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.rows_as_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
 
         return to_frame(self.spark, shuffle, self._folders(), self.config)
 

@@ -85,7 +85,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> I
             data,
             ws.shuffle(data / "orders", keys="cust_id", partitions=4),
             captions(ws, data).run(),
-            large_values.put_away(
+            large_values.store_large(
                 batch, ["content"], workspace=ws.path, folder="large/docs/content"
             ),
         )

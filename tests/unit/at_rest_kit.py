@@ -131,7 +131,7 @@ def _job(ws: Workspace, seed: int) -> None:
 def _large(ws: Workspace, seed: int) -> None:
     given = pa.record_batch({"id": [1, 2], "blob": [b"x" * 200, b"y%d" % seed * 90]}, schema=BLOB)
     where = large.folder_of("films", "load")
-    stored = large.put_away(given, ["blob"], workspace=ws.path, folder=where)
+    stored = large.store_large(given, ["blob"], workspace=ws.path, folder=where)
     ws.journals.create("films", stored.schema)
     ws.journals.append("films", stored)
 

@@ -1,4 +1,4 @@
-"""JSON documents at rest: written with a checksum, and read as what they must be or not at all.
+"""JSON documents on disk: written with a checksum, and checked when they are read.
 
 A sealed document ends with the field `checksum`: the XXH3-64 of all bytes before the comma in front
 of that field. Documents of earlier versions have none and are read all the same.

@@ -49,7 +49,7 @@ def storage_errors(doing: str) -> Iterator[None]:
 
 
 class Store(Protocol):
-    """A place that keeps shuffles. Names are relative to it and use `/`."""
+    """A folder or a part of a bucket that keeps shuffles. Names are relative to it and use `/`."""
 
     @property
     def root(self) -> str:
@@ -66,7 +66,7 @@ class Store(Protocol):
         """Which workspace this is; None if it is none."""
 
     def probe(self) -> None:
-        """See that the place does what writers rely on; called before the first write."""
+        """Check that the store does what writers rely on; called before the first write."""
 
     def read(self, relative: str) -> bytes | None:
         """A whole small file; None if it is not there."""

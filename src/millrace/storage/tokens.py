@@ -1,6 +1,6 @@
-"""What counts as a token, wherever one is read: environment, file, option, or another process.
+"""Checks tokens, wherever one is read: environment, file, option, or another process.
 
-Invariant: no server and no client goes on with a token that anybody could guess to be none.
+Invariant: no server and no client works with an empty or a short token.
 """
 
 from __future__ import annotations

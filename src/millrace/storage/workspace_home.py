@@ -1,7 +1,7 @@
-"""The place of a workspace: calls that look find it, the first call that writes makes it.
+"""The folder or bucket of a workspace: the first call that writes makes it.
 
-Invariant: looking creates nothing. A workspace that was seen once is never made anew by the same
-object: when it is gone, every call says so.
+Invariant: a call that reads creates nothing. An object that has seen its workspace never makes it
+anew: when the workspace is gone, every call says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which workspace a folder is, and what callers of its processes must show.
+"""The id of a workspace and its token, which callers of its processes must show.
 
-Invariant: both are made once, by whoever opens the folder first, and never change.
+Invariant: both are made once, by the first process that opens the folder, and never change.
 """
 
 from __future__ import annotations

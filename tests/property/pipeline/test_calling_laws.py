@@ -22,7 +22,7 @@ class Nothing:
     def delay_s(self, number: int) -> float:
         return 0.0 * number
 
-    def again(self, number: int) -> float:
+    def before_retry(self, number: int) -> float:
         return 0.0 * number
 
     def sleep(self, seconds: float) -> None:

@@ -90,7 +90,7 @@ class _Several:
                 self.batch.flight.raised(place)
             await asyncio.sleep(self.caller.backoff_s(number))
             async with self.recording:
-                wait_s = await asyncio.to_thread(self.batch.hooks.again, place)
+                wait_s = await asyncio.to_thread(self.batch.hooks.before_retry, place)
             await asyncio.sleep(wait_s)
             number += 1
 

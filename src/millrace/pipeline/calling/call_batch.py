@@ -183,7 +183,7 @@ class CallBatch:
                 return failure
             self.flight.raised(place)
             self.hooks.sleep(self.caller.backoff_s(number))
-            self.hooks.sleep(self.hooks.again(place))
+            self.hooks.sleep(self.hooks.before_retry(place))
             number += 1
 
     def _raise_first(self) -> None:
@@ -220,7 +220,7 @@ class CallBatch:
             for low, high in ((0, middle), (middle, end - begin)):
                 if self.caller.is_stuck():
                     raise Stopped
-                self.hooks.sleep(self.hooks.again(begin))
+                self.hooks.sleep(self.hooks.before_retry(begin))
                 each = self._once(begin + low, begin + high, attempt)
                 if each is None:
                     self.called.done = begin + high

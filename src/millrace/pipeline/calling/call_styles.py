@@ -40,5 +40,5 @@ def call_for(
         called = run_async(batch)
     else:
         called = batch.row_by_row()
-    called.out = caller.passing.put_away(called.out)
+    called.out = caller.passing.store_large(called.out)
     return called

@@ -41,7 +41,7 @@ class CallHooks(Protocol):
     def delay_s(self, number: int) -> float:
         """How long the first call of this number is to wait."""
 
-    def again(self, number: int) -> float:
+    def before_retry(self, number: int) -> float:
         """Some calls are made once more: record it, and say how long to wait."""
 
     def sleep(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class FunctionCaller:
         self.function: Function = made.function
         self.schema: pa.Schema | None = self.function.schema
         is_timed = self.options.timeout is not None and not step.calling.is_async
-        self._hands = CallThread() if is_timed else None
+        self._thread = CallThread() if is_timed else None
         self.is_careful = hop.expensive is step
         self.passing = Passing(hop, step, workspace)
         self.asker = asker_of(job_id, hop.job, step.name, step.calling.identity)
@@ -84,8 +84,8 @@ class FunctionCaller:
 
     def close(self) -> None:
         """End what was only for these calls."""
-        if self._hands is not None:
-            self._hands.close()
+        if self._thread is not None:
+            self._thread.close()
         if self.instance.runner is not None and not self.step.calling.makes:
             self.instance.runner.close()
 
@@ -111,7 +111,7 @@ class FunctionCaller:
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Rows that were made, in the step's schema."""
         assert self.schema is not None, "a sink makes no rows"
-        made = self.function.to_batch(self.passing.taken_out(rows, self.schema))
+        made = self.function.to_batch(self.passing.with_references(rows, self.schema))
         check_nulls(made, self.schema)
         return made
 
@@ -121,15 +121,15 @@ class FunctionCaller:
         return rows
 
     def _within_limit(self, work: Callable[[], T]) -> T:
-        if self._hands is None:
+        if self._thread is None:
             return work()
         assert self.options.timeout is not None
-        made: T = self._hands.call(work, self.options.timeout)
+        made: T = self._thread.call(work, self.options.timeout)
         return made
 
     def is_stuck(self) -> bool:
         """Whether this process has left so many calls behind that it makes no more."""
-        return self._hands is not None and stuck_calls() >= JOB_STUCK_CALLS_MAX
+        return self._thread is not None and stuck_calls() >= JOB_STUCK_CALLS_MAX
 
     def backoff_s(self, attempt: int) -> float:
         """How long to wait behind this attempt."""

@@ -50,12 +50,12 @@ class BudgetTail:
 
 
 def take(
-    last: BudgetShare | None, options: StepOptions, wanted: int, now_us: int, *, whole: bool = False
+    last: BudgetShare | None, options: StepOptions, wanted: int, now_us: int
 ) -> BudgetShare | None:
-    """Take up to `wanted` calls; None if the budget is used up. `whole`: all of them or none."""
+    """Take up to `wanted` calls; None if the budget is used up."""
     total = last.total if last is not None else 0
     left = wanted if options.max_calls is None else min(wanted, options.max_calls - total)
-    if left <= 0 or (whole and left < wanted):
+    if left <= 0:
         return None
     ahead = 0
     if last is not None and options.rate is not None:

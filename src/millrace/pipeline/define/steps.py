@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from millrace.config import Config
 from millrace.dataset import Dataset
 from millrace.durations import Duration
 from millrace.errors import UserError
@@ -25,11 +24,12 @@ from millrace.pipeline.core.hops import ROOT
 from millrace.pipeline.core.job_model import OnDoubt, OnError
 from millrace.pipeline.define.function_schema import checked
 from millrace.pipeline.define.job_graph import JobGraph
+from millrace.pipeline.define.step_checks import NotRun, check_concurrency, check_large, check_sql
 from millrace.pipeline.define.step_options import options_of
 from millrace.pipeline.define.user_functions import calling_of, output_schema
 from millrace.pipeline.large.large_values import stored_schema
 from millrace.plan.nodes.map_batches import FunctionRows
-from millrace.sql.name_checks import check_columns, check_keys
+from millrace.sql.name_checks import check_keys
 from millrace.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -156,9 +156,9 @@ class Step:
         call = f"map({name!r})"
         options = options_of(call, given)
         calling = calling_of(call, function, batch=batch, version=version)
-        _check_concurrency(call, calling, options)
+        check_concurrency(call, calling, options)
         output = output_schema(call, function, schema)
-        _check_large(call, output, options.large)
+        check_large(call, output, options.large)
         return self._add(
             job_model.Map(
                 name=self._graph.take_name(name, call),
@@ -178,7 +178,7 @@ class Step:
             'long'
         """
         call = f"filter({condition!r})"
-        _check_sql(call, "filter", condition)
+        check_sql(call, "filter", condition)
         self._rows().filter(condition)
         return self._add(
             job_model.FilterStep(
@@ -198,7 +198,7 @@ class Step:
         """
         call = f"select({', '.join(map(repr, columns))})"
         for column in columns:
-            _check_sql(call, "select", column)
+            check_sql(call, "select", column)
         schema = checked(call, self._rows().select(*columns).schema)
         return self._add(
             job_model.Select(
@@ -331,7 +331,7 @@ class Step:
             )
         made = options_of(call, options, expensive=True)
         calling = calling_of(call, function, batch=batch, version=made.version)
-        _check_concurrency(call, calling, made)
+        check_concurrency(call, calling, made)
         self._add(
             job_model.FunctionSink(
                 name=self._graph.take_name(name, call),
@@ -368,7 +368,7 @@ class Step:
 
     def _rows(self) -> Dataset:
         """Rows like these as a dataset, for what is checked there."""
-        return Dataset(FunctionRows(self.schema), _NotRun(self._graph.config))
+        return Dataset(FunctionRows(self.schema), NotRun(self._graph.config))
 
 
 def graph_of_step(step: Step) -> JobGraph:
@@ -379,26 +379,6 @@ def graph_of_step(step: Step) -> JobGraph:
 def node_of_step(step: Step) -> job_model.Anything:
     """What a step is, for the package."""
     return step._node  # noqa: SLF001 - for the package, not for users
-
-
-class _NotRun:
-    """Stands where a dataset has its runner: these are described and never run."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
-        raise AssertionError(name)
-
-
-def _check_sql(call: str, kind: str, given: object) -> None:
-    if not isinstance(given, str):
-        what = f"the function {given.__name__}" if hasattr(given, "__name__") else repr(given)
-        raise UserError(
-            f"{call}: {kind} takes Spark SQL, found {what}\n"
-            f'  to fix: write an expression, as in {kind}("score > 0.5"); for Python code use map, '
-            "which may return None for a row"
-        )
 
 
 def _check_side(call: str, left: Step, right: object) -> None:
@@ -416,23 +396,3 @@ def _check_side(call: str, left: Step, right: object) -> None:
             f"{call}: {right.name!r} has other columns than {left.name!r}\n  {different}\n"
             "  to fix: bring them to the same columns with select()"
         )
-
-
-def _check_concurrency(
-    call: str, calling: job_model.Calling, options: job_model.StepOptions
-) -> None:
-    if options.concurrency > 1 and not calling.is_async:
-        raise UserError(
-            f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
-            "  to fix: write it as async def, or use workers="
-        )
-
-
-def _check_large(call: str, schema: pa.Schema, large: Sequence[str]) -> None:
-    check_columns(schema, large, call)
-    for name in large:
-        kind = schema.field(name).type
-        if kind not in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
-            raise UserError(
-                f"{call}: large column {name!r} is {kind}\n  to fix: only binary and text can be"
-            )

@@ -31,15 +31,15 @@ class Passing:
         self._comes_in = bool(large.references(batch.schema))
         return large.with_values(rows, batch.schema, self._workspace) if self._comes_in else rows
 
-    def taken_out(self, rows: Sequence[Row], schema: pa.Schema) -> Sequence[Row]:
+    def with_references(self, rows: Sequence[Row], schema: pa.Schema) -> Sequence[Row]:
         """Rows that it gave, with the values of what it passed on."""
         return large.without_values(rows, schema) if self._comes_in else rows
 
-    def put_away(self, rows: HopRows) -> HopRows:
+    def store_large(self, rows: HopRows) -> HopRows:
         """Rows to publish: what is marked large lies in files by then."""
         if not self._columns:
             return rows
-        batch = large.put_away(
+        batch = large.store_large(
             rows.batch, self._columns, workspace=self._workspace, folder=self._folder
         )
         return HopRows(batch, rows.offsets)

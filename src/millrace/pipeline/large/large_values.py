@@ -81,7 +81,7 @@ def folder_of(job: str, step: str) -> str:
     return f"{ROOT}/{job}/{step}"
 
 
-def put_away(
+def store_large(
     batch: pa.RecordBatch, columns: Sequence[str], *, workspace: str, folder: str
 ) -> pa.RecordBatch:
     """Write the values of some columns to files; rows that refer to them instead.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from millrace.errors import JournalUnknown, UserError
@@ -141,11 +140,6 @@ def job_names(broker: Broker) -> list[str]:
         for name in (info.name for info in broker.list(hops.ROOT))
         if name.count("/") == hops.runs_journal("x").count("/") and name.endswith("/runs")
     )
-
-
-def stopping_event(happened: Sequence[JobEvent], run: int) -> JobEvent | None:
-    """The first event of a run that ends it."""
-    return next((e for e in happened if e.run == run and e.happened in STOPPING), None)
 
 
 def state_of(event: JobEvent) -> State:

@@ -9,6 +9,7 @@ goes on from there. No wait is without a limit.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -43,6 +44,7 @@ from millrace.transport.owner.owner_endpoint import JournalAddress
 JOB_STOP_MS_MAX: Final = 30_000
 """How long an ending run waits for its workers before it has Spark end them."""
 
+_LOG: Final = logging.getLogger(__name__)
 _JOIN_S: Final = 0.05
 _LOST: Final = (PeerGone, BrokerStopped)
 
@@ -186,6 +188,7 @@ class _Run:
         watch = RunWatch(self._config, counting, history, lease, begun, self._hops)
         counting.note(history.events)
         try:
+            _LOG.info("job %s: run %d started", self._job.name, lease.run)
             ending = self._work(watch, context.where)
         except SparkGone as error:
             # The journals are there, so the next run and `status` can know of it.
@@ -307,6 +310,7 @@ class _Run:
         assert report.html is not None
         report.write_html(report.html)
         self.report = report
+        _LOG.info("job %s: run %d ended: %s", self._job.name, report.run, report.state)
         if ending.error is not None:
             self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
 

@@ -5,6 +5,7 @@ Invariant: who lost the right knows it within the time that the lease lasts, and
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Final
@@ -20,6 +21,7 @@ from millrace.pipeline.run.interrupts import say
 from millrace.pipeline.run.job_status import running
 from millrace.pipeline.run.lease_holders import HolderLife
 
+_LOG: Final = logging.getLogger(__name__)
 _POLL_S: Final = 0.1
 
 
@@ -82,7 +84,7 @@ class RunLease:
         seen: int | None = None
         while True:
             try:
-                return self._broker.acquire(name, holder, lease_ms=lease_ms)
+                lease = self._broker.acquire(name, holder, lease_ms=lease_ms)
             except LeaseHeld as error:
                 held = running(self._broker, self._job)
                 life = HolderLife.UNKNOWN if held is None else lease_holders.life_of(held.holder)
@@ -94,6 +96,10 @@ class RunLease:
                     say(_waiting(self._job, held, life, lease_ms))
                 seen = None if held is None else held.expires_at_ms
                 stop.wait(_POLL_S)
+            else:
+                if seen is not None:
+                    _LOG.info("job %s: run %d takes over", self._job, lease.epoch)
+                return lease
 
     def _keep(self) -> None:
         try:

@@ -25,8 +25,8 @@ _LEASE_PARTS: Final = 3
 class CallFiles:
     """Those of one unit, in the workspace's folder; none where a worker cannot see that."""
 
-    def __init__(self, workspace: str, held: LeasedUnit) -> None:
-        self._held, self._folder = held, _folder(workspace, held.hop.job)
+    def __init__(self, workspace: str, unit: LeasedUnit) -> None:
+        self._unit, self._folder = unit, _folder(workspace, unit.hop.job)
         if os.path.isdir(workspace):
             with contextlib.suppress(OSError):
                 modes.make_folders(self._folder)
@@ -36,16 +36,16 @@ class CallFiles:
 
         With it, results are kept beside the marks until they are published.
         """
-        held = self._held
+        unit = self._unit
         header = {
-            "hop": held.hop.name,
-            "journal": held.journal.id,
-            "epoch": held.lease.epoch,
+            "hop": unit.hop.name,
+            "journal": unit.journal.id,
+            "epoch": unit.lease.epoch,
             "first": first,
-            "run": held.run,
-            "leases": [[lease.name, lease.epoch, lease.holder] for lease in held.keeper.leases()],
+            "run": unit.run,
+            "leases": [[lease.name, lease.epoch, lease.holder] for lease in unit.keeper.leases()],
         }
-        name = f"{held.hop.name}.{held.journal.id}.{held.lease.epoch}"
+        name = f"{unit.hop.name}.{unit.journal.id}.{unit.lease.epoch}"
         path = f"{self._folder}/{name}" if first is None else f"{self._folder}/{name}.{first}"
         return CallFile.open(path, header, slots=slots, keeps=first is not None)
 
@@ -55,14 +55,14 @@ class CallFiles:
         Files that are of no use any more are removed; so is this one with `forget`.
         """
         found: LeftCalls | None = None
-        for path, flown in self._left():
-            header = flown.header
+        for path, left in self._left():
+            header = left.header
             if record is None:
                 is_wanted = found is None or header["epoch"] > found.header["epoch"]
             else:
                 is_wanted = (header["epoch"], header["first"]) == (record.epoch, record.first)
             if is_wanted:
-                found = flown
+                found = left
             else:
                 _remove(path)
         return found
@@ -73,10 +73,10 @@ class CallFiles:
             _remove(path)
 
     def _left(self) -> Iterator[tuple[str, LeftCalls]]:
-        mine = (self._held.hop.name, self._held.journal.id)
-        for path, flown in _dead(self._folder):
-            if (flown.header["hop"], flown.header["journal"]) == mine:
-                yield path, flown
+        mine = (self._unit.hop.name, self._unit.journal.id)
+        for path, left in _dead(self._folder):
+            if (left.header["hop"], left.header["journal"]) == mine:
+                yield path, left
 
 
 def release_dead(
@@ -86,13 +86,13 @@ def release_dead(
 
     Files of units that there are no more are removed.
     """
-    for path, flown in _dead(_folder(workspace, job)):
-        for name, epoch, holder in flown.header["leases"]:
+    for path, left in _dead(_folder(workspace, job)):
+        for name, epoch, holder in left.header["leases"]:
             if name.startswith(f"{hops.ROOT}/{job}/"):
                 # One that cannot be given back runs out by itself.
                 with contextlib.suppress(MillraceError):
                     broker.release(Lease(name=name, epoch=epoch, holder=holder, expires_at_ms=0))
-        if (flown.header["hop"], flown.header["journal"]) not in units:
+        if (left.header["hop"], left.header["journal"]) not in units:
             _remove(path)
 
 
@@ -107,14 +107,14 @@ def _dead(folder: str) -> Iterator[tuple[str, LeftCalls]]:
         return
     for name in names:
         path = os.path.join(folder, name)
-        flown = claim(path)
-        if flown is not None and _is_whole(flown):
-            yield path, flown
+        left = claim(path)
+        if left is not None and _is_whole(left):
+            yield path, left
 
 
-def _is_whole(flown: LeftCalls) -> bool:
+def _is_whole(left: LeftCalls) -> bool:
     """Whether it says whose it is, in the way that `Flights.open` does."""
-    header = flown.header
+    header = left.header
     numbers = (header.get("journal"), header.get("epoch"), header.get("run"))
     leases = header.get("leases")
     return (

@@ -48,17 +48,17 @@ class CheapTurn:
 
     def __init__(
         self,
-        held: LeasedUnit,
+        unit: LeasedUnit,
         line: StepChain,
         ahead: ReadAhead,
         publisher: Publisher,
         sink: SinkWriter | None,
-        flights: CallFiles,
+        call_files: CallFiles,
     ) -> None:
-        self.held, self.line, self.ahead = held, line, ahead
-        self.publisher, self.sink, self.flights = publisher, sink, flights
+        self.unit, self.line, self.ahead = unit, line, ahead
+        self.publisher, self.sink, self.call_files = publisher, sink, call_files
         self.flight = CallFile(0)
-        self.is_parquet = isinstance(held.hop.sink, ParquetSink)
+        self.is_parquet = isinstance(unit.hop.sink, ParquetSink)
         self._gathered = _Gathered(publisher.at, time.monotonic())
         self._flying: Future[None] | None = None
         self._sent = publisher.at
@@ -70,7 +70,7 @@ class CheapTurn:
             if self.line.callers:
                 self._recover()
                 slots = max(caller.options.concurrency for caller in self.line.callers)
-                self.flight = self.flights.open(slots=slots)
+                self.flight = self.call_files.open(slots=slots)
             ended = self._pieces()
             self._land()
         finally:
@@ -80,41 +80,41 @@ class CheapTurn:
 
     def _recover(self) -> None:
         """Record the calls in which the last worker of this run on the unit ended, if it did."""
-        flown = self.flights.take()
+        left = self.call_files.take()
         callers = {caller.step.name: caller for caller in self.line.callers}
-        if flown is None:
+        if left is None:
             return
-        caller = callers.get(flown.step)
-        if caller is not None and flown.header["run"] == self.held.run:
+        caller = callers.get(left.step)
+        if caller is not None and left.header["run"] == self.unit.run:
             # Of several calls, one did it. All are made once more by themselves, which will tell.
-            most = caller.options.retries if len(flown.marks) > 1 else sys.maxsize
+            most = caller.options.retries if len(left.marks) > 1 else sys.maxsize
             deaths = [
-                death_of(caller.step, flown.offsets, mark, min(mark.attempt, most))
-                for mark in flown.marks
+                death_of(caller.step, left.offsets, mark, min(mark.attempt, most))
+                for mark in left.marks
             ]
             for death in deaths:
-                self.held.deaths.add(death)
-            events = tuple(self.held.notes.died(now_us(), death) for death in deaths)
+                self.unit.deaths.add(death)
+            events = tuple(self.unit.notes.died(now_us(), death) for death in deaths)
             self.publisher.publish(UnitPublish(next=self.publisher.at, events=events), "settle")
-        self.flights.forget()
+        self.call_files.forget()
 
     def _pieces(self) -> TurnEnd:
-        while self.held.goes_on():
+        while self.unit.goes_on():
             try:
                 piece = self.ahead.next()
             except QueryFailed as failed:
                 failure = failed.failure
                 self._hand_over(
-                    self.held.notes.failed(now_us(), failed.step, failed.offset, failure)
+                    self.unit.notes.failed(now_us(), failed.step, failed.offset, failure)
                 )
                 return TurnEnd.FAILED
             if piece is None:
                 break
             self._measure(piece)
             for rows, next_ in self._cut(piece):
-                if not self.held.goes_on():
+                if not self.unit.goes_on():
                     break
-                is_suspect = len(rows) and self.held.deaths.is_suspect(int(rows.offsets[0]))
+                is_suspect = len(rows) and self.unit.deaths.is_suspect(int(rows.offsets[0]))
                 if is_suspect:
                     self._publish_now()  # What was done before is not done again for its sake.
                 ended = self._take(rows, next_)
@@ -129,7 +129,7 @@ class CheapTurn:
 
     def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
         """Take some rows through the steps; why the turn ends, if it does."""
-        through = self.line.run(rows, self.held, self.flight)
+        through = self.line.run(rows, self.unit, self.flight)
         if through.failed is not None:
             return self._fail(through, rows)
         if through.out is None:
@@ -138,7 +138,7 @@ class CheapTurn:
             self._hand_over()
             return TurnEnd.OVER
         self._gather(through, next_)
-        tally, name = self.held.tally, self.held.hop.name
+        tally, name = self.unit.tally, self.unit.hop.name
         tally.add(tally.rows_out, name, len(through.out))
         if through.stuck is not None:
             return self._stuck(through.stuck)
@@ -161,18 +161,18 @@ class CheapTurn:
         step, offset, failure = through.failed
         before = rows.before(offset)
         if len(before):
-            again = self.line.run(before, self.held, self.flight)
+            again = self.line.run(before, self.unit, self.flight)
             if again.out is not None:
                 self._gather(again, offset)
-        self._hand_over(self.held.notes.failed(now_us(), step, offset, failure))
+        self._hand_over(self.unit.notes.failed(now_us(), step, offset, failure))
         return TurnEnd.FAILED
 
     def _stuck(self, step: str) -> TurnEnd:
-        self._hand_over(self.held.notes.event(now_us(), JobEventKind.STUCK, step))
+        self._hand_over(self.unit.notes.event(now_us(), JobEventKind.STUCK, step))
         return TurnEnd.STUCK
 
     def _hand_over_if_due(self) -> None:
-        config, gathered = self.held.config, self._gathered
+        config, gathered = self.unit.config, self._gathered
         if self.is_parquet:
             is_due = gathered.bytes >= config.job_sink_bytes
         else:
@@ -207,7 +207,7 @@ class CheapTurn:
         )
         prepared = None
         if self.sink is not None and gathered.outputs:
-            journal_id = self.held.journal.id
+            journal_id = self.unit.journal.id
             prepared = self.sink.prepare(journal_id, gathered.outputs, first, gathered.next)
         with abandoned_on_error(prepared):
             self.publisher.publish(change, prepared=prepared)
@@ -219,19 +219,19 @@ class CheapTurn:
             flying.result()
 
     def _measure(self, piece: RowsAhead) -> None:
-        tally, name = self.held.tally, self.held.hop.name
+        tally, name = self.unit.tally, self.unit.hop.name
         tally.add(tally.rows_in, name, piece.read)
         if piece.read:
             tally.row_bytes[name] = piece.bytes / piece.read
 
     def _cut(self, piece: RowsAhead) -> Iterator[tuple[HopRows, int]]:
         """A piece as the functions want it, with the offset behind each part."""
-        config, rows = self.held.config, piece.rows
+        config, rows = self.unit.config, piece.rows
         each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
         step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
         step = max(1, step)
-        for first, last in self.held.deaths.parts(rows):
-            is_suspect = self.held.deaths.is_suspect(int(rows.offsets[first]))
+        for first, last in self.unit.deaths.parts(rows):
+            is_suspect = self.unit.deaths.is_suspect(int(rows.offsets[first]))
             # Rows that were called for together are again.
             size = last - first if is_suspect else step
             for begin in range(first, last, size):

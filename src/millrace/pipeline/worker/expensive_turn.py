@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from typing import assert_never
+from typing import Final, assert_never
 
 from millrace.faults import fault
 from millrace.pipeline.calling.call_failures import Stopped
@@ -37,6 +38,8 @@ from millrace.pipeline.worker.call_files import CallFiles
 from millrace.pipeline.worker.call_ranges import CallRangeReader
 from millrace.pipeline.worker.publisher import BudgetMoved, Publisher
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class ExpensiveTurn:
@@ -82,7 +85,7 @@ class ExpensiveTurn:
             case ReadLeftCalls(record):
                 return self._read_left_calls(record)
             case StoreLarge(rows):
-                stored = tuple(self._caller.passing.put_away(part) for part in rows)
+                stored = tuple(self._caller.passing.store_large(part) for part in rows)
                 return self.machine.on_large_stored(stored, now_us())
             case ReadBatch(until_stopped):
                 return self._read_batch(until_stopped=until_stopped)
@@ -94,6 +97,7 @@ class ExpensiveTurn:
                 self._ranges.put_back(rows)
             case CountRows(skipped, dead_letters):
                 tally, step = self.unit.tally, self._caller.step.name
+                _LOG.info("step %s: %d rows left out, %d dead letters", step, skipped, dead_letters)
                 tally.add(tally.skipped, step, skipped)
                 tally.add(tally.dead_letters, step, dead_letters)
             case EndTurn(end):
@@ -123,6 +127,8 @@ class ExpensiveTurn:
                 assert_never(action)
 
     def _read_left_calls(self, record: CallRecord) -> Actions:
+        step, journal = self._caller.step.name, self.unit.journal.name
+        _LOG.info("step %s: takes over the calls of a dead worker on %s", step, journal)
         batch = self._ranges.up_to(record.next)
         return self.machine.on_left_calls(batch, self._files.take(record), now_us())
 
@@ -184,6 +190,7 @@ class ExpensiveTurn:
 
     def record_retry(self) -> float:
         """Record that a call is made once more; how long it waits, in seconds."""
+        _LOG.info("step %s: a call is retried", self._caller.step.name)
         actions = self.machine.on_retry(now_us())
         while True:
             (action,) = actions
@@ -210,7 +217,7 @@ class _RecordedCalls:
             raise Stopped
         return self._turn.machine.on_call_due(number, now_us()) / 1_000_000
 
-    def again(self, number: int) -> float:
+    def before_retry(self, number: int) -> float:
         """Record a retry."""
         del number
         if self._turn.unit.is_ending():

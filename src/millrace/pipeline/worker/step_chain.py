@@ -110,7 +110,7 @@ class StepChain:
         wanted = [each.options.batch_bytes or config.job_batch_bytes for each in self.callers]
         return min(wanted, default=config.job_read_ahead_bytes)
 
-    def run(self, rows: HopRows, held: LeasedUnit, flight: CallFile) -> ChainOutput:
+    def run(self, rows: HopRows, unit: LeasedUnit, flight: CallFile) -> ChainOutput:
         """Take rows through all steps behind the first filters and columns."""
         through = ChainOutput(out=None)
         for part in self.parts:
@@ -125,9 +125,9 @@ class StepChain:
                 continue
             step, retries = part.step, part.options.retries
             flight.next_batch(step.name, rows.offsets)
-            past = KnownCalls(held.deaths.past(step.name, rows, step.calling.rows, retries))
-            called = call_for(part, rows, held.journal.id, _Waiting(held), flight=flight, past=past)
-            self._note(through, part, called, rows, held)
+            past = KnownCalls(unit.deaths.past(step.name, rows, step.calling.rows, retries))
+            called = call_for(part, rows, unit.journal.id, _Waiting(unit), flight=flight, past=past)
+            self._note(through, part, called, rows, unit)
             if called.done < len(rows):
                 return through
             rows = called.out
@@ -140,13 +140,13 @@ class StepChain:
         part: FunctionCaller,
         called: BatchOutcome,
         rows: HopRows,
-        held: LeasedUnit,
+        unit: LeasedUnit,
     ) -> None:
-        step, tally = part.step.name, held.tally
+        step, tally = part.step.name, unit.tally
         _count(tally, step, called)
         if called.left_out and part.options.on_error == "dead_letter":
             through.letters.setdefault(step, []).extend(
-                held.notes.letter(now_us(), part.step, rows, f) for f in called.left_out
+                unit.notes.letter(now_us(), part.step, rows, f) for f in called.left_out
             )
             tally.add(tally.dead_letters, step, len(called.left_out))
         if called.failed is not None:
@@ -172,14 +172,14 @@ def _count(tally: WorkerTally, step: str, called: BatchOutcome) -> None:
 class _Waiting:
     """Calls of a cheap step need nothing but the worker's leave."""
 
-    held: LeasedUnit
+    unit: LeasedUnit
 
     def delay_s(self, number: int) -> float:
         """Nothing."""
         del number
         return 0.0
 
-    def again(self, number: int) -> float:
+    def before_retry(self, number: int) -> float:
         """Nothing."""
         del number
         return 0.0
@@ -187,4 +187,4 @@ class _Waiting:
     def sleep(self, seconds: float) -> None:
         """Wait, unless the worker is to end."""
         if seconds > 0:
-            self.held.sleep(seconds)
+            self.unit.sleep(seconds)

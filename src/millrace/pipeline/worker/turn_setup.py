@@ -75,29 +75,29 @@ class TurnSetup:
         self.has_moved = False
         """Whether the last turn got its unit on."""
 
-    def work(self, held: LeasedUnit, *, is_told: Callable[[], bool]) -> TurnEnd:
-        """One turn. `is_told` says whether the user was told of this unit's doubt in this run."""
+    def work(self, unit: LeasedUnit, *, is_reported: Callable[[], bool]) -> TurnEnd:
+        """One turn. `is_reported` says whether this run reported the unit's calls in doubt."""
         self.has_moved = False
-        publisher = self._publisher(held)
+        publisher = self._publisher(unit)
         before = publisher.at
         try:
             with contextlib.ExitStack() as stack:
-                line = self._line(held, stack)
-                if held.hop.expensive is None:
-                    return self._cheap(held, line, publisher, stack)
-                return self._expensive(held, line, publisher, stack, is_told)
+                line = self._line(unit, stack)
+                if unit.hop.expensive is None:
+                    return self._cheap(unit, line, publisher, stack)
+                return self._expensive(unit, line, publisher, stack, is_reported)
         except MakingFailed as failed:
-            return self._fail(held, publisher, failed.step, failed.failure)
+            return self._fail(unit, publisher, failed.step, failed.failure)
         except UserError as error:
             # Results that cannot be published, such as too many bytes at once.
             failure = Failure(place=0, error=str(error), traceback="")
-            return self._fail(held, publisher, held.hop.name, failure)
+            return self._fail(unit, publisher, unit.hop.name, failure)
         finally:
             self.seconds_publishing += publisher.seconds
             self.has_moved = publisher.at != before
 
-    def _fail(self, held: LeasedUnit, publisher: Publisher, step: str, failure: Failure) -> TurnEnd:
-        event = held.notes.failed(now_us(), step, publisher.at, failure)
+    def _fail(self, unit: LeasedUnit, publisher: Publisher, step: str, failure: Failure) -> TurnEnd:
+        event = unit.notes.failed(now_us(), step, publisher.at, failure)
         publisher.publish(UnitPublish(next=publisher.at, events=(event,)), "settle")
         return TurnEnd.FAILED
 
@@ -107,27 +107,27 @@ class TurnSetup:
             line.close()
         self._lines.clear()
 
-    def _publisher(self, held: LeasedUnit) -> Publisher:
-        group, name = held.hop.group, held.journal.name
-        position = patiently(lambda: self._broker.positions([(group, name)]), held.config)[0]
+    def _publisher(self, unit: LeasedUnit) -> Publisher:
+        group, name = unit.hop.group, unit.journal.name
+        position = patiently(lambda: self._broker.positions([(group, name)]), unit.config)[0]
         at = position.start if position.committed is None else position.committed
         machine = PublishMachine(
-            held.hop,
+            unit.hop,
             name,
-            int(held.journal.id),
+            int(unit.journal.id),
             at=int(at),
             is_new=position.committed is None,
         )
-        return Publisher(self._broker, held.config, held.lease, machine)
+        return Publisher(self._broker, unit.config, unit.lease, machine)
 
-    def _line(self, held: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
-        hop = held.hop
+    def _line(self, unit: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
+        hop = unit.hop
         line = self._lines.get(hop.name)
         if line is None:
             settings = self._settings
             line = StepChain(
                 hop,
-                held.config,
+                unit.config,
                 time_zone=settings.time_zone,
                 workspace=settings.workspace,
                 scratch=settings.scratch,
@@ -140,50 +140,50 @@ class TurnSetup:
         return line
 
     def _cheap(
-        self, held: LeasedUnit, line: StepChain, publisher: Publisher, stack: contextlib.ExitStack
+        self, unit: LeasedUnit, line: StepChain, publisher: Publisher, stack: contextlib.ExitStack
     ) -> TurnEnd:
         sink = None
-        if held.hop.sink is not None:
-            sink = open_sink(held.hop, self._broker, self._settings)
-            sink.recover(held.journal.name, held.journal.id)
+        if unit.hop.sink is not None:
+            sink = open_sink(unit.hop, self._broker, self._settings)
+            sink.recover(unit.journal.name, unit.journal.id)
         ahead = ReadAhead(
             self._broker,
-            held.journal.name,
+            unit.journal.name,
             publisher.at,
-            config=held.config,
-            end=held.end,
-            piece_rows=held.config.journal_read_rows_max,
+            config=unit.config,
+            end=unit.end,
+            piece_rows=unit.config.journal_read_rows_max,
             through=line.first,
         )
         stack.callback(ahead.close)
-        flights = CallFiles(self._settings.workspace, held)
-        return CheapTurn(held, line, ahead, publisher, sink, flights).run()
+        call_files = CallFiles(self._settings.workspace, unit)
+        return CheapTurn(unit, line, ahead, publisher, sink, call_files).run()
 
     def _expensive(
         self,
-        held: LeasedUnit,
+        unit: LeasedUnit,
         line: StepChain,
         publisher: Publisher,
         stack: contextlib.ExitStack,
-        is_told: Callable[[], bool],
+        is_reported: Callable[[], bool],
     ) -> TurnEnd:
-        step, config = held.hop.expensive, held.config
+        step, config = unit.hop.expensive, unit.config
         assert step is not None
-        left = self._left(held, publisher)
-        if left.unsettled is not None and step.options.on_doubt == "hold" and is_told():
+        left = self._left(unit, publisher)
+        if left.unsettled is not None and step.options.on_doubt == "hold" and is_reported():
             return TurnEnd.HELD
         publisher.machine.calls_end = left.end
         if has_budget(step.options):
             publisher.read_budget()
-        caller = self._caller(held, step)
+        caller = self._caller(unit, step)
         stack.callback(caller.close)
         rows_max = step.options.batch_rows or JOB_EXPENSIVE_ROWS
         ahead = ReadAhead(
             self._broker,
-            held.journal.name,
+            unit.journal.name,
             publisher.at,
             config=config,
-            end=held.end,
+            end=unit.end,
             piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
             through=line.first,
         )
@@ -193,26 +193,26 @@ class TurnSetup:
             publisher.at,
             rows_max=rows_max,
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
-            deaths=held.deaths,
+            deaths=unit.deaths,
         )
         turn = ExpensiveTurn(
-            held,
-            self._machine(held, caller, publisher, left),
+            unit,
+            self._machine(unit, caller, publisher, left),
             caller=caller,
             ranges=CallRangeReader(ahead, buffer),
             publisher=publisher,
-            files=CallFiles(self._settings.workspace, held),
+            files=CallFiles(self._settings.workspace, unit),
         )
         return turn.run()
 
     def _machine(
-        self, held: LeasedUnit, caller: FunctionCaller, publisher: Publisher, left: UnitLeftovers
+        self, unit: LeasedUnit, caller: FunctionCaller, publisher: Publisher, left: UnitLeftovers
     ) -> ExpensiveMachine:
         paid = PaidStep(
             step=caller.step,
             schema=caller.schema,
-            notes=held.notes,
-            epoch=held.lease.epoch,
+            notes=unit.notes,
+            epoch=unit.lease.epoch,
             has_budget=has_budget(caller.options),
         )
         return ExpensiveMachine(
@@ -220,17 +220,17 @@ class TurnSetup:
             at=publisher.at,
             totals=left.totals,
             unsettled=left.unsettled,
-            deaths=held.deaths,
+            deaths=unit.deaths,
             last_share=publisher.last_share,
         )
 
-    def _caller(self, held: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
+    def _caller(self, unit: LeasedUnit, step: Map | FunctionSink) -> FunctionCaller:
         settings = self._settings
         return FunctionCaller.of(
-            held.hop, step, held.config, workspace=settings.workspace, job_id=settings.job_id
+            unit.hop, step, unit.config, workspace=settings.workspace, job_id=settings.job_id
         )
 
-    def _left(self, held: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
+    def _left(self, unit: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
         """How the unit was left; a journal that is new gets its record now."""
         machine = publisher.machine
         committed = None if machine.is_new else machine.at
@@ -243,4 +243,4 @@ class TurnSetup:
                 self._broker.create(name, call_records.SCHEMA)
                 return look(self._broker, name, committed)
 
-        return patiently(ask, held.config)
+        return patiently(ask, unit.config)

@@ -8,6 +8,7 @@ event of the job, not an error here: Spark would run the task again, and with it
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ from millrace.pipeline.worker.turn_setup import TurnSetup
 JOB_WARM_MS: Final = 30_000
 """How long a worker that made a step's callable prefers that step, before others get a turn."""
 
+_LOG: Final = logging.getLogger(__name__)
 _IDLE_LONGER_MAX: Final = 10
 
 
@@ -103,7 +105,7 @@ class Worker:
         self._steps = Steps.of(job_hops)
         self._job = job_hops[0].job
         self._stopping = StopFlag()
-        self._told = RunEvents(
+        self._events = RunEvents(
             broker,
             settings.config,
             self._job,
@@ -113,7 +115,7 @@ class Worker:
         self.keeper: Keeper | None = None
         """While it runs."""
         self._tally = WorkerTally()
-        self._shop = TurnSetup(broker, settings)
+        self._setup = TurnSetup(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
         self._found_at = 0.0
         self._aside: set[Unit] = set()
@@ -140,6 +142,7 @@ class Worker:
         """Work until the time is over, the run is, or somebody stops it."""
         begun = time.monotonic()
         name, config = hops.run_lease(self._job), self._config
+        _LOG.info("job %s: worker %s started", self._job, self._settings.holder)
         begin_run(self._job, self._settings.run_epoch)
         keeper = self.keeper = Keeper(self._broker, config, name, self._settings.run_epoch)
         try:
@@ -149,9 +152,10 @@ class Worker:
             release_dead(self._broker, self._settings.workspace, self._job, known)
             self._until = begun + ms(config.job_worker_time) / 1000
             ended = self._work(keeper)
+            _LOG.info("job %s: worker %s ended: %s", self._job, self._settings.holder, ended)
         finally:
             keeper.close()
-            self._shop.close()
+            self._setup.close()
         tally = self._tally
         return WorkerOutcome(
             ended=ended,
@@ -165,7 +169,7 @@ class Worker:
             seconds_total=time.monotonic() - begun,
             seconds_per_hop=self._seconds,
             seconds_in_function=tally.in_function,
-            seconds_publishing=self._shop.seconds_publishing,
+            seconds_publishing=self._setup.seconds_publishing,
             seconds_waiting=self._waited,
         )
 
@@ -210,12 +214,12 @@ class Worker:
 
     def _run_has_failed(self) -> bool:
         """Whether a step of this run gave up: to call once more what failed would be paid for."""
-        return any(event.happened is JobEventKind.FAILED for event in self._told.look())
+        return any(event.happened is JobEventKind.FAILED for event in self._events.look())
 
     def _left_alone(self) -> set[Unit]:
         """Units that this run is not to work on: held for the user, or without budget."""
         out: set[Unit] = set()
-        for event in self._told.look():
+        for event in self._events.look():
             if event.happened is JobEventKind.HELD:
                 out.add(Unit(event.step, event.detail["journal"]))
             elif event.happened is JobEventKind.SPENT:
@@ -288,7 +292,7 @@ class Worker:
                 if self._steps.hops[unit.hop].expensive and self._run_has_failed():
                     return TurnEnd.FAILED
                 ended = self._turn(unit, lease, keeper)
-                is_nothing = ended in (TurnEnd.OVER, TurnEnd.LOST) and not self._shop.has_moved
+                is_nothing = ended in (TurnEnd.OVER, TurnEnd.LOST) and not self._setup.has_moved
                 return None if is_nothing else ended
         return None
 
@@ -325,6 +329,7 @@ class Worker:
 
     def _turn(self, unit: Unit, lease: Lease, keeper: Keeper) -> TurnEnd:
         hop, begun = self._steps.hops[unit.hop], time.monotonic()
+        _LOG.debug("step %s: work on %s begins", hop.name, unit.journal)
         is_file = isinstance(hop.sink, ParquetSink)
         length_ms = ms(self._config.job_sink_wait) if is_file else self._config.job_turn_ms
         held = LeasedUnit(
@@ -340,12 +345,12 @@ class Worker:
             tally=self._tally,
             until=begun + length_ms / 1000,
             end=(self._settings.until_end or {}).get(unit.journal),
-            deaths=Deaths.of(self._told.look(), unit.journal, hop.called),
+            deaths=Deaths.of(self._events.look(), unit.journal, hop.called),
             has_room=lambda: self._has_room(hop),
             stays=lambda: self._stays(hop, keeper),
         )
         try:
-            ended = self._shop.work(held, is_told=lambda: unit in self._left_alone())
+            ended = self._setup.work(held, is_reported=lambda: unit in self._left_alone())
         except LeaseLost:
             ended = TurnEnd.LOST
         finally:

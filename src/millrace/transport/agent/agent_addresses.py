@@ -1,4 +1,4 @@
-"""Where the agents of a workspace answer, as the driver last heard.
+"""The last known address of each agent of a workspace.
 
 Invariant: an address is only a hint. An agent proves by its answer that it serves the folder.
 """

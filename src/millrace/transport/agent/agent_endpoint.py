@@ -1,6 +1,6 @@
-"""The file that says where an agent answers, and the lock for whoever starts or ends one.
+"""The file with the address of an agent, and the lock for starting or ending one.
 
-Invariant: an agent removes only its own file, and only while nobody is starting another.
+Invariant: an agent removes only its own file, and only while no other is being started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Makes sure that a host's folder is served: uses the agent that is there, or starts one.
+"""Makes sure that an agent serves a host's folder: uses the running one, or starts one.
 
-Invariant: an agent counts as there only if it answers for this very folder. Of several tasks that
+Invariant: an agent counts as running only if it answers for this very folder. Of several tasks that
 start at once, one starts an agent and the others use it.
 """
 
@@ -42,7 +42,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRequest:
-    """The folder to be served, and how."""
+    """The folder that an agent is to serve, and how."""
 
     folder: FolderId
     store: LocalStore

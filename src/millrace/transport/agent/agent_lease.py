@@ -1,4 +1,4 @@
-"""How long an agent goes on when nobody calls it. Pure, apart from its lock.
+"""How long an agent runs without calls. Pure, apart from its lock.
 
 Invariant: once a lease has ended no call is taken on, so nobody relies on an agent that is about to
 go.

@@ -1,7 +1,7 @@
-"""What agents and their clients say to each other. Pure: values in, bytes out, and back.
+"""The messages between agents and their clients. Pure: values to bytes, and back.
 
 Invariant: a message from the network holds the numbers it should, each in its range, or it is a
-`UserError`. No text that becomes part of a path is ever taken.
+`UserError`. No text from the network becomes part of a path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The process of an agent: serve, say where, end when the lease runs out or a signal comes.
+"""The process of an agent: it serves until its lease runs out or a signal comes.
 
 `python -m millrace.transport.agent.agent_process` is how a task starts one; `millrace agent` runs
-the same as a service. Invariant: it says where it answers only once it does, and takes that back
+the same as a service. Invariant: it writes its address once it answers, and removes the address
 when it ends.
 """
 

@@ -1,7 +1,7 @@
-"""What an agent answers, over Arrow Flight.
+"""The Flight server of an agent.
 
-Invariant: no call is looked at before it has shown the token of the folder it is about. A fetch
-sends slices of the mapped file, without copying them first.
+Invariant: every call shows the token of its folder first. A fetch sends slices of the mapped file
+without copying them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
 
 
 class _FolderAdmission(Admission):
-    """Lets in calls that show the token of the folder they name, as long as the lease lasts."""
+    """Admits calls that show the token of the folder they name, as long as the lease lasts."""
 
     def __init__(self, hosting: Hosting, lease: AgentLease) -> None:
         self.hosting = hosting

@@ -1,7 +1,7 @@
-"""Renews the leases of agents while somebody here still needs them.
+"""Renews the leases of agents while this process needs them.
 
-Invariant: an agent that does not answer is left to whoever fetches from it, who will hear of it;
-the others are renewed all the same.
+Invariant: an agent that does not answer is skipped, and the others are renewed all the same. The
+next fetch from that agent reports it.
 """
 
 from __future__ import annotations

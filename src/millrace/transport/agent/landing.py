@@ -1,6 +1,6 @@
 """Where fetched bytes land: memory if they are few, an unnamed file that is then mapped if many.
 
-Invariant: bytes land in order and never more than were asked for, so `got` is where to go on.
+Invariant: bytes land in order and never more than were requested, so a fetch resumes at `got`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InMemory:
 
 
 class InFile:
-    """A file without a name, gone with the last who uses it."""
+    """A file without a name, which goes with its last user."""
 
     def __init__(self, size: int, folder: str | None = None) -> None:
         self.got = 0

@@ -1,7 +1,7 @@
-"""What an agent knows of a folder: map outputs by attempt, and their bytes.
+"""The map outputs of an agent's folder, by attempt, and their bytes.
 
-Invariant: an attempt is answered only while its index is on disk. What the catalog remembers is
-checked against the disk each time, so attempts that appear or go are noticed.
+Invariant: the catalog serves an attempt only while its index is on disk. It checks that each time,
+so it notices attempts that appear or go.
 """
 
 from __future__ import annotations

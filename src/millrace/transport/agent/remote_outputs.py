@@ -1,8 +1,8 @@
 """Map outputs in folders of other hosts, fetched from their agents.
 
-Invariant: bytes are handed out only after length and checksum were found right. A connection that
-is cut is taken up again at the byte reached, a named number of times; then it is an error that says
-who did not answer. Nothing missing is taken for empty.
+Invariant: bytes are returned only after length and checksum were checked. A fetch that is cut
+resumes at the byte it reached, a limited number of times; then it is an error that names the agent.
+Missing bytes are never taken for empty.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What stands before every Flight server: limits and the token, checked before Flight reads."""
+"""The base of all Flight services: one server behind a gate, one client, and their messages."""

@@ -21,10 +21,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from millrace.errors import BrokerStopped, MillraceError, UserError
+from millrace.errors import BrokerStopped, MillraceError
 from millrace.journal.core.number_ranges import Unsigned
 from millrace.journal.core.values import Rows
 from millrace.transport.flight import wire
+from millrace.transport.flight.wire import wrong
 
 Value = TypeVar("Value")
 Hook = tuple[Callable[[Any], Any], Callable[[pa.Buffer], Any]]
@@ -81,14 +82,6 @@ def decode_answer(
     if header.error is not None:
         raise wire.decode_error(header.error.encode()) or BrokerStopped(header.error)
     return _value(header, _BuffersRead(hooks, buffers), kind, "an answer")
-
-
-def wrong(expected: str, found: object) -> UserError:
-    """Word the refusal of a value."""
-    return UserError(
-        f"not {expected}: {str(found)[:160]}\n"
-        f"  to fix: give {expected}, with the same version of Millrace on both sides"
-    )
 
 
 def aligned(buffer: pa.Buffer) -> pa.Buffer:

@@ -1,7 +1,7 @@
-"""Connections to agents, kept for the next call.
+"""Connections to Flight servers, kept for the next call.
 
-Invariant: a connection in use is never closed under its user. Beyond the limit the one longest
-unused goes first. A forked process starts with none, as connections do not survive a fork.
+Invariant: a connection in use is never closed. Beyond the limit the longest unused one is closed
+first. A forked process starts with none, as connections do not survive a fork.
 """
 
 from __future__ import annotations

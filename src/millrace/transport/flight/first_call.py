@@ -1,9 +1,9 @@
 """The first call on a connection, read up to its headers (HTTP/2, RFC 9113). Pure.
 
-The gate sends `SETTINGS` before Flight knows of the connection, as a client waits for them. So the
-answer to these is taken out of what Flight is given: it did not ask.
+The gate sends `SETTINGS` before Flight knows of the connection, as a client waits for them. Flight
+did not ask for them, so the reader removes the client's answer to them.
 
-Invariant: no more is kept than the caller's limit.
+Invariant: the reader keeps no more bytes than the caller's limit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _UNAUTHENTICATED: Final = 16
 
 
 class NotACall(Exception):
-    """What came is not the begin of a call, or too long."""
+    """The bytes are not the beginning of a call, or there are too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstCall:
-    """The headers of a call, and all that came so far, as Flight is to get it."""
+    """The headers of a call, and all bytes received so far, for Flight."""
 
     stream: int
     headers: Headers

@@ -69,7 +69,7 @@ class _Unproven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedPort:
-    """What stands behind a gate."""
+    """The Flight server behind a gate."""
 
     flight: str
     """The path of Flight's own socket."""

@@ -1,7 +1,7 @@
 """The server side of every Flight service: the gate before it, admission, and errors on the wire.
 
-Invariant: no call is looked at before it has shown the token: the first of a connection by the
-gate, before Flight reads it, and each by Flight.
+Invariant: every call shows the token before anything else is read. The gate checks the first call
+of a connection before Flight reads it; Flight checks each call.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def unknown_call(name: str, known: Iterable[str]) -> UserError:
 
 
 class _EveryCall(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Looks at every call, also those on a connection that was let in."""
+    """Checks every call, also those on a connection that was admitted."""
 
     def __init__(self, admission: Admission) -> None:
         super().__init__()

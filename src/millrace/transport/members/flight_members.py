@@ -1,7 +1,7 @@
 """The members of a session, reached over Flight: `FlightMembers` is what a session works with.
 
-Invariant: the first stream that breaks, or member that says that it failed, fails the session at
-once, with who and why. Closing waits for nobody longer than `reads_stop_ms_max`.
+Invariant: the first broken stream or failed member fails the session at once, with its name and the
+reason. Closing waits for no member longer than `reads_stop_ms_max`.
 """
 
 from __future__ import annotations

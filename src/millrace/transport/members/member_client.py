@@ -1,6 +1,6 @@
-"""Ways to a member: streams that are opened to it, questions, and its visible rows.
+"""The client of a member: it opens streams, asks questions and reads visible rows.
 
-Invariant: an error that the member sent is raised as the same kind; whatever else goes wrong is a
+Invariant: an error that the member sent is raised as the same kind. Any other trouble is a
 `MemberLost` that names the member.
 """
 

@@ -1,4 +1,4 @@
-"""What a session, its slices and their queues say over Flight, as bytes and back. Pure.
+"""The messages between a session, its slices and their queues, as bytes and back. Pure.
 
 A message is an envelope (see `arrow_envelope`), sent as the `app_metadata` of a Flight message. The
 rows stand beside it, as the one value of the one column that all streams have: a stream has one
@@ -42,8 +42,9 @@ from millrace.reads.model.slice_progress import SliceProgress
 from millrace.reads.model.tags import TAG, Ints
 from millrace.reads.queue.queue_messages import Flush, Flushed, QueueRows, RowsAccepted
 from millrace.transport.flight import arrow_envelope, wire
-from millrace.transport.flight.arrow_envelope import aligned, schema_of, wrong
+from millrace.transport.flight.arrow_envelope import aligned, schema_of
 from millrace.transport.flight.byte_batches import BYTES, byte_batch
+from millrace.transport.flight.wire import wrong
 
 _KINDS_MAX: Final = 256
 _MEMBERS_MAX: Final = 2**16
@@ -78,7 +79,7 @@ class StreamsOpened:
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed:
-    """Something failed, and with it the session."""
+    """The session failed, with this error."""
 
     error: MillraceError
     peer: int | None = None
@@ -87,7 +88,7 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class MemberBeat:
-    """There is nothing to say, and somebody there to say it."""
+    """A sign of life while there is nothing else to send."""
 
 
 FromSession = OpenStreams | CatalogUpdate | StartReads | StopReads | Continue | Abandon | MemberBeat

@@ -1,4 +1,4 @@
-"""What a member answers over Arrow Flight.
+"""The Flight server of a member.
 
 `DoExchange` is a stream: one from the session for the slice, one from each other slice for the
 queue. `DoGet` gives visible rows. Actions are for what the session asks of a queue.

@@ -41,7 +41,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSeat:
-    """Which member of which session somebody is to be, and where."""
+    """Which member of which session a process is to be, and where."""
 
     number: int
     members: int

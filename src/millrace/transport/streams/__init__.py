@@ -1,4 +1,4 @@
 """Live reads between processes: a follower's rows come over one Flight stream from the owner.
 
-`messages` says what travels and is pure, `serving` is the owner's half, `following` the other's.
+`follow_messages` is pure, `follow_server` is the owner's half, `follow_client` the follower's.
 """

@@ -1,7 +1,7 @@
-"""A follower's half of live reads: rows from whoever owns the journals, over cuts and takeovers.
+"""The follower's half of live reads: rows from the owner, across cuts and takeovers.
 
-Invariant: rows come in offset order in each journal, each once, whoever serves them: a follower
-remembers where it is, and every stream begins there.
+Invariant: rows come in offset order in each journal, each once, whichever owner serves
+them: a follower remembers its offsets, and every stream begins there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a follower and the owner of journals say to each other, as bytes and back. Pure.
+"""The messages between a follower and the owner of journals, as bytes and back. Pure.
 
 A stream carries envelopes, one a row: rows of any of the journals followed, or where the follower
 is. A Flight stream has one schema, and journals have many.
@@ -18,14 +18,9 @@ from millrace.reads.live.follow_requests import (
     FollowStarted,
     Message,
 )
-from millrace.transport.flight.arrow_envelope import (
-    decode,
-    decode_answer,
-    encode,
-    encode_refusal,
-    wrong,
-)
+from millrace.transport.flight.arrow_envelope import decode, decode_answer, encode, encode_refusal
 from millrace.transport.flight.byte_batches import byte_batch, byte_values
+from millrace.transport.flight.wire import wrong
 from millrace.transport.owner.fetched_rows import OneFetched
 
 _Sent = FollowStarted | OneFetched | FollowerBeat | AskAgain | FollowEnded

@@ -1,4 +1,4 @@
-"""The rows of a streaming query, given out over Arrow Flight by the process that reads them.
+"""Serves the rows of a streaming query over Flight, from the process that reads them.
 
 Spark's tasks fetch here what a range of checkpoints shows to a member. Invariant: no call is looked
 at before it has shown the workspace's token and the read's name; a range is always the same rows.
@@ -52,7 +52,7 @@ class RowSource(Protocol):
 
 
 class StreamServer(GuardedServer):
-    """Gives out rows. It listens as soon as it is made."""
+    """Serves rows. It listens as soon as it is made."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Told:
             raise Stopped
         return 0.0
 
-    def again(self, number: int) -> float:
+    def before_retry(self, number: int) -> float:
         del number
         self.retried += 1
         return 0.0

@@ -40,7 +40,7 @@ HOUR_AGO = 3_700
 
 def put(workspace: Path, rows: list[dict[str, Any]] = ROWS) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pylist(rows, SCHEMA)
-    return large.put_away(batch, MARKED, workspace=str(workspace), folder=FOLDER)
+    return large.store_large(batch, MARKED, workspace=str(workspace), folder=FOLDER)
 
 
 def files(workspace: Path) -> list[Path]:
@@ -126,7 +126,7 @@ def test_a_file_cut_short_is_written_again(tmp_path: Path) -> None:
 
 def test_a_slice_of_rows_is_put_away_as_such(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA).slice(2, 2)
-    stored = large.put_away(batch, MARKED, workspace=str(tmp_path), folder=FOLDER)
+    stored = large.store_large(batch, MARKED, workspace=str(tmp_path), folder=FOLDER)
     assert large.fetch(stored.slice(1), MARKED, str(tmp_path)).to_pylist() == ROWS[3:]
 
 
@@ -206,7 +206,7 @@ def test_a_value_that_is_passed_on_is_not_written_again(tmp_path: Path) -> None:
     stored = put(tmp_path)
     before = files(tmp_path)
 
-    again = large.put_away(stored, MARKED, workspace=str(tmp_path), folder="large/job/next")
+    again = large.store_large(stored, MARKED, workspace=str(tmp_path), folder="large/job/next")
 
     assert again == stored
     assert files(tmp_path) == before

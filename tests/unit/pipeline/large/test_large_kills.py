@@ -25,7 +25,7 @@ AT_ONCE = Config(unfinished_grace=0.001)
 
 def put(folder: str) -> pa.RecordBatch:
     batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
-    return large.put_away(batch, ["image"], workspace=folder, folder=large.folder_of("j", "s"))
+    return large.store_large(batch, ["image"], workspace=folder, folder=large.folder_of("j", "s"))
 
 
 def child_puts(folder: str, point: str) -> None:

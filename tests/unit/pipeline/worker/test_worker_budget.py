@@ -200,5 +200,4 @@ def test_a_budget_gives_what_is_left_and_then_nothing() -> None:
     assert second is not None
     assert (first.calls, second.calls, second.total) == (3, 2, 5)
     assert take(second, options, 1, 0) is None
-    assert take(first, options, 3, 0, whole=True) is None
     assert taken(give_back(second, 2, 0), 3, 0, options).calls == 2

@@ -1,0 +1,56 @@
+"""Checks of what a user gives to a step, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from millrace.config import Config
+from millrace.errors import UserError
+from millrace.pipeline.core import job_model
+from millrace.sql.name_checks import check_columns
+
+
+class NotRun:
+    """Stands where a dataset has its runner: these are described and never run."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - never anything
+        raise AssertionError(name)
+
+
+def check_sql(call: str, kind: str, given: object) -> None:
+    """Refuse a Python function in place of Spark SQL."""
+    if not isinstance(given, str):
+        what = f"the function {given.__name__}" if hasattr(given, "__name__") else repr(given)
+        raise UserError(
+            f"{call}: {kind} takes Spark SQL, found {what}\n"
+            f'  to fix: write an expression, as in {kind}("score > 0.5"); for Python code use map, '
+            "which may return None for a row"
+        )
+
+
+def check_concurrency(
+    call: str, calling: job_model.Calling, options: job_model.StepOptions
+) -> None:
+    """Refuse several calls at once of a function that is not async."""
+    if options.concurrency > 1 and not calling.is_async:
+        raise UserError(
+            f"{call}: concurrency is {options.concurrency} and {calling.name} is not async\n"
+            "  to fix: write it as async def, or use workers="
+        )
+
+
+def check_large(call: str, schema: pa.Schema, large: Sequence[str]) -> None:
+    """Refuse large columns that are missing or have no bytes."""
+    check_columns(schema, large, call)
+    for name in large:
+        kind = schema.field(name).type
+        if kind not in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string()):
+            raise UserError(
+                f"{call}: large column {name!r} is {kind}\n  to fix: only binary and text can be"
+            )
