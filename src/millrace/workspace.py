@@ -34,7 +34,7 @@ from millrace.spark.workspace_runtime import WorkspaceRuntime
 from millrace.storage.modes import parse_mode
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     path: str | os.PathLike[str],
     spark: SparkSession | None = None,
     *,
-    broker: str = broker_kinds.EMBEDDED,
+    broker: str = broker_address.EMBEDDED,
     config: Config | None = None,
     accept_loss: AcceptLoss = False,
     create: bool | None = None,
@@ -85,7 +85,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     store = store_at(text, limits, mode=wanted)
     given_token()  # One that cannot be used is refused before anything is made.
     home = WorkspaceHome(store, create=create, mode=wanted)
-    kind = broker_kinds.check_kind(broker)
+    kind = broker_address.check_broker(broker)
     runtime = WorkspaceRuntime(home, store, spark, limits, kind, accept_loss=accept_loss)
     return Workspace(runtime)
 
@@ -187,7 +187,7 @@ class Workspace:
             >>> [size.rows for size in shuffle.sizes]
             [1, 2, 0, 0]
         """
-        from millrace.spark import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames import frame_shuffle  # noqa: PLC0415 - reading needs no Spark
 
         arguments = ShuffleArguments(
             keys=keys,
@@ -271,7 +271,7 @@ class Workspace:
             >>> numbers.filter("id > 6").count()
             3
         """
-        from millrace.spark.frame_intake import frame_scan  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return Dataset(frame_scan(frame, version, self.config), self._runtime.dataset_runner())
 

@@ -68,7 +68,7 @@ class SimBroker(MemoryBroker):
             )
             return int(journal.end)
 
-        return self._turns.run(decide)
+        return self._group_commit.run(decide)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from tests.spark.types_kit import TYPES
 
 import millrace as mr
 from millrace.spark import register
-from millrace.spark.saved_frames import of_table
+from millrace.spark.frames.rows_as_frames import of_table
 
 pytestmark = pytest.mark.spark
 ROWS = [(n, n % 7, f"t{n}") for n in range(300)]

@@ -20,7 +20,7 @@ from millrace.pipeline.core import hops
 from millrace.pipeline.large import large_values as large
 from millrace.pipeline.sinks import sink_files
 from millrace.storage.documents import seal
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 
 SECRET = "top-secret-of-somebody-else"  # noqa: S105 - a text to look for
 
@@ -172,7 +172,7 @@ def test_a_workspace_cannot_claim_the_journals_of_another(mill: Path, tmp_path: 
         thief = tmp_path / f"thief-{folder.name}"
         mr.open(thief, create=True).close()
         home = {"version": 1, "broker": f"embedded://{folder}"}
-        (thief / broker_kinds.HOME_FILE).write_bytes(seal(home))
+        (thief / broker_address.HOME_FILE).write_bytes(seal(home))
 
         outcome = kit.command(thief, ("journal", "ls", "{}", "--json"))
 

@@ -12,7 +12,7 @@ from millrace.errors import AlreadyOwned, UserError
 from millrace.storage.object_address import is_url
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.transport.agent.agent_process import leave, stop_on_signals
-from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.journal_owner import OwnedWorkspace, Owner
 from millrace.workspace import open as open_workspace
 from millrace.workspace import runtime_of
@@ -36,7 +36,7 @@ _TICK_S = 0.2
 )
 @click.option(
     "--broker",
-    default=broker_kinds.EMBEDDED,
+    default=broker_address.EMBEDDED,
     show_default=True,
     help="What serves the journals: embedded, embedded:///folder for a local disk elsewhere, "
     "memory, or kafka://host:port.",
@@ -74,7 +74,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         home.make()
         click.echo(f"made a new workspace at {store.root}")
     ws = open_workspace(workspace, broker=broker, create=False)
-    place = broker_kinds.place_of(
+    place = broker_address.owned_workspace(
         ws.path,
         workspace_id=ws.id,
         token=runtime_of(ws).token,
@@ -85,7 +85,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     )
     stop = stop_on_signals()
     owner = _own(place)
-    said = owner.said
+    said = owner.endpoint
     stays = host is not None or port != 0
     owner_endpoint.keep_for(owner_endpoint.store_of(place.path), said.address if stays else None)
     click.echo(

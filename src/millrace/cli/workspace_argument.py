@@ -17,7 +17,7 @@ from millrace.errors import UserError
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.storage.local import LocalStore
 from millrace.storage.object_address import is_url
-from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.workspace import Workspace, runtime_of
 from millrace.workspace import open as open_workspace
 
@@ -56,17 +56,17 @@ def opened_with_journals(workspace: str, *, accept_loss: AcceptLoss = False) -> 
         if not isinstance(store, LocalStore):
             yield ws  # Its journals are refused by name.
             return
-        said, home = owner_endpoint.read(store), broker_kinds.recorded(store)
+        said, home = owner_endpoint.read(store), broker_address.recorded(store)
         if said is None and home is None:
             raise UserError(
                 f"workspace {ws.path} has no journals, so nothing was written to one there\n"
-                f"  found: no {broker_kinds.HOME_FILE}\n"
+                f"  found: no {broker_address.HOME_FILE}\n"
                 "  to fix: give the workspace whose journals are meant"
             )
         kind = (
             said.broker.removesuffix(owner_endpoint.READ_ONLY)
             if said
-            else home or broker_kinds.EMBEDDED
+            else home or broker_address.EMBEDDED
         )
         with open_workspace(workspace, create=False, broker=kind, accept_loss=accept_loss) as again:
             yield again

@@ -1,1 +1,1 @@
-"""Runs the stages of a query: who reads what, what is lost, what is published. No pyspark here."""
+"""Runs shuffles and queries, stage by stage, on whatever runs tasks. No pyspark here."""

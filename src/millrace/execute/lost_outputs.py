@@ -1,11 +1,11 @@
-"""Map outputs of earlier stages that are gone or wrong: who finds them, and what is done then.
+"""Map outputs of earlier stages that are gone or damaged, and how they are made again.
 
-The task that cannot read an output says so in its result, and does not fail: all others go on, and
-one round tells of everything that is lost. Then the query is begun again. What is finished is
-reused, so only what was lost is run, and whatever consumed it if it comes out different.
+A task that cannot read an output reports the loss and does not fail. All other tasks go on, so one
+round finds everything that is lost. Then the query begins again: finished tasks are reused, and
+only the lost outputs are made again, and the tasks that read them if their rows differ now.
 
-Invariant: a map task is run again once for that, and some times more if it was its host that went
-away: hosts do, and the next one may. If its output is lost again after that, the query fails.
+Invariant: a lost output is made again once, or a few times if its host went away, since the next
+host may go away as well. If it is lost again after that, the query fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lost:
 
     @property
     def is_of_host(self) -> bool:
-        """Whether it was not reached, and may lie there as it was."""
+        """Whether only its host was not reached; the output itself may be whole."""
         return self.kind == AgentUnreachable.__name__
 
     @property
@@ -55,7 +55,7 @@ class OutputsLost(Exception):
 
 def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
     """Every map output of which these partitions cannot be read."""
-    found: list[Lost] = []
+    losses: list[Lost] = []
     silent: dict[FolderId | None, str] = {}
     for choice in shuffle.manifest.chosen:
         kind, text = AgentUnreachable.__name__, silent.get(choice.folder)
@@ -67,13 +67,13 @@ def find_lost(shuffle: Shuffle, partitions: Sequence[int]) -> list[Lost]:
                 kind, text = type(error).__name__, str(error)
                 if isinstance(error, AgentUnreachable):
                     silent[choice.folder] = text
-        found.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
-    return found
+        losses.append(Lost(attempt=choice.attempt, folder=choice.folder, kind=kind, text=text))
+    return losses
 
 
 def encode_lost(lost: Iterable[Lost]) -> str:
-    """As text, for the way from a task to the driver."""
-    return json.dumps([[str(one.attempt), one.folder, one.kind, one.text] for one in lost])
+    """Encode losses as text, for a task's result."""
+    return json.dumps([[str(loss.attempt), loss.folder, loss.kind, loss.text] for loss in lost])
 
 
 def decode_lost(text: str) -> list[Lost]:
@@ -107,28 +107,28 @@ class Repairs:
         }
 
     def on_lost(self, lost: Sequence[Lost], manifests: Mapping[int, Manifest]) -> None:
-        """Note what has to be run again; raise if it was already, or too often."""
+        """Note which tasks have to run again; raise if they did already, or too often."""
         if not self._rounds_left:
             raise _error(lost[0], f"the query was begun again {self._rounds_max} times already")
         self._rounds_left -= 1
-        by_attempt = {one.attempt: one for one in lost}
+        by_attempt = {loss.attempt: loss for loss in lost}
         for number, manifest in manifests.items():
             for choice in manifest.chosen:
-                one = by_attempt.get(choice.attempt)
-                if one is None:
+                loss = by_attempt.get(choice.attempt)
+                if loss is None:
                     continue
                 before = self._made_again.setdefault((number, choice.map_task), [])
-                if len(before) >= (self._hosts_max if one.is_of_host else 1):
+                if len(before) >= (self._hosts_max if loss.is_of_host else 1):
                     raise _error(
-                        one,
+                        loss,
                         f"map task {choice.map_task} of stage {number} was repaired already, "
                         f"after: {before[-1].first_line}",
                     )
-                before.append(one)
+                before.append(loss)
 
 
 def _error(lost: Lost, tried: str) -> MillraceError:
-    """The error that a loss ends in: of the kind that the reader saw, and with its words."""
+    """The error that ends the query: of the same kind and with the same text as the reader got."""
     kind = getattr(errors, lost.kind, DataLost)
     text = "\n".join(line for line in lost.text.splitlines() if "to fix:" not in line)
     assert issubclass(kind, MillraceError)
@@ -141,7 +141,7 @@ def _error(lost: Lost, tried: str) -> MillraceError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRound:
-    """What one round did of a stage: tasks it ran and why, tasks it found finished."""
+    """What one round did for a stage: the tasks it ran and why, and the tasks it reused."""
 
     ran: Mapping[MapTask, str]
     reused: frozenset[MapTask]
@@ -150,7 +150,7 @@ class StageRound:
 
 
 def stage_report(rounds: Sequence[StageRound], map_tasks: int) -> StageReport:
-    """What all rounds of a query did of a stage, together."""
+    """What all rounds of a query did for a stage."""
     reasons: dict[int, str] = {}
     again: dict[int, str] = {}
     finished: set[MapTask] = set()

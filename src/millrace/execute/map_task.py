@@ -71,7 +71,7 @@ class FilePart:
 class ShufflePart:
     """Partitions of an earlier stage that a task reads; `source` counts in the stage's sources.
 
-    With `outputs`, only what the map tasks at these places in the manifest wrote.
+    With `outputs`, only the outputs at these positions in the manifest.
     """
 
     source: int
@@ -113,7 +113,7 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A map task that is finished, and where its output lies."""
+    """A map task that is finished, and the folder of its output."""
 
     map_task: MapTask
     folder: FolderId | None
@@ -161,7 +161,7 @@ def write_nothing(stage: MapStage, store: Store) -> Result:
 
 
 def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
-    """A result as the one row that goes back to the driver."""
+    """Encode a result as one row for the driver."""
     row: list[Any]
     match result:
         case Result():
@@ -176,7 +176,7 @@ def encode_result(result: Result | MapTaskFailed) -> pa.RecordBatch:
 
 
 def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
-    """The results of all tasks, in the driver."""
+    """Decode the results of all tasks, in the driver."""
     results: list[Result | MapTaskFailed] = []
     for row in table.to_pylist():
         map_task = MapTask(row["map_task"])
@@ -199,7 +199,7 @@ def decode_results(table: pa.Table) -> list[Result | MapTaskFailed]:
 
 
 def finished_results(table: pa.Table) -> list[Result]:
-    """The same for tasks that read nothing of earlier stages."""
+    """The results of tasks that read no earlier stages, and so find nothing lost."""
     results = decode_results(table)
     assert not any(isinstance(result, MapTaskFailed) for result in results)
     return [result for result in results if isinstance(result, Result)]

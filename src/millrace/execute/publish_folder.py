@@ -1,7 +1,7 @@
-"""Puts a folder of result files in place whole: written beside its target, then moved at once.
+"""Publishes a folder of result files whole: written next to its target, then moved in one step.
 
-    {parent}/.{name}.millrace-{token}/lock      held by whoever writes, as long as it lives
-    {parent}/.{name}.millrace-{token}/tasks/    what tries of tasks write
+    {parent}/.{name}.millrace-{token}/lock      held by the writer as long as it lives
+    {parent}/.{name}.millrace-{token}/tasks/    files of all tries of tasks
     {parent}/.{name}.millrace-{token}/result/   the files that count; it becomes the target
     {parent}/.{name}.millrace-{token}/old/      what was at the target, where two folders cannot be
                                                 swapped
@@ -43,7 +43,7 @@ class Draft:
     """A result on its way to its target. As a context manager it leaves nothing behind."""
 
     def __init__(self, path: str | os.PathLike[str], mode: str) -> None:
-        """Check the target, take away what killed writers left, and make room."""
+        """Check the target, remove what killed writers left, and make the folders."""
         if mode not in MODES:
             raise UserError(f"mode is {mode!r}\n  to fix: use error or overwrite")
         self.target = _local(os.fspath(path))
@@ -80,7 +80,7 @@ class Draft:
                 sync_folder(os.path.dirname(target))
 
     def close(self) -> None:
-        """Take away all that is beside the target, and let go of it."""
+        """Remove all files beside the target, and release the lock."""
         with contextlib.suppress(OSError):
             _clear(self._folder, self.target)
         os.close(self._lock)
@@ -126,17 +126,17 @@ class Draft:
         os.rename(result, self.target)
 
 
-def exchange(one: str, two: str) -> bool:
+def exchange(left: str, right: str) -> bool:
     """Swap two folders in one step. False if this system or disk cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
-    if libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(two), _EXCHANGE) == 0:
+    if libc.renameat2(_HERE, os.fsencode(left), _HERE, os.fsencode(right), _EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in _CANNOT_SWAP:
         return False
-    raise OSError(number, os.strerror(number), two)
+    raise OSError(number, os.strerror(number), right)
 
 
 def _local(path: str) -> str:
@@ -158,7 +158,7 @@ def _prefix(target: str) -> str:
 
 
 def _begin(target: str) -> tuple[str, int]:
-    """A folder of one's own beside the target, and the lock that shows that its owner lives."""
+    """A new folder beside the target, and the lock that shows that its writer lives."""
     parent = os.path.dirname(target)
     for _ in range(_BEGIN_TRIES_MAX):
         folder = os.path.join(parent, _prefix(target) + secrets.token_hex(8))
@@ -187,7 +187,7 @@ def _try_lock(handle: int) -> bool | None:
 
 
 def _sweep(target: str) -> None:
-    """Take away what killed writers of this target left; on a disk without locks it stays."""
+    """Remove what killed writers of this target left; on a disk without locks it stays."""
     parent = os.path.dirname(target)
     for name in os.listdir(parent):
         if not name.startswith(_prefix(target)):

@@ -19,27 +19,27 @@ SAMPLE_OUTPUTS_MAX: Final = 16
 
 
 def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Config) -> pa.Table:
-    """Bounds that cut the rows of a shuffle into parts that are about even."""
+    """Bounds that cut the rows of a shuffle into about even partitions."""
     schema = pa.schema([shuffle.schema.field(name) for name in keys])
     outputs = shuffle.manifest.chosen
-    places = _evenly(len(outputs), SAMPLE_OUTPUTS_MAX)
-    rows_each = max(1, config.sample_rows_max // max(1, len(places)))
+    positions = _evenly(len(outputs), SAMPLE_OUTPUTS_MAX)
+    rows_each = max(1, config.sample_rows_max // max(1, len(positions)))
     pieces = [schema.empty_table()]
-    for place in places:
-        step = max(1, -(-outputs[place].rows // rows_each))
-        pieces += _every(shuffle.of_outputs([place]), keys, schema, step)
+    for position in positions:
+        step = max(1, -(-outputs[position].rows // rows_each))
+        pieces += _every(shuffle.of_outputs([position]), keys, schema, step)
     return sample_bounds(pa.concat_tables(pieces), list(keys), partitions)
 
 
 def _every(shuffle: Shuffle, keys: Sequence[str], schema: pa.Schema, step: int) -> list[pa.Table]:
-    """Every so-manieth row."""
-    found, seen = [], 0
+    """Every `step`-th row."""
+    tables, seen = [], 0
     for batch in shuffle.batches(0, keys):
         first = -seen % step
-        wanted = pa.array(range(first, batch.num_rows, step), pa.int64())
-        found.append(pa.Table.from_batches([batch.take(wanted)], schema))
+        rows = pa.array(range(first, batch.num_rows, step), pa.int64())
+        tables.append(pa.Table.from_batches([batch.take(rows)], schema))
         seen += batch.num_rows
-    return found
+    return tables
 
 
 def _evenly(count: int, most: int) -> list[int]:

@@ -35,7 +35,7 @@ def print_summary(shuffle: Shuffle) -> None:
 
 
 class _Board:
-    """The bars of this process: stages that run side by side share one place on the screen."""
+    """The bars of this process: stages that run together share one area of the screen."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class _Board:
         self._users = 0
 
     def open(self) -> RichProgress | None:
-        """The board to draw on; None if nobody is looking."""
+        """The board to draw on; None without a terminal."""
         with self._lock:
             if self._bars is None:
                 console = Console(stderr=True)
@@ -63,7 +63,7 @@ class _Board:
             return self._bars
 
     def close(self) -> None:
-        """Take the board away with its last user."""
+        """Remove the board when its last user is done."""
         with self._lock:
             self._users -= 1
             if not self._users and self._bars is not None:
@@ -75,7 +75,7 @@ _board: Final = _Board()
 
 
 class StageProgress:
-    """Watches the indexes appear. Silent when nobody is looking."""
+    """Watches the indexes appear. Silent without a terminal."""
 
     def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id
@@ -110,16 +110,16 @@ class StageProgress:
         self._looked = time.monotonic()
         for task in runs.map_tasks(self._store, self._query_id, self._stage_id):
             if task.map_task not in self._seen:
-                for found in list_attempts(self._store, task):
-                    if isinstance(found, Finished):
-                        self._count(task.map_task, found)
+                for attempt in list_attempts(self._store, task):
+                    if isinstance(attempt, Finished):
+                        self._count(task.map_task, attempt)
         rows = sum(rows for rows, _ in self._seen.values())
         size = sum(size for _, size in self._seen.values())
         rate = rows / max(0.001, self._looked - self._started)
         amount = f"{rows:,} rows  {human_bytes(size)}  {rate:,.0f} rows/s"
         self._bars.update(self._task, completed=len(self._seen), amount=amount)
 
-    def _count(self, map_task: int, found: Finished) -> None:
-        index = index_or_none(self._store, found.id)
+    def _count(self, map_task: int, attempt: Finished) -> None:
+        index = index_or_none(self._store, attempt.id)
         if index is not None:
             self._seen[map_task] = (index.rows, index.bytes)

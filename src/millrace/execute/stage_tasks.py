@@ -81,7 +81,7 @@ class StageRun:
 
 
 def course_of(stages: Sequence[Stage], config: Config) -> AdaptiveStages:
-    """How the stages of a plan change as others come out."""
+    """The stages of a plan, which change as the sizes of earlier ones are measured."""
     return AdaptiveStages(
         stages,
         broadcast_bytes_max=config.broadcast_bytes_max,

@@ -54,7 +54,7 @@ class Folders:
         store = LocalStore(os.path.join(parent, self.workspace_id))
         folder = self._open(store)
         process = _this_process(self, folder, config)
-        wanted = AgentRequest(
+        request = AgentRequest(
             folder=folder,
             store=store,
             service=LocalStore(parent),
@@ -62,7 +62,7 @@ class Folders:
             config=config,
         )
         with process.lock:
-            address = agent_launch.ensure_agent(wanted, process.agents.calls)
+            address = agent_launch.ensure_agent(request, process.agents.calls)
             process.addresses[folder] = address
         process.keep_alive.add(folder)
         return folder, address, store
@@ -71,16 +71,16 @@ class Folders:
         """The folders that can be read on this host without an agent."""
         if is_url(self.path):
             return {None: self._bucket(config or Config())}
-        found: dict[FolderId | None, Store] = {}
+        stores: dict[FolderId | None, Store] = {}
         if self._is_shared():
-            found[None] = LocalStore(self.path)
+            stores[None] = LocalStore(self.path)
         parent = self._own_parent()
         if parent is not None:
             store = LocalStore(os.path.join(parent, self.workspace_id))
             folder = host_folder.find_folder(store)
             if folder is not None:
-                found[folder] = store
-        return found
+                stores[folder] = store
+        return stores
 
     def agents(self, config: Config, address_of: AddressOf) -> Agents:
         """A client for the agents of this workspace."""
@@ -152,5 +152,5 @@ _processes: dict[tuple[int, str, FolderId, int], _Process] = {}
 
 def _this_process(folders: Folders, folder: FolderId, config: Config) -> _Process:
     key = (os.getpid(), folders.token, folder, config.agent_lease_ms)
-    found = _processes.get(key)
-    return found or _processes.setdefault(key, _Process(folders, config))
+    process = _processes.get(key)
+    return process or _processes.setdefault(key, _Process(folders, config))

@@ -1,7 +1,8 @@
-"""Shares out a stage over tasks: what each reads of every leaf of the stage's tree.
+"""Divides a stage into tasks: what each task reads of every leaf of the stage's tree.
 
 Invariant: every row of every leaf is read by exactly one task, or by all if it is broadcast, or by
-all that share out a skewed partition of another. Tasks are numbered in the order of their rows.
+all tasks among which a skewed partition of the other side is split. Tasks are numbered in the
+order of their rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def share_out(
 ) -> tuple[list[TaskShare], list[str]]:
     """The tasks of a stage, given what it reads, and what was chosen for them, in words.
 
-    Partitions of the stages in `kept_partitions` are neither put together nor split.
+    Partitions of the stages in `kept_partitions` are neither merged nor split.
     """
     sources = {number: position for position, number in enumerate(stage.reads)}
     manifests = {number: done[number].manifest for number in stage.reads}
@@ -79,7 +80,7 @@ def _reading(
     config: Config,
     kept_partitions: Collection[int],
 ) -> tuple[dict[int, list[Part]], list[str]]:
-    """How partitions that meet are read, by leaf, and what was chosen; empty to read each alone."""
+    """How joined partitions are read, by leaf, and the choices in words; empty: one by one."""
     met = [
         leaf
         for leaf in shared_leaves(root)

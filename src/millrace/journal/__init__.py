@@ -1,6 +1,6 @@
-"""Journals: named, append-only, typed logs whose rows rest in order and are read by offset.
+"""Journals: named, append-only, typed logs whose rows are read by offset.
 
-Pure: records, clocks, names, sequencing, committed, values, contract, book, deciding, publishing,
-reading. What serves journals is a broker: `memory` keeps nothing, `embedded` keeps rows in segment
-files and one ledger. Both decide on a book (`base`, `looking`, `turns`) and differ in storing.
+`api` has the calls of users, `broker` the port of every broker. `core` is pure: it decides what
+each request does to the book of a broker. `memory`, `embedded` and `kafka` differ in where rows are
+stored; `book_reader`, `book_broker` and `group_commit` are what they share.
 """

@@ -18,6 +18,7 @@ from millrace.errors import Conflict, DataLost, UserError
 from millrace.journal.book_reader import BookReader
 from millrace.journal.core import decisions, publish_decisions, row_format
 from millrace.journal.core.book import OWN_PRODUCER, Book, Journal, ProducerState
+from millrace.journal.core.call_arguments import check_journal_count
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import Offset, under
 from millrace.journal.core.publish_decisions import CheckedFiles, CheckedRows, Part
@@ -35,7 +36,7 @@ from millrace.journal.core.values import (
     SegmentFile,
     Truncated,
 )
-from millrace.journal.producer import Producer, check_journal_count, random_producer
+from millrace.journal.producer import Producer, random_producer
 from millrace.journal.row_files import write_file
 from millrace.journal.transaction import Transaction
 
@@ -83,7 +84,7 @@ class BookBroker(BookReader):
     ) -> JournalInfo:
         """See `Broker.create`."""
         now = self._times.wall_ns() // 1_000_000
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: decisions.create(book, name, schema, labels or {}, now_ms=now)
         )
 
@@ -97,7 +98,7 @@ class BookBroker(BookReader):
             )
         now = self._times.wall_ns() // 1_000_000
         wanted = list(zip(names, labels or [{}] * len(names), strict=True))
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: tuple(
                 decisions.create(book, name, schema, some, now_ms=now) for name, some in wanted
             )
@@ -105,7 +106,7 @@ class BookBroker(BookReader):
 
     def delete(self, name: str) -> None:
         """See `Broker.delete`."""
-        self._turns.run(lambda book: decisions.delete(book, name), alone=True)
+        self._group_commit.run(lambda book: decisions.delete(book, name), alone=True)
 
     # Writing.
     def producer(self, name: str | None = None, *, intents: Intents | None = None) -> Producer:
@@ -116,7 +117,9 @@ class BookBroker(BookReader):
 
     def producer_id(self, name: str) -> ProducerId:
         """See `Broker.producer_id`."""
-        return self._turns.run(lambda book: decisions.name_producer(book, name, random_producer))
+        return self._group_commit.run(
+            lambda book: decisions.name_producer(book, name, random_producer)
+        )
 
     def append(
         self,
@@ -148,7 +151,7 @@ class BookBroker(BookReader):
         batch = row_format.check_stamped(rows, journal.schema, where=name)
         self._check_rows(batch.select(journal.schema.names), where=name)
         self._check_size(batch.nbytes)
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: publish_decisions.append_stamped(book, name, journal.id, batch, lease),
             size=batch.nbytes,
         )
@@ -195,7 +198,7 @@ class BookBroker(BookReader):
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: self._truncate(book, name, offset, force=force), alone=True
         )
 
@@ -209,36 +212,36 @@ class BookBroker(BookReader):
                 return Truncated(removed=0, start_offset=journal.start)
             return self._truncate(book, name, min(lowest, book.stable_end(journal)), force=False)
 
-        return self._turns.run(decide, alone=True)
+        return self._group_commit.run(decide, alone=True)
 
     # Leases.
     def acquire(self, name: str, holder: str, *, lease_ms: int | None = None) -> Lease:
         """See `Broker.acquire`."""
         last = lease_ms or JOURNAL_LEASE_MS
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: decisions.acquire(book, name, holder, lease_ms=last, now_ms=self._now_ms())
         )
 
     def renew(self, lease: Lease, *, lease_ms: int | None = None) -> Lease:
         """See `Broker.renew`."""
         last = lease_ms or JOURNAL_LEASE_MS
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: decisions.renew(book, lease, lease_ms=last, now_ms=self._now_ms())
         )
 
     def release(self, lease: Lease) -> None:
         """See `Broker.release`."""
-        self._turns.run(lambda book: decisions.release(book, lease))
+        self._group_commit.run(lambda book: decisions.release(book, lease))
 
     def fence(self, name: str) -> int:
         """See `Broker.fence`."""
-        return self._turns.run(lambda book: decisions.fence(book, name))
+        return self._group_commit.run(lambda book: decisions.fence(book, name))
 
     def leases(self, prefix: str = "") -> tuple[Lease, ...]:
         """See `Broker.leases`."""
         now = self._now_ms()
-        with self._turns.settled:
-            states = sorted(self._book.leases.all(), key=lambda each: each[0])
+        with self._group_commit.settled:
+            states = sorted(self._book.leases.all(), key=lambda entry: entry[0])
         return tuple(
             Lease(
                 name=name,
@@ -260,7 +263,7 @@ class BookBroker(BookReader):
                 book.counters.put(OWN_PRODUCER, fresh)
                 book.producers.put(fresh, ProducerState())
 
-            self._turns.run(decide)
+            self._group_commit.run(decide)
 
     def _truncate(self, book: Book, name: str, offset: int, *, force: bool) -> Truncated:
         def between(journal: Journal, begin: Offset, end: Offset) -> int:
@@ -276,14 +279,14 @@ class BookBroker(BookReader):
             parts = [self._prepare(part) for part in request.parts]
         except (Conflict, DataLost):
             # Its files may be adopted, and gone, because it was asked before.
-            with self._turns.settled:
+            with self._group_commit.settled:
                 answer = publish_decisions.answered(self._book, request)
             if answer is None:
                 raise
             return answer
         size = sum(int(part.batch.nbytes) for part in parts if isinstance(part, CheckedRows))
         self._check_size(size)
-        return self._turns.run(
+        return self._group_commit.run(
             lambda book: publish_decisions.publish(
                 book,
                 request,

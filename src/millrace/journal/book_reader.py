@@ -1,4 +1,4 @@
-"""What a broker with a book of its own answers without changing anything.
+"""The calls of a broker that change nothing, answered from its book.
 
 Invariant: a reader sees a row only after the request that wrote it was saved.
 """
@@ -44,7 +44,7 @@ Labels = Mapping[str, str | Sequence[str]]
 
 
 class BookReader(ABC):
-    """The half of a broker that looks. Subclasses say where rows are stored."""
+    """The reading half of a broker. Subclasses say where rows are stored."""
 
     def __init__(self, book: Book, config: Config) -> None:
         self._book = book
@@ -52,7 +52,7 @@ class BookReader(ABC):
         self._formats = Formats()
         self._moves = MovedLately(config.journal_moves_max)
         limit = config.journal_commit_bytes_max
-        self._turns = GroupCommit(book, self._save, limit, self._afterwards, self._note)
+        self._group_commit = GroupCommit(book, self._save, limit, self._afterwards, self._note)
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
@@ -83,7 +83,9 @@ class BookReader(ABC):
         stop: WakeUp | None = None,
     ) -> Watched:
         """See `Broker.watch`."""
-        self._turns.wait(lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,), stop)
+        self._group_commit.wait(
+            lambda: self._book.count(VERSION) != seen, timeout_s, (VERSION,), stop
+        )
         # The version first: a journal made in between is seen now and once more.
         version = self._book.count(VERSION)
         return Watched(version=version, journals=self.list(prefix, labels))
@@ -94,13 +96,15 @@ class BookReader(ABC):
         def found() -> bool:
             return any(self.end_offset(name) > offset for name, offset in after.items())
 
-        return self._turns.wait(found, timeout_s, after)
+        return self._group_commit.wait(found, timeout_s, after)
 
     def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> MovedJournals:
         """See `Broker.moved`."""
-        if not self._turns.wait(lambda: self._moves.is_after(since), timeout_s, (MOVED,), stop):
-            # Who asks again and again is not to be told for ever that nothing moves.
-            self._turns.check()
+        if not self._group_commit.wait(
+            lambda: self._moves.is_after(since), timeout_s, (MOVED,), stop
+        ):
+            # A caller that polls a stopped broker must not hear for ever that nothing moves.
+            self._group_commit.check()
         return self._moves.after(since)
 
     # Reading.
@@ -128,8 +132,10 @@ class BookReader(ABC):
         missing: Missing = "raise",
     ) -> dict[str, Fetched]:
         """See `Broker.read_many`."""
-        found = self._fetched(offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation)
-        return {each.journal: each for each in told(found, missing)}
+        fetched = self._fetched(
+            offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation
+        )
+        return {rows.journal: rows for rows in checked_problems(fetched, missing)}
 
     def read_packed(
         self,
@@ -142,19 +148,21 @@ class BookReader(ABC):
         missing: Missing = "raise",
     ) -> Packed:
         """What `read_many` returns, as it is sent on to another process."""
-        found = self._fetched(offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation)
-        return pack(told(found, missing), self._formats)
+        fetched = self._fetched(
+            offsets, self._limits(rows_max, bytes_max, bytes_each_max), isolation
+        )
+        return pack(checked_problems(fetched, missing), self._formats)
 
     def standing(self, producer: ProducerId) -> ProducerProgress:
         """See `Broker.standing`."""
-        with self._turns.settled:
+        with self._group_commit.settled:
             states = ((id_, some.get(producer)) for id_, some in self._book.sequences.all())
             pending = {id_: state for id_, state in states if state and state.open}
             journals = self._book.journals.all() if pending else ()
-            names = [each for _, each in journals if each.id in pending]
+            names = [journal for _, journal in journals if journal.id in pending]
             clock = self._book.producer(producer).clock
         return ProducerProgress(
-            clock=clock, open=tuple(_open_in(each, pending[each.id]) for each in names)
+            clock=clock, open=tuple(_open_in(journal, pending[journal.id]) for journal in names)
         )
 
     def start_offset(self, name: str) -> Offset:
@@ -163,11 +171,11 @@ class BookReader(ABC):
 
     def start_offsets(self, names: Sequence[str]) -> dict[str, Offset]:
         """See `Broker.start_offsets`."""
-        found = {}
+        starts = {}
         for name in names:
             with suppress(JournalUnknown):
-                found[name] = self.start_offset(name)
-        return found
+                starts[name] = self.start_offset(name)
+        return starts
 
     def end_offset(self, name: str, *, isolation: Isolation = "committed") -> Offset:
         """See `Broker.end_offset`."""
@@ -197,7 +205,7 @@ class BookReader(ABC):
         self._moves.note(draft.moved())
 
     def _position(self, group: str, name: str) -> Position:
-        with self._turns.settled:
+        with self._group_commit.settled:
             journal = self._book.journal(name)
             at = (self._book.groups.get(journal.id) or {}).get(group)
             end = self._book.stable_end(journal)
@@ -222,7 +230,7 @@ class BookReader(ABC):
         self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
     ) -> Fetched:
         raw = isolation == "raw"
-        with self._turns.settled:
+        with self._group_commit.settled:
             journal = self._book.journal(name)
             end = journal.end if raw else self._book.stable_end(journal)
             gone = None if raw else self._book.rolled_back.get(journal.id) or ()
@@ -298,9 +306,11 @@ class BookReader(ABC):
         """See `Broker.list`."""
         wanted = Selector(prefix, labels or {})
         chosen = [
-            each for _, each in self._book.journals.all() if wanted.takes(each.name, each.labels)
+            journal
+            for _, journal in self._book.journals.all()
+            if wanted.takes(journal.name, journal.labels)
         ]
-        return tuple(each.info() for each in sorted(chosen, key=lambda each: each.name))
+        return tuple(journal.info() for journal in sorted(chosen, key=lambda journal: journal.name))
 
 
 def _open_in(journal: Journal, state: sequencing.Sequence) -> OpenIn:
@@ -314,12 +324,12 @@ def _open_in(journal: Journal, state: sequencing.Sequence) -> OpenIn:
     )
 
 
-def told(found: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
-    """The same, or an error at the first journal that could not be read."""
-    for each in found:
-        if each.problem is not None and missing == "raise":
-            raise each.problem
-        yield each
+def checked_problems(fetched: Iterable[Fetched], missing: Missing) -> Iterator[Fetched]:
+    """Raise the first problem if `missing` says so; otherwise keep problems in the answers."""
+    for rows in fetched:
+        if rows.problem is not None and missing == "raise":
+            raise rows.problem
+        yield rows
 
 
 def out_of_range(journal: Journal, offset: Offset) -> OffsetOutOfRange:

@@ -267,7 +267,7 @@ class Broker(Protocol):
 
     @writes(always)
     def fence(self, name: str) -> Int64:
-        """End whatever epoch a lease has; return the new one, which nobody holds."""
+        """End the current epoch of a lease; return the new epoch, which has no holder."""
 
     @reads
     def leases(self, prefix: str = "") -> tuple[Lease, ...]:

@@ -1,7 +1,7 @@
-"""Concurrent requests share one commit: whoever gets the lock decides and saves for all.
+"""Group commit: concurrent requests share one commit. The thread with the lock saves for all.
 
-Invariant: a request is answered after it was saved, or it is told why not; what could not be saved
-is not in the book.
+Invariant: a request is answered after it was saved, or refused with the reason. A change that could
+not be saved is not in the book.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class GroupCommit:
     ) -> None:
         """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
 
-        `taken` is told a draft that the book has taken over, before those who wait are woken;
-        `afterwards` runs then, and changes nothing about that.
+        `taken` gets a draft that the book has absorbed, before waiting threads are woken.
+        `afterwards` runs after that.
         """
         self._book = book
         self._save = save
@@ -58,7 +58,7 @@ class GroupCommit:
         self._ringing = threading.Lock()
         self._stopped: str | None = None
         self.settled = threading.Lock()
-        """Held while the book takes over what was saved, and by who looks at several tables."""
+        """Locked while the book absorbs a draft, and by readers of several tables."""
 
     def run(self, decide: Callable[[Book], T], *, size: int = 0, alone: bool = False) -> T:
         """Decide, save, and return the answer; concurrent calls are saved together.
@@ -75,7 +75,7 @@ class GroupCommit:
         return mine.result  # type: ignore[return-value]
 
     def pause(self, work: Callable[[], T]) -> T:
-        """Run something while nobody decides or saves."""
+        """Run something while no request is decided or saved."""
         with self._turn:
             self.check()
             return work()
@@ -89,7 +89,7 @@ class GroupCommit:
     ) -> bool:
         """Wait until something saved makes this true; whether it is.
 
-        `about` names the journals and counters it depends on: nobody is woken for others. `stop`
+        `about` names the journals and counters it depends on: others wake no thread. `stop`
         ends the wait when it is stopped.
         """
         bell, end = WakeUp(), time.monotonic() + timeout_s
@@ -116,7 +116,7 @@ class GroupCommit:
                         del self._bells[topic]
 
     def ring(self, about: Iterable[str] | None = None) -> None:
-        """Wake those who wait for these journals and counters; by default everybody."""
+        """Wake the threads that wait for these journals and counters; by default, all."""
         with self._ringing:
             if not self._bells:
                 return
@@ -192,14 +192,14 @@ def _decide(request: _Request[Any], draft: Book) -> None:
     trial = draft.draft()
     try:
         request.result = request.decide(trial)
-    except Exception as error:  # noqa: BLE001 - goes to whoever asked; nobody else is concerned
+    except Exception as error:  # noqa: BLE001 - goes to the caller of this request alone
         request.error = error
     else:
         draft.absorb(trial)
 
 
 def _refuse(requests: list[_Request[Any]], error: MillraceError) -> None:
-    """The same error to all that were not refused for their own reasons, each its own object."""
+    """Give each request that has no error of its own a copy of this one."""
     for request in requests:
         if request.error is None:
             request.error = type(error)(str(error))

@@ -1,4 +1,4 @@
-"""A broker that keeps nothing: for tests and light work. All of the contract, gone at the end."""
+"""A broker in memory, for tests and light work. It keeps the whole contract, and no files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MemoryBroker(BookBroker):
 
     def close(self) -> None:
         """See `Broker.close`."""
-        self._turns.stop("the broker was closed\n  to fix: make a new one")
+        self._group_commit.stop("the broker was closed\n  to fix: make a new one")
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -79,17 +79,17 @@ class MemoryBroker(BookBroker):
         if rows is None:
             return
         ranges, nexts = rows.ranges, rows.nexts
-        place = bisect.bisect_right(nexts, offset)
-        if place < len(ranges) and ranges[place].first > offset:
+        number = bisect.bisect_right(nexts, offset)
+        if number < len(ranges) and ranges[number].first > offset:
             now = self._book.journal(journal.name)
             raise out_of_range(now, offset)
-        while place < len(ranges):
-            yield ranges[place]
-            place += 1
+        while number < len(ranges):
+            yield ranges[number]
+            number += 1
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
-        assert isinstance(stored.place, pa.RecordBatch), journal.name
-        return [stored.place]
+        assert isinstance(stored.content, pa.RecordBatch), journal.name
+        return [stored.content]
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
         if not os.path.exists(file.path):
@@ -108,7 +108,7 @@ def _stored(block: RowBlock) -> Stored:
         rows_before=block.rows_before,
         kind=block.kind,
         bytes=content.nbytes,
-        place=content,
+        content=content,
     )
 
 
@@ -116,5 +116,5 @@ def _read(content: FileContent, schema: pa.Schema) -> pa.RecordBatch:
     with storage_errors(f"reading {content.path}"), open(content.path, "rb") as file:
         file.seek(content.part.position)
         data = file.read(content.part.bytes)
-    plain = pa.schema([pa.field(each.name, each.type) for each in schema])
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
     return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), content.stamp)

@@ -1,11 +1,11 @@
-"""Which journals moved lately: so that who reads very many looks at those alone.
+"""Which journals changed recently, so that a reader of very many looks at those alone.
 
-Every journal that grew, was truncated or deleted gets the next version, and only its last one is
-kept. Who has seen a version is told the journals with higher ones, at the cost of those. The oldest
-are forgotten above a limit, and versions begin at a random number in each life of a broker: whoever
-comes with a version that is not known is told to look at all.
+Every journal that grew, was truncated or deleted gets the next version; only its last one is kept.
+A caller that has seen a version gets the journals with higher ones, and pays for those alone. Above
+a limit the oldest are forgotten. Versions begin at a random number each time a broker opens. A
+caller with an unknown version rescans all journals.
 
-Invariant: a journal that moved after a known version is named, or all of them are meant.
+Invariant: the answer for a known version names every journal that changed after it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _BASE_BITS: Final = 61
 
 
 def random_base() -> int:
-    """A version that no other life has been at, and that leaves room to count on from."""
+    """A first version that no earlier opening of the broker has used."""
     return secrets.randbits(_BASE_BITS)
 
 
 class MovedLately:
-    """The last moves of one broker's journals. May be used by many threads."""
+    """The last changes of one broker's journals. Many threads may use it."""
 
     def __init__(self, limit: int, new_base: Callable[[], int] = random_base) -> None:
         """`limit` is how many journals are remembered."""
@@ -40,7 +40,7 @@ class MovedLately:
         self._version = self._oldest = new_base()
 
     def note(self, journals: Iterable[JournalId]) -> None:
-        """These have moved now."""
+        """These journals changed now."""
         with self._lock:
             for journal in journals:
                 self._version += 1
@@ -56,7 +56,7 @@ class MovedLately:
             self._version = self._oldest = self._new_base()
 
     def is_after(self, since: int) -> bool:
-        """Whether there is something to tell to who has seen this version."""
+        """Whether something changed after this version."""
         return self._version != since
 
     def after(self, since: int) -> MovedJournals:
@@ -64,9 +64,9 @@ class MovedLately:
         with self._lock:
             if not self._oldest <= since <= self._version:
                 return MovedJournals(version=self._version, journals=None)
-            found: list[JournalId] = []
+            moved: list[JournalId] = []
             for journal, version in reversed(self._last.items()):
                 if version <= since:
                     break
-                found.append(journal)
-            return MovedJournals(version=self._version, journals=tuple(reversed(found)))
+                moved.append(journal)
+            return MovedJournals(version=self._version, journals=tuple(reversed(moved)))

@@ -1,13 +1,13 @@
-"""Producers whose transactions stay open over many calls, in any journals.
+"""Producers, whose transactions stay open over many calls and journals.
 
-Rows of an open transaction are CONTINUE rows. To commit, an ACK is written in each of its journals,
-one journal after the other: all carry one clock, at or above that of every row, and each names the
-other journals, by which readers put the transaction together again. What is about to be committed
-is stored first, so a crash between two ACKs is made good by who opens the producer next.
+Rows of an open transaction are CONTINUE rows. To commit it, the producer writes an ACK in each of
+its journals, one after the other. All ACKs have one clock, at or above that of every row. Each ACK
+names the other journals, so that readers can put the transaction together again. The intents are
+stored first: after a crash between two ACKs, the next producer of that name writes the rest.
 
-Invariant: a transaction that was prepared is committed in all of its journals or, told so before
-anything else, rolled back in all of them; one that was not prepared is rolled back. Clocks rise
-over all journals and over restarts, whatever the time does.
+Invariant: a prepared transaction is committed in all of its journals, or rolled back in all of them
+if `rollback` was the next call. A transaction that was not prepared is rolled back. Clocks increase
+over all journals and over restarts, also if the system time goes back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
@@ -28,23 +28,20 @@ from millrace.errors import JournalUnknown, LeaseLost, MillraceError, UserError
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core import row_format
+from millrace.journal.core.call_arguments import check_journal_count
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, next_clock
 from millrace.journal.core.intents import Intents
 from millrace.journal.core.journal_names import check_name
 from millrace.journal.core.row_format import PRODUCER_MAX, Flag, ProducerId
-from millrace.journal.core.values import Append, Appended, JournalInfo, Lease, OpenIn, Publish
+from millrace.journal.core.values import Appended, JournalInfo, Lease, OpenIn, Rows
+from millrace.journal.intent_records import FOLDER, IntentRecords
 
-FOLDER: Final = "millrace/producers"
-"""Where the intents of named producers are kept: a journal for each."""
 DOCUMENT: Final = "doc"
-_RECORD: Final = pa.schema([("clock", pa.uint64()), ("intents", pa.string())])
-_RECORDS_KEPT: Final = 64
-Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 Documents = Sequence[Mapping[str, Any] | str]
 
 
 def random_producer() -> ProducerId:
-    """A producer id that nobody else will draw."""
+    """A random producer id."""
     return ProducerId(secrets.randbelow(PRODUCER_MAX) + 1)
 
 
@@ -52,20 +49,19 @@ def json_schema() -> pa.Schema:
     """The schema of a journal of JSON documents: one text each, in column `doc`.
 
     Example:
-        >>> from millrace.journal.producer import json_schema
-        >>> json_schema().names
+        >>> mr.json_schema().names
         ['doc']
     """
     return pa.schema([pa.field(DOCUMENT, pa.string(), nullable=False)])
 
 
 class Producer:
-    """Writes rows in transactions of its own. May be used by many threads, one call at a time.
+    """Writes rows in transactions of its own. Many threads may use it; their calls take turns.
 
     Example:
         >>> with ws.journals.producer("shop") as shop:
-        ...     done = shop.append("orders", rows)
-        ...     done = shop.append("payments", rows)
+        ...     result = shop.append("orders", rows)
+        ...     result = shop.append("payments", rows)
         ...     intents = shop.commit()  # both journals or neither
     """
 
@@ -104,7 +100,7 @@ class Producer:
             self._lease = broker.acquire(f"{FOLDER}/{name}", name)
             fault("producer.open.after_lease")
             self.id = broker.producer_id(name)
-            self._recorder = broker.producer_id(f"{FOLDER}/{name}")
+            self._records = IntentRecords(broker, name, self._lease)
             self._finish(intents)
 
     @property
@@ -128,11 +124,11 @@ class Producer:
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
     ) -> Appended:
-        """Add rows to the open transaction, which begins with its first ones.
+        """Add rows to the open transaction; the first append begins one.
 
         Example:
             >>> with ws.journals.producer("shop") as shop:
-            ...     done = shop.append("payments", rows)
+            ...     result = shop.append("payments", rows)
             ...     ws.journals.read("payments", 0).num_rows  # not committed yet
             0
         """
@@ -155,11 +151,11 @@ class Producer:
         keys: pa.Array | None = None,
         timestamps: pa.Array | None = None,
     ) -> Appended:
-        """Append rows that commit themselves, beside the open transaction if there is one.
+        """Append rows that commit themselves, outside the open transaction.
 
         Example:
             >>> with ws.journals.producer("shop") as shop:
-            ...     done = shop.append_now("payments", rows)
+            ...     result = shop.append_now("payments", rows)
             >>> ws.journals.read("payments", 0).num_rows
             3
         """
@@ -172,15 +168,15 @@ class Producer:
 
     # Ending a transaction.
     def prepare(self, *, keep: bool = True) -> Intents:
-        """Decide to commit: from here on the transaction survives a crash.
+        """Decide to commit. From now on the transaction survives a crash.
 
-        A named producer stores the intents before it returns, and whoever opens it next writes the
-        ACKs that are missing. With `keep=False`, and for a producer without a name, the caller
-        stores them, and gives them to `Broker.producer(name, intents=...)` or `recover`.
+        A named producer stores the intents before it returns, and the next producer of that name
+        writes the ACKs that are missing. With `keep=False`, or without a name, the caller stores
+        the intents and gives them to `Journals.producer(name, intents=...)` or to `recover`.
 
         Example:
             >>> shop = ws.journals.producer("shop")
-            >>> done = shop.append("payments", rows)
+            >>> result = shop.append("payments", rows)
             >>> intents = shop.prepare()  # if this process dies now, the next one commits
             >>> ws.journals.producer("shop").close()
             >>> ws.journals.read("payments", 0).num_rows
@@ -198,38 +194,38 @@ class Producer:
                 self._is_kept = keep and self._name is not None and bool(self._open)
             if self._is_kept and not self._is_stored:
                 fault("producer.prepare.before_store")
-                self._record(self._intents.clock, self._intents.to_json())
+                self._records.store(self._intents.clock, self._intents.to_json())
                 self._is_stored = True
                 fault("producer.prepare.after_store")
             return self._intents
 
     def commit(self) -> Intents:
-        """Commit the open transaction: prepare it, if that was not done, and write its ACKs.
+        """Commit the open transaction: prepare it if necessary, and write its ACKs.
 
-        If that fails on the way it can be asked again.
+        After an error it can be called again, and continues.
 
         Example:
             >>> with ws.journals.producer("shop") as shop:
-            ...     done = shop.append("payments", rows)
+            ...     result = shop.append("payments", rows)
             ...     list(shop.commit().journals)
             ['payments']
         """
         with self._calls:
             intents = self.prepare()
             self._is_committing = bool(intents.journals)
-            for place, name in enumerate(intents.journals):
-                fault("producer.commit.before_ack", place)
+            for number, name in enumerate(intents.journals):
+                fault("producer.commit.before_ack", number)
                 self._ack(self._open[name], intents)
-                fault("producer.commit.after_ack", place)
+                fault("producer.commit.after_ack", number)
             self._end()
             return intents
 
     def rollback(self) -> None:
-        """Drop the rows of the open transaction, also of one that was prepared.
+        """Roll back the open transaction, also one that was prepared.
 
         Example:
             >>> with ws.journals.producer("shop") as shop:
-            ...     done = shop.append("payments", rows)
+            ...     result = shop.append("payments", rows)
             ...     shop.rollback()
             >>> ws.journals.read("payments", 0).num_rows
             0
@@ -239,49 +235,48 @@ class Producer:
                 raise self._not_now("may be committed in some journals", "commit it again")
             if self._intents is not None and self._is_kept:
                 fault("producer.rollback.before_store")
-                self._record(self._draw(1), None)
+                self._records.store(self._draw(1), None)
                 fault("producer.rollback.after_store")
             mine = {info.id for info in self._open.values()}
             standing = self._broker.standing(self.id) if mine else None
-            for place, each in enumerate(standing.open if standing else ()):
-                if each.id in mine:
-                    fault("producer.rollback.before_ack", place)
-                    self._roll_back(each)
-                    fault("producer.rollback.after_ack", place)
+            for number, open_in in enumerate(standing.open if standing else ()):
+                if open_in.id in mine:
+                    fault("producer.rollback.before_ack", number)
+                    self._roll_back(open_in)
+                    fault("producer.rollback.after_ack", number)
             self._end()
 
     def recover(self, intents: Intents) -> None:
-        """Write the ACKs of a prepared transaction that are missing; nothing if none is.
+        """Write the missing ACKs of a prepared transaction, from intents that the caller stored.
 
-        For intents that the caller stored, of this producer or one that has no name.
+        The intents are those of this producer, or of a producer without a name.
 
         Example:
             >>> shop = ws.journals.producer()
-            >>> done = shop.append("payments", rows)
+            >>> result = shop.append("payments", rows)
             >>> kept = shop.prepare().to_json()  # stored by you, together with what you did
-            >>> from millrace.journal.core.intents import Intents
-            >>> ws.journals.producer().recover(Intents.from_json(kept))
+            >>> ws.journals.producer().recover(mr.Intents.from_json(kept))
             >>> ws.journals.read("payments", 0).num_rows
             3
         """
         with self._calls:
-            for each in self._broker.standing(intents.producer).open:
-                if intents.ends(each):
+            for open_in in self._broker.standing(intents.producer).open:
+                if intents.ends(open_in):
                     fault("producer.recover.before_ack")
-                    self._ack(self._info(each.journal), intents)
+                    self._ack(self._info(open_in.journal), intents)
                     fault("producer.recover.after_ack")
 
     def close(self) -> None:
-        """Roll back what is open, unless it is prepared, and let go of the name.
+        """Roll back the open transaction unless it is prepared, and release the name.
 
         Example:
             >>> shop = ws.journals.producer("shop")
-            >>> done = shop.append("payments", rows)
+            >>> result = shop.append("payments", rows)
             >>> shop.close()  # rolls back what was neither committed nor prepared
             >>> ws.journals.read("payments", 0).num_rows
             0
         """
-        # Who was fenced off has nothing left to end: its successor did.
+        # A fenced producer has nothing left to end: its successor did that.
         with self._calls, contextlib.suppress(LeaseLost):
             if self._intents is None and self._open:
                 self.rollback()
@@ -302,18 +297,18 @@ class Producer:
 
     # Inside.
     def _finish(self, intents: Intents | None) -> None:
-        """End whatever an earlier life left open: as it was prepared, else by rolling it back."""
-        standing, (recorded_at, recorded) = self._broker.standing(self.id), self._recorded()
-        prepared = [each for each in (intents, recorded) if each is not None]
-        clocks = [each.clock for each in prepared if each.producer == self.id]
+        """End the transactions of the last producer: commit prepared ones, roll back others."""
+        standing, (recorded_at, recorded) = self._broker.standing(self.id), self._records.last()
+        prepared = [known for known in (intents, recorded) if known is not None]
+        clocks = [known.clock for known in prepared if known.producer == self.id]
         self._clock = max(standing.clock, recorded_at, *clocks)
-        for each in standing.open:
-            ending = next((some for some in prepared if some.ends(each)), None)
+        for open_in in standing.open:
+            ending = next((known for known in prepared if known.ends(open_in)), None)
             fault("producer.recover.before_ack")
             if ending is None:
-                self._roll_back(each)
+                self._roll_back(open_in)
             else:
-                self._ack(self._info(each.journal), ending)
+                self._ack(self._info(open_in.journal), ending)
             fault("producer.recover.after_ack")
 
     def _write(
@@ -363,44 +358,10 @@ class Producer:
             # Its rows went with it; the transaction is whole in the others.
             self._known.pop(info.name, None)
 
-    def _roll_back(self, each: OpenIn) -> None:
+    def _roll_back(self, open_in: OpenIn) -> None:
         """An ACK at or below the last commit drops what is open in a journal."""
-        nothing = Intents(producer=self.id, clock=each.last_commit, journals={})
-        self._ack(self._info(each.journal), nothing)
-
-    def _record(self, clock: Clock, intents: str | None) -> None:
-        """Store what was decided last; asked again, it is stored once."""
-        journal = f"{FOLDER}/{self._name}"
-        if journal not in self._known:
-            self._known[journal] = self._broker.create(journal, _RECORD)
-        row = pa.record_batch(
-            [pa.array([clock], pa.uint64()), pa.array([intents], pa.string())], _RECORD
-        )
-        done = self._broker.publish(
-            Publish(
-                parts=(Append(journal=journal, rows=row),),
-                lease=self._lease,
-                producer=self._recorder,
-                sequence=clock,
-            )
-        )
-        at = done.appended[journal].first_offset
-        if at % _RECORDS_KEPT == _RECORDS_KEPT - 1:
-            self._broker.truncate_before(journal, at)
-
-    def _recorded(self) -> tuple[Clock, Intents | None]:
-        """When something was decided last, and what, if it was to commit."""
-        journal = f"{FOLDER}/{self._name}"
-        last: dict[str, Any] | None = None
-        with contextlib.suppress(JournalUnknown):
-            at = self._broker.start_offset(journal)
-            while (found := self._broker.read(journal, at)).next_offset > at:
-                last = found.rows().slice(found.num_rows - 1).to_pylist()[0]
-                at = found.next_offset
-        if last is None:
-            return BEFORE_ALL, None
-        text = last["intents"]
-        return Clock(last["clock"]), None if text is None else Intents.from_json(text)
+        nothing = Intents(producer=self.id, clock=open_in.last_commit, journals={})
+        self._ack(self._info(open_in.journal), nothing)
 
     def _info(self, journal: str) -> JournalInfo:
         if journal not in self._known:
@@ -417,25 +378,15 @@ class Producer:
         self._open, self._intents, self._doubt = {}, None, None
         self._is_kept = self._is_stored = self._is_committing = False
 
-    def _not_now(self, found: str, fix: str) -> UserError:
+    def _not_now(self, state: str, fix: str) -> UserError:
         who = "a producer" if self._name is None else f"producer {self._name!r}"
-        return UserError(f"the transaction of {who} {found}\n  to fix: {fix}")
+        return UserError(f"the transaction of {who} {state}\n  to fix: {fix}")
 
 
-def _given(rows: Rows | None, documents: Documents | None) -> Rows:
-    if (rows is None) == (documents is None):
-        raise UserError("neither rows nor documents, or both\n  to fix: give one of them")
-    if documents is None:
+def _given(rows: Rows | None, documents: Documents | None) -> pa.RecordBatch | pa.Table:
+    if documents is None and rows is not None:
         return rows
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in documents]
+    if documents is None or rows is not None:
+        raise UserError("neither rows nor documents, or both\n  to fix: give one of them")
+    texts = [text if isinstance(text, str) else json.dumps(text) for text in documents]
     return pa.record_batch({DOCUMENT: pa.array(texts, pa.string())})
-
-
-def check_journal_count(count: int, most: int) -> None:
-    """Refuse a transaction over very many journals: what it writes grows with their square."""
-    if count > most:
-        raise UserError(
-            f"a transaction over {count:,} journals is too large\n"
-            f"  limit: {most:,} (journal_transaction_journals_max)\n"
-            "  to fix: write to fewer journals in one transaction, or raise the limit"
-        )

@@ -1,7 +1,7 @@
 """Whole files of rows that tasks write and a broker adopts as segments.
 
 A file is an Arrow IPC stream of the user's columns alone: its rows get their offsets when it is
-adopted, so tasks write side by side and nobody numbers anything beforehand.
+adopted, so tasks write at the same time and no numbers are needed beforehand.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def native_rows(reader: SplitReader, inputs: Sequence[MapInput]) -> NativeRows |
     if reader.format != "parquet" or not all(_exact(field.type) for field in reader.schema):
         return None
     pieces = []
-    for split in (split for one in inputs for split in one.splits):
+    for split in (split for part in inputs for split in part.splits):
         piece = _piece(split, reader.schema)
         if piece is None:
             return None

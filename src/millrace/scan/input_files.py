@@ -76,10 +76,10 @@ def find_files(paths: Paths) -> list[str]:
         given = list(paths)
     if not given:
         raise UserError("no input paths were given\n  to fix: name at least one file or folder")
-    found: set[str] = set()
-    for one in given:
-        found.update(_expand(path_text(one, "reading files")))
-    return sorted(found)
+    paths_found: set[str] = set()
+    for path in given:
+        paths_found.update(_expand(path_text(path, "reading files")))
+    return sorted(paths_found)
 
 
 def describe(path: str) -> InputFile:

@@ -105,8 +105,8 @@ def open_source(
     options: Mapping[str, Any] | None = None,
 ) -> FileSource:
     """List the files, find their one schema and how they can be cut."""
-    found = input_files.find_files(paths)
-    kind = input_files.format_of(found, format)
+    files = input_files.find_files(paths)
+    kind = input_files.format_of(files, format)
     chosen = dict(options or {})
     unknown = sorted(set(chosen) - _OPTIONS.get(kind, frozenset()))
     if unknown:
@@ -115,7 +115,7 @@ def open_source(
             f"unknown {kind} option {unknown[0]!r}\n  found: known are {known}\n"
             "  to fix: use one of these, or leave it out"
         )
-    listed = _identify_all(found, listing)
+    listed = _identify_all(files, listing)
     if kind in formats.SELF_DESCRIBING:
         return _self_describing(kind, listed, schema)
     wanted = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)

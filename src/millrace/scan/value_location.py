@@ -20,7 +20,7 @@ def where_is(
     reader: SplitReader, inputs: Sequence[MapInput], column: str, value: str, batch_bytes: int
 ) -> str:
     """The row and the file of a value; the files that were read if it stands in none as it is."""
-    splits = [split for one in inputs for split in one.splits]
+    splits = [split for part in inputs for split in part.splits]
     if column in reader.schema.names:
         alone = replace(reader, columns=(column,))
         for split in splits:

@@ -1,7 +1,7 @@
-"""Which attempts count, which may go. Pure: listings in, decisions out.
+"""Decides which attempts count and which may be removed. Pure: listings in, decisions out.
 
 Invariant: an attempt without a valid index does not exist for readers, and neither the latest
-attempt of a map task nor one that somebody relies on is ever chosen for removal.
+attempt of a map task nor one that a run relies on is ever chosen for removal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from millrace.ids import FIRST_ATTEMPT, Attempt, AttemptId
+from millrace.ids import Attempt, AttemptId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,28 +36,22 @@ class Newer:
     id: AttemptId
 
 
-Found = Finished | Unfinished | Newer
+AttemptState = Finished | Unfinished | Newer
 
 
-def latest(found: Sequence[Found]) -> Attempt | None:
+def latest(listed: Sequence[AttemptState]) -> Attempt | None:
     """The highest attempt with an index."""
-    return max((f.id.attempt for f in found if isinstance(f, Finished)), default=None)
-
-
-def first_free(found: Sequence[Found]) -> Attempt:
-    """One above every attempt that has a folder, so that numbers never repeat."""
-    highest = max((f.id.attempt for f in found), default=None)
-    return FIRST_ATTEMPT if highest is None else Attempt(highest + 1)
+    return max((f.id.attempt for f in listed if isinstance(f, Finished)), default=None)
 
 
 def expired(
-    found: Sequence[Found], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
+    listed: Sequence[AttemptState], *, relied_on: Collection[AttemptId], now_ms: int, ttl_ms: int
 ) -> list[AttemptId]:
-    """Attempts of one map task that are older than the TTL and that nobody needs."""
-    keep = latest(found)
+    """Attempts of one map task that are older than the TTL and not needed."""
+    keep = latest(listed)
     return sorted(
         f.id
-        for f in found
+        for f in listed
         if isinstance(f, Finished)
         and f.id.attempt != keep
         and f.id not in relied_on
@@ -65,10 +59,10 @@ def expired(
     )
 
 
-def abandoned(found: Sequence[Found], *, now_ms: int, grace_ms: int) -> list[AttemptId]:
+def abandoned(listed: Sequence[AttemptState], *, now_ms: int, grace_ms: int) -> list[AttemptId]:
     """Attempts of one map task that a dead task left behind."""
     return sorted(
         f.id
-        for f in found
+        for f in listed
         if isinstance(f, Unfinished) and not f.run_is_alive and f.changed_at_ms + grace_ms <= now_ms
     )

@@ -226,11 +226,11 @@ class Shuffle:
             schema = pa.schema([schema.field(number) for number in numbers])
         return pa.RecordBatchReader.from_batches(schema, self._rows(partition, columns))
 
-    def of_outputs(self, places: Sequence[int] | None) -> Shuffle:
+    def of_outputs(self, positions: Sequence[int] | None) -> Shuffle:
         """What some map tasks wrote, by their places in the manifest; None for all of it."""
-        if places is None:
+        if positions is None:
             return self
-        chosen = tuple(self.manifest.chosen[place] for place in places)
+        chosen = tuple(self.manifest.chosen[position] for position in positions)
         return replace(self, manifest=replace(self.manifest, chosen=chosen))
 
     def outputs(

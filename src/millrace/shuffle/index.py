@@ -115,20 +115,20 @@ def encode_bin(payload: bytes) -> bytes:
 def decode_bin(data: bytes, *, where: str) -> MapTaskIndex:
     """Read `index.bin`. `where` is the path that errors name."""
     if len(data) < _HEADER.size:
-        found = f"{len(data)} bytes, a header has {_HEADER.size}: it is cut short"
-        raise documents.damaged(where, _WHAT, found, _TO_FIX)
+        problem = f"{len(data)} bytes, a header has {_HEADER.size}: it is cut short"
+        raise documents.damaged(where, _WHAT, problem, _TO_FIX)
     magic, version, length = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        found = f"it starts with {magic!r}, an index with {MAGIC!r}"
-        raise documents.damaged(where, _WHAT, found, _TO_FIX)
+        problem = f"it starts with {magic!r}, an index with {MAGIC!r}"
+        raise documents.damaged(where, _WHAT, problem, _TO_FIX)
     if version != VERSION:
         raise FormatError(
             f"{where} has index version {version}, this Millrace reads version {VERSION}\n"
             "  to fix: read it with the Millrace that wrote it, or a newer one"
         )
     if len(data) != _HEADER.size + length:
-        found = f"{len(data) - _HEADER.size} payload bytes, its header says {length}"
-        raise documents.damaged(where, _WHAT, found, _TO_FIX)
+        problem = f"{len(data) - _HEADER.size} payload bytes, its header says {length}"
+        raise documents.damaged(where, _WHAT, problem, _TO_FIX)
     return decode_json(data[_HEADER.size :], where=where)
 
 

@@ -138,10 +138,10 @@ def decode_references(data: bytes, *, where: str) -> tuple[AttemptId, ...]:
 
 def parse_attempt(text: str) -> AttemptId:
     """Read `query/stage/map_task/attempt`."""
-    found = None if "-" in text else parse_reference(text.replace("/", "-"))
-    if found is None:
+    attempt = None if "-" in text else parse_reference(text.replace("/", "-"))
+    if attempt is None:
         raise ValueError(f"{text!r} is no attempt")
-    return found
+    return attempt
 
 
 def _choice(entry: Document) -> Choice:

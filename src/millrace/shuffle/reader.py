@@ -15,7 +15,7 @@ from millrace.errors import Corrupt, DataLost, FormatError, MapOutputMissing, Us
 from millrace.ids import Attempt, AttemptId, Latest, MapTaskId
 from millrace.names import existing, shown
 from millrace.shuffle import attempts
-from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
+from millrace.shuffle.attempts import AttemptState, Finished, Newer, Unfinished
 from millrace.shuffle.index import MapTaskIndex, PartitionMeta, decode_bin, decode_json, is_newer
 from millrace.shuffle.payload import checksum
 from millrace.storage import layout
@@ -26,7 +26,7 @@ from millrace.text import did_you_mean
 def find_index(store: Store, attempt: AttemptId) -> MapTaskIndex | None:
     """The index of an attempt; None if it has none, an error if it has one that is not valid.
 
-    Either of its two files is enough: one that is damaged is made up for by the other.
+    Either of its two files is enough: if one is damaged, the other is read.
     """
     problem: Corrupt | None = None
     for name, decode in ((layout.INDEX_BIN, decode_bin), (layout.INDEX_JSON, decode_json)):
@@ -84,24 +84,26 @@ def latest_attempt(store: Store, task: MapTaskId) -> Attempt | None:
     return attempts.latest(list_attempts(store, task))
 
 
-def list_attempts(store: Store, task: MapTaskId, *, run_is_alive: bool = False) -> list[Found]:
+def list_attempts(
+    store: Store, task: MapTaskId, *, run_is_alive: bool = False
+) -> list[AttemptState]:
     """All attempts of a map task, lowest first."""
-    found: list[Found] = []
+    listed: list[AttemptState] = []
     for number in store.numbers(layout.task_folder(task)):
         attempt = AttemptId(task, Attempt(number))
         # One that is not valid does not exist, for every reader.
         index = index_or_none(store, attempt)
         if index is not None:
-            found.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
+            listed.append(Finished(id=attempt, created_at_ms=index.created_at_ms))
             continue
         folder = layout.attempt_folder(attempt)
         if is_newer(store.read(f"{folder}/{layout.INDEX_BIN}") or b""):
-            found.append(Newer(id=attempt))
+            listed.append(Newer(id=attempt))
             continue
         changed = store.changed_at_ms(folder)
         if changed is not None:
-            found.append(Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive))
-    return found
+            listed.append(Unfinished(id=attempt, changed_at_ms=changed, run_is_alive=run_is_alive))
+    return listed
 
 
 def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
@@ -110,7 +112,7 @@ def partition_meta(index: MapTaskIndex, partition: int) -> PartitionMeta:
 
 
 def check_partition(partition: object, count: int) -> int:
-    """Refuse what is not the number of one of so many partitions."""
+    """Raise unless this is the number of one of `count` partitions."""
     is_number = isinstance(partition, int) and not isinstance(partition, bool)
     if not isinstance(partition, int) or not is_number or not 0 <= partition < count:
         raise UserError(
@@ -193,17 +195,17 @@ def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
     check_found(data.size, checksum(data), meta, where=where)
 
 
-def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> None:
+def check_found(size: int, checksum: str, meta: PartitionMeta, *, where: str) -> None:
     """Compare a length and a checksum with the index."""
     if size != meta.bytes:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong length\n"
             f"  expected: {meta.bytes} bytes, found: {size}\n  to fix: run the map task again"
         )
-    if found != meta.checksum:
+    if checksum != meta.checksum:
         raise Corrupt(
             f"{where}: partition {meta.reduce_partition} has the wrong checksum\n"
-            f"  expected: {meta.checksum}, found: {found}\n"
+            f"  expected: {meta.checksum}, found: {checksum}\n"
             "  to fix: run the shuffle again with reuse='verified'"
         )
 
@@ -211,7 +213,7 @@ def check_found(size: int, found: str, meta: PartitionMeta, *, where: str) -> No
 def fetch_chunks(
     store: Store, attempt: AttemptId, meta: PartitionMeta, *, chunk_bytes: int, start: int = 0
 ) -> Iterator[pa.Buffer]:
-    """The bytes of a partition from `start` on, in pieces. Who puts them together checks them."""
+    """The bytes of a partition from `start` on, in pieces. The caller checks them joined."""
     if chunk_bytes < 1:
         raise UserError(f"chunk size is {chunk_bytes}\n  to fix: give at least 1 byte")
     if not 0 <= start <= meta.bytes:
@@ -262,20 +264,6 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
                 "  to fix: read all columns"
             )
     return [schema.get_field_index(name) for name in columns]
-
-
-def read_partition(
-    store: Store,
-    task: MapTaskId,
-    attempt: Attempt | Latest,
-    partition: int,
-    *,
-    columns: Sequence[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows that one map task wrote for one partition."""
-    index = read_index(store, task, attempt)
-    meta = partition_meta(index, partition)
-    yield from decode(map_partition(store, index.id, meta), index.schema, columns)
 
 
 def _missing(path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:

@@ -4,7 +4,7 @@ A task leaves an empty file under `fingerprints/{family}/{fingerprint}/` just be
 index. The file only leads to the attempt; whether it can be used is read from the attempt itself.
 
 Invariant: an attempt is handed out only if its index is valid, its whole provenance is equal, its
-files are there in full length, and nobody has begun to remove it.
+files are there in full length, and no clean-up has begun to remove it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTE_TRIES_MAX: Final = 100
 
 
 def note(store: Store, attempt: AttemptId, made_from: Mapping[str, Any]) -> None:
-    """Leave word of an attempt that is about to be finished."""
+    """Note an attempt that is about to be finished, under its fingerprint."""
     folder = layout.fingerprint_folder(fp.family(made_from), fp.fingerprint(made_from))
     for tries_left in reversed(range(_NOTE_TRIES_MAX)):
         try:
@@ -40,7 +40,7 @@ def note(store: Store, attempt: AttemptId, made_from: Mapping[str, Any]) -> None
 
 
 def forget(store: Store, index: MapTaskIndex) -> None:
-    """Remove the word of an attempt that is gone."""
+    """Remove the note of an attempt that is gone."""
     if index.fingerprint is None:
         return
     family = fp.family(index.made_from)
@@ -51,7 +51,7 @@ def forget(store: Store, index: MapTaskIndex) -> None:
 
 
 def sweep(store: Store) -> None:
-    """Remove words that lead nowhere: an attempt that is gone, or was never finished."""
+    """Remove notes of attempts that are gone or were never finished."""
     for family in store.names(layout.FINGERPRINTS):
         family_folder = f"{layout.FINGERPRINTS}/{family}"
         for digest in store.names(family_folder):
@@ -90,10 +90,11 @@ def find(
 def why_not(store: Store, made_from: Mapping[str, Any]) -> str:
     """The reason that no earlier work can be used, in words."""
     folder = layout.family_folder(fp.family(made_from))
-    found = [index for name in store.names(folder) for index in _indexes(store, f"{folder}/{name}")]
-    if not found:
+    names = store.names(folder)
+    indexes = [index for name in names for index in _indexes(store, f"{folder}/{name}")]
+    if not indexes:
         return "not done before"
-    newest = max(found, key=lambda index: index.created_at_ms)
+    newest = max(indexes, key=lambda index: index.created_at_ms)
     if fp.same(newest.made_from, made_from):
         return f"attempt {newest.id} is damaged or being removed, or its input has other bytes"
     return fp.changes(newest.made_from, made_from)

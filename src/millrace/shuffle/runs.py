@@ -1,4 +1,4 @@
-"""Runs of a workspace: their numbers, what they are, whether they live, what they rely on.
+"""The runs of a workspace: their numbers, records, signs of life, and the attempts they rely on.
 
 Invariant: a run's number is claimed by making its folder, so two runs never share one, and the
 newest run's folder is never removed, so a number is never given out twice.
@@ -90,12 +90,12 @@ def read_run(store: Store, query_id: QueryId) -> Run:
 
 def list_runs(store: Store) -> list[Run]:
     """All runs but those of a newer Millrace, oldest first; a damaged one is an error."""
-    found = []
+    listed = []
     for _, run in scan(store):
         if isinstance(run, Corrupt):
             raise run
-        found.append(run)
-    return found
+        listed.append(run)
+    return listed
 
 
 def scan(store: Store) -> Iterator[tuple[QueryId, Run | Corrupt]]:
@@ -113,22 +113,22 @@ def scan(store: Store) -> Iterator[tuple[QueryId, Run | Corrupt]]:
 
 def find_named(store: Store, name: str) -> list[QueryId]:
     """Finished runs that were given this name, oldest first; the last one is what it means."""
-    return [query_id for found, query_id in _named(store) if found == name]
+    return [query_id for given, query_id in _named(store) if given == name]
 
 
 def resolve(store: Store, wanted: int | str) -> QueryId:
     """The run that a number or a name means; an error that lists the known names."""
     if not isinstance(wanted, str):
         return QueryId(wanted)
-    found = find_named(store, wanted)
-    if not found:
+    query_ids = find_named(store, wanted)
+    if not query_ids:
         known = list(dict.fromkeys(name for name, _ in _named(store)))
         raise UserError(
             f"no finished shuffle {shown(wanted)} in {store.root}\n"
             f"  found: {existing(wanted, known, 'none that has a name')}\n"
             "  to fix: choose one of them, or a run's number as a number (millrace shuffle ls)"
         )
-    return found[-1]
+    return query_ids[-1]
 
 
 def _named(store: Store) -> list[tuple[str, QueryId]]:
@@ -159,22 +159,22 @@ def find_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
     if data is None:
         return None
     where = store.path(path)
-    found = manifest.decode(data, where=where, workspace=store.workspace_id())
-    if (found.query_id, found.stage_id) != (query_id, stage_id):
+    decoded = manifest.decode(data, where=where, workspace=store.workspace_id())
+    if (decoded.query_id, decoded.stage_id) != (query_id, stage_id):
         raise documents.damaged(
             where,
             "a manifest",
-            f"it is of run {found.query_id}, stage {found.stage_id}",
+            f"it is of run {decoded.query_id}, stage {decoded.stage_id}",
             "put the file back where it was written",
         )
-    return found
+    return decoded
 
 
 def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifest:
     """The manifest of a stage; an error if the run never got that far."""
     read_run(store, query_id)
-    found = find_manifest(store, query_id, stage_id)
-    if found is None:
+    decoded = find_manifest(store, query_id, stage_id)
+    if decoded is None:
         there = ", ".join(
             str(stage)
             for stage in stages(store, query_id)
@@ -189,7 +189,7 @@ def read_manifest(store: Store, query_id: QueryId, stage_id: StageId) -> Manifes
                 "  to fix: run the same shuffle again; its finished map tasks are reused"
             )
         )
-    return found
+    return decoded
 
 
 def write_manifest(store: Store, decided: Manifest, *, sync: bool) -> None:
@@ -215,23 +215,23 @@ def rely_on(
 
 def relied_on(store: Store, *, apart_from: Collection[QueryId] = ()) -> set[AttemptId]:
     """Every attempt that a manifest or a running stage points to."""
-    found: set[AttemptId] = set()
+    attempts: set[AttemptId] = set()
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         if query_id in apart_from:
             continue
         for stage_id in stages(store, query_id):
             decided = find_manifest(store, query_id, stage_id)
             if decided is not None:
-                found.update(choice.attempt for choice in decided.chosen)
+                attempts.update(choice.attempt for choice in decided.chosen)
             path = layout.reusing_path(query_id, stage_id)
             data = store.read(path)
             if data is not None:
-                found.update(manifest.decode_references(data, where=store.path(path)))
-    return found
+                attempts.update(manifest.decode_references(data, where=store.path(path)))
+    return attempts
 
 
 def is_alive(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
-    """Whether the run showed life lately."""
+    """Whether the run gave a sign of life lately."""
     changed = store.changed_at_ms(layout.alive_path(query_id))
     return changed is not None and now_ms - changed < ms(config.run_dead_after)
 
@@ -264,7 +264,7 @@ class Heart:
 
 @contextmanager
 def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
-    """Show that the run lives, from a thread, while the body runs; then say that it has ended."""
+    """Give signs of life from a thread while the body runs; then note that the run has ended."""
     try:
         with beating(store, query_id, config) as heart:
             yield heart
@@ -277,13 +277,13 @@ def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart
 
 
 def end_run(store: Store, query_id: QueryId) -> None:
-    """Say that a run has ended, well or not."""
+    """Note that a run has ended, with success or not."""
     store.remove_file(layout.alive_path(query_id))
 
 
 @contextmanager
 def beating(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart]:
-    """Show that the run lives, from a thread, while the body runs: a part of it."""
+    """Give signs of life from a thread while the body runs, which is a part of the run."""
     done, heart = WakeUp(), Heart(config)
     pause_s = min(config.heartbeat_ms, ms(config.gone_after) / _BEATS_PER_LIMIT) / 1000
 

@@ -40,7 +40,7 @@ class Payload(Protocol):
         """Close the files and describe every partition."""
 
     def abort(self) -> None:
-        """Let go of files after an error."""
+        """Close files after an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Provenance:
 
 
 def begin_attempt(store: Store, attempt: AttemptId) -> None:
-    """Claim an attempt's folder; whoever comes second is refused."""
+    """Claim an attempt's folder; a second caller is refused."""
     if not store.claim(layout.attempt_folder(attempt)):
         raise _exists(store, attempt, "was already begun")
 
@@ -84,7 +84,7 @@ def write_map_output(
     """Write the rows of an attempt that was begun, cut by `partitioner`, and make its index.
 
     If that fails, for whatever reason, nothing of the attempt is left. A folder that is not empty
-    is somebody else's: `AttemptExists`, and it stays as it is.
+    belongs to another writer: `AttemptExists`, and it stays as it is.
     """
     plain = plain_schema(schema)
     folder = layout.attempt_folder(attempt)

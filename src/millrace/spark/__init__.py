@@ -1,4 +1,4 @@
-"""Everything that touches Spark: sessions, running tasks, shuffles made by tasks.
+"""Everything that needs pyspark: sessions, tasks, DataFrames, jobs, the data source.
 
 Work reaches Spark through DataFrames alone (`spark.range(...).mapInArrow(...)`), so classic and
 Connect sessions are served alike.

@@ -66,8 +66,8 @@ class DatasetRunner:
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a DataFrame with a partition for each map output of the answer."""
+        from millrace.spark.frames.rows_as_frames import outputs_to_frame, spark_types  # noqa: PLC0415
         from millrace.spark.query_start import run_query  # noqa: PLC0415 - as above
-        from millrace.spark.saved_frames import outputs_to_frame, spark_types  # noqa: PLC0415
 
         with limits_of(self.config):
             spark, workspace = self._spark(), self._workspace()
@@ -97,13 +97,13 @@ class DatasetRunner:
 
     def table_frame(self, rows: pa.Table) -> DataFrame:
         """Rows of this process as a DataFrame."""
-        from millrace.spark.saved_frames import of_table  # noqa: PLC0415 - as above
+        from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above
 
         return of_table(self._spark(), rows)
 
     def show(self, rows: pa.Table, count: int, truncate: int) -> None:
         """Print rows as Spark does."""
-        from millrace.spark.saved_frames import of_table  # noqa: PLC0415 - as above
+        from millrace.spark.frames.rows_as_frames import of_table  # noqa: PLC0415 - as above
         from millrace.spark.spark_presence import call_spark  # noqa: PLC0415 - as above
 
         spark = self._spark()

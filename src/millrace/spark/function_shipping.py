@@ -1,4 +1,4 @@
-"""Sees before anything runs that functions can be sent to Spark's tasks."""
+"""Checks before anything runs that functions can be sent to Spark's tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.plan.nodes.node import Node
 
 
 def check_shippable(plan: Node) -> None:
-    """Raise if a function of the plan holds something that only this process has."""
+    """Raise if a function of the plan holds something that cannot leave this process."""
     if isinstance(plan, MapBatches):
         try:
             cloudpickle.dumps(plan.function)  # type: ignore[no-untyped-call]
@@ -28,7 +28,7 @@ def check_shippable(plan: Node) -> None:
 
 
 def check_job_shippable(hops: Sequence[Hop]) -> None:
-    """Raise if a function of a job holds something that only this process has."""
+    """Raise if a function of a job holds something that cannot leave this process."""
     for hop in hops:
         for calling in hop.callings:
             try:

@@ -12,12 +12,12 @@ from millrace.pipeline.core.hops import Hop
 from millrace.pipeline.core.job_model import SavedSource
 from millrace.pipeline.run.job_runtime import RunContext, SourceChange
 from millrace.pipeline.run.worker_orders import WorkerGroup, WorkerOrder
-from millrace.spark import source_intake
+from millrace.spark.frames import source_intake
+from millrace.spark.frames.source_intake import Changed, IntakeContext
 from millrace.spark.function_shipping import check_job_shippable
 from millrace.spark.job_workers import SparkWorkerPool, has_profiles
 from millrace.spark.session import slots
 from millrace.spark.session_settings import check_settings, time_zone
-from millrace.spark.source_intake import Changed, IntakeContext
 
 
 class SparkIntake:

@@ -15,7 +15,7 @@ from millrace.pipeline.run.explain_progress import explain_progress
 from millrace.pipeline.run.job_runtime import JobHome
 from millrace.pipeline.run.job_status import JobStatus, job_status
 from millrace.pipeline.run.reset import reset_step
-from millrace.spark.frame_intake import frame_scan
+from millrace.spark.frames.query_frames import frame_scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

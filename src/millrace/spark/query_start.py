@@ -11,7 +11,7 @@ from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.stages import explain
-from millrace.spark.frame_intake import Frames, sketch_frames
+from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
@@ -26,7 +26,7 @@ def run_query(
     check_shippable(plan)
     check_settings(spark, config)
     zone = time_zone(spark, config)
-    frames = Frames(workspace, plan, reuse)
+    frames = QueryFrames(workspace, plan, reuse)
     run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
     run.finish()
     return run

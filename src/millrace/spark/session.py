@@ -62,11 +62,11 @@ def check_java() -> None:
 
 def java_version(text: str) -> int | None:
     """The major version that `java -version` printed; None if it printed none."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
         return None
-    major = int(found[1])
-    return int(found[2]) if major == 1 and found[2] else major
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major
 
 
 def slots(spark: SparkSession, config: Config) -> int:
@@ -76,8 +76,8 @@ def slots(spark: SparkSession, config: Config) -> int:
         return int(local[1])
     query = "EXPLAIN SELECT * FROM range(1000000)"
     plan = call_spark(spark, config, lambda: spark.sql(query).collect()[0][0])
-    found = re.search(r"splits=(?:Some\()?(\d+)", plan)
-    return int(found[1]) if found else 1
+    match = re.search(r"splits=(?:Some\()?(\d+)", plan)
+    return int(match[1]) if match else 1
 
 
 def is_local(spark: SparkSession, config: Config) -> bool:

@@ -1,8 +1,8 @@
 """Settings of a Spark session that change answers: followed, part of identity, or refused.
 
 Invariant: Millrace's answer is Spark's answer under the session's settings. The time zone is
-followed and recorded with the work. Of the others Millrace computes as one value of each asks for;
-a session with another value gets an error before any work begins.
+followed and recorded with the work. Of the others Millrace supports one value each; a
+session with another value gets an error before any work begins.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
@@ -102,23 +102,13 @@ def raise_if_gone(spark: SparkSession, config: Config, error: Exception) -> None
         raise gone(reason) from error
 
 
-@contextlib.contextmanager
-def spark_calls(spark: SparkSession, config: Config) -> Iterator[None]:
-    """Errors of Spark's inside are `SparkGone` where Spark went away."""
-    try:
-        yield
-    except Exception as error:
-        raise_if_gone(spark, config, error)
-        raise
-
-
 def setting(spark: SparkSession, config: Config, name: str, default: str = "") -> str:
     """A setting of the session."""
     return call_spark(spark, config, lambda: spark.conf.get(name, default)) or default
 
 
 def session_of_own(spark: SparkSession, config: Config) -> SparkSession:
-    """A session whose work can be interrupted without ending anybody else's.
+    """A session whose work can be interrupted without ending other work.
 
     A Connect session has tags for that, and one opened here and left would hang the client's exit.
     """
@@ -126,7 +116,7 @@ def session_of_own(spark: SparkSession, config: Config) -> SparkSession:
 
 
 def gone(reason: str) -> SparkGone:
-    """Word the error."""
+    """The error for a Spark that went away."""
     return SparkGone(
         f"Spark went away\n  found: {reason}\n"
         "  to fix: start Spark again, in a new process, and run this again: it goes on from where\n"
@@ -135,7 +125,7 @@ def gone(reason: str) -> SparkGone:
 
 
 class Pulse:
-    """When one Spark last answered. Shared by all calls of this process to it."""
+    """When a Spark last answered. All calls of this process to it share one."""
 
     def __init__(
         self,
@@ -151,7 +141,7 @@ class Pulse:
         self._is_asking = False
         self._answered_at = self._asked_at = float("-inf")
         self._refused: str | None = None
-        self._found = ""
+        self._problem = ""
 
     def check(self, *, since: float, limit_s: float) -> None:
         """Raise `SparkGone` if it did not answer for so long, or cannot any more."""
@@ -169,7 +159,7 @@ class Pulse:
                 raise gone(f"{self._name}: {self._refused}")
             if silent_s > limit_s:
                 raise gone(
-                    f"{self._name}: {self._found or 'no answer'}, for {silent_s:.0f} s\n"
+                    f"{self._name}: {self._problem or 'no answer'}, for {silent_s:.0f} s\n"
                     f"  limit: {limit_s:g} s (gone_after)"
                 )
 
@@ -177,20 +167,20 @@ class Pulse:
         """Why it does not answer; None if it does."""
         self._look(limit_s)
         with self._lock:
-            return None if self._found == "" else f"{self._name}: {self._found}"
+            return None if self._problem == "" else f"{self._name}: {self._problem}"
 
     def _look(self, limit_s: float) -> None:
-        refused, found = None, ""
+        refused, problem = None, ""
         try:
             self._ask(limit_s)
         except Exception as error:  # noqa: BLE001 - each kind of peer fails in its own way
-            found = f"{type(error).__name__}: {error}".strip().rstrip(":")
+            problem = f"{type(error).__name__}: {error}".strip().rstrip(":")
             if self._is_here and isinstance(error, ConnectionError | EOFError):
-                refused = found
+                refused = problem
         with self._lock:
-            self._asked_at, self._is_asking, self._found = self._now(), False, found
+            self._asked_at, self._is_asking, self._problem = self._now(), False, problem
             self._refused = refused
-            if not found:
+            if not problem:
                 self._answered_at = self._asked_at
 
 
@@ -251,6 +241,6 @@ def _is_stopped(spark: SparkSession) -> bool:
 
 
 def _quietly(cancel: Callable[[], object]) -> None:
-    """What cannot be cancelled since Spark is gone has ended."""
+    """Cancel, and ignore errors: work on a Spark that is gone has ended."""
     with contextlib.suppress(Exception):
         cancel()

@@ -44,7 +44,7 @@ from millrace.storage.workspace_token import mode_of, token_of
 from millrace.transport.agent.agent_addresses import agent_address
 from millrace.transport.agent.keep_alive import KeepAlive
 from millrace.transport.agent.remote_outputs import Agents
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import OwnedWorkspace
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -128,7 +128,7 @@ class WorkspaceRuntime:
         The journals are owned or joined now, so that tasks have somebody to reach.
         """
         self.home.make()
-        address = broker_kinds.reachable(self.joined_broker().address, loopback=self._is_local())
+        address = broker_address.reachable(self.joined_broker().address, loopback=self._is_local())
         return JournalAddress(
             path=self.path, address=address, token=self.token, workspace_id=self.id
         )
@@ -247,13 +247,13 @@ class WorkspaceRuntime:
 
     def shuffle_frame(self, shuffle: Shuffle) -> DataFrame:
         """A shuffle as a Spark DataFrame."""
-        from millrace.spark.saved_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.rows_as_frames import to_frame  # noqa: PLC0415 - reading needs no Spark
 
         return to_frame(self.spark, shuffle, self._folders(), self.config)
 
     def read_source(self, options: Mapping[str, Any]) -> DataFrame:
         """What `format("millrace")` reads with these options."""
-        from millrace.spark.saved_frames import read_source  # noqa: PLC0415 - reading needs no Spark
+        from millrace.spark.frames.rows_as_frames import read_source  # noqa: PLC0415 - reading needs no Spark
 
         return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
@@ -296,7 +296,7 @@ class WorkspaceRuntime:
             return self._agents
 
     def _owned_workspace(self) -> OwnedWorkspace:
-        return broker_kinds.place_of(
+        return broker_address.owned_workspace(
             self.path,
             workspace_id=self.id,
             token=self.token,

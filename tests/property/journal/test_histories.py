@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.unit.journal.committed_reader import committed_rows
 from tests.unit.journal.journal_kit import Place, column, publish, read_all, stamped, written
 
 import millrace.journal.embedded.embedded_broker as broker_module
@@ -21,7 +22,6 @@ from millrace.config import Config
 from millrace.errors import Conflict, StillNeeded
 from millrace.journal.broker import Broker
 from millrace.journal.core.book import Book
-from millrace.journal.core.committed_rows import committed_rows
 from millrace.journal.core.row_format import Flag
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
 from millrace.journal.embedded.ledger.ledger_port import Storing

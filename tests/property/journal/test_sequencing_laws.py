@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws import examples
+from tests.unit.journal.committed_reader import CommittedReader
 from tests.unit.journal.test_sequencing import Row, rows, shown
 
 from millrace.journal.core.clocks import Clock
-from millrace.journal.core.committed_rows import CommittedReader, stamps_of
+from millrace.journal.core.committed_rows import stamps_of
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_format import Flag, ProducerId
 from millrace.journal.core.sequencing import RowEffect, Sequence, advance, outcome, sequence_rows

@@ -22,7 +22,7 @@ Contents = dict[str, str]
 def put(target: str, contents: Contents, mode: str = "error", *, swap: bool = True) -> None:
     """Write a result as a driver and its tasks do."""
     if not swap:
-        publish_folder.exchange = lambda one, two: False  # noqa: ARG005 - a disk that cannot swap
+        publish_folder.exchange = lambda left, right: False  # noqa: ARG005 - a disk that cannot swap
     with Draft(target, mode) as draft:
         names = {}
         for number, (name, text) in enumerate(contents.items()):

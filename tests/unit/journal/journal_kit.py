@@ -95,7 +95,9 @@ class Place:
                 config=self.config,
             )
         )
-        where = JournalAddress(address=self.owner.said.address, workspace_id="test", token=TOKEN)
+        where = JournalAddress(
+            address=self.owner.endpoint.address, workspace_id="test", token=TOKEN
+        )
         return join_journals(where, self.config)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -45,6 +46,19 @@ def test_opening_elects_no_owner_and_the_first_call_does(ws: mr.Workspace) -> No
 
     journals.list()
     assert Path(ws.path, "owner.json").exists()
+
+
+def test_the_log_says_which_process_owns_the_journals(
+    ws: mr.Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="millrace"):
+        ws.journals.list()
+        ws.close()
+
+    said = [record.getMessage() for record in caplog.records]
+    assert any("opened the journals in" in text and "under epoch 1" in text for text in said)
+    assert any(f"owns the journals of {ws.path}" in text for text in said)
+    assert any(f"gave up the journals of {ws.path}" in text for text in said)
 
 
 def test_the_journals_of_a_workspace_are_one_object_until_it_is_closed(ws: mr.Workspace) -> None:

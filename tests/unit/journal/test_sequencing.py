@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.unit.journal.committed_reader import CommittedReader, committed_rows
 
 from millrace.journal.core.clocks import BEFORE_ALL, Clock, clock_at, next_clock, unix_ns_of
-from millrace.journal.core.committed_rows import CommittedReader, committed_rows
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_format import Flag, ProducerId, stored_schema
 from millrace.journal.core.sequencing import (

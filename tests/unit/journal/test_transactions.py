@@ -6,11 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.unit.journal.committed_reader import committed_rows
 from tests.unit.journal.journal_kit import SCHEMA, Place, column, publish, read_all, values, written
 
 from millrace.errors import Conflict, JournalUnknown, LeaseHeld, LeaseLost, SchemaMismatch
 from millrace.journal.broker import Broker
-from millrace.journal.core.committed_rows import committed_rows
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.core.row_format import Flag
 from millrace.journal.core.values import Commit, Lease, Publish

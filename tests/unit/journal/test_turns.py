@@ -36,11 +36,11 @@ def waiting_together(
     broker: EmbeddedBroker, pool: ThreadPoolExecutor, expected: list[int | None]
 ) -> list[Future[Appended]]:
     """Appends that all wait while somebody else has the turn, then go on at once."""
-    with broker._turns._turn:
+    with broker._group_commit._turn:
         asked = []
         for number, end in enumerate(expected):
             asked.append(pool.submit(broker.append, J, column([number]), expected=end))
-            while len(broker._turns._waiting) <= number:
+            while len(broker._group_commit._waiting) <= number:
                 threading.Event().wait(0.001)
     return asked
 
@@ -169,7 +169,7 @@ def test_who_waits_for_one_journal_is_not_woken_for_another() -> None:
             looking.release()
             return broker.end_offset(name) > 1
 
-        return broker._turns.wait(until, 60, (name,))
+        return broker._group_commit.wait(until, 60, (name,))
 
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(waiting, name) for name in ("a", "b")]
@@ -182,7 +182,7 @@ def test_who_waits_for_one_journal_is_not_woken_for_another() -> None:
         assert set(looked) == {"a"}
         broker.append("b", column([1, 2]))
         assert both[1].result(60)
-    assert broker._turns._bells == {}
+    assert broker._group_commit._bells == {}
 
 
 def test_whoever_waits_is_woken_when_the_broker_stops() -> None:
@@ -191,7 +191,7 @@ def test_whoever_waits_is_woken_when_the_broker_stops() -> None:
     with ThreadPoolExecutor(2) as pool:
         rows = pool.submit(broker.wait_for_rows, {"a": 0}, timeout_s=600)
         journals = pool.submit(broker.watch, broker.watch(-1).version, timeout_s=600)
-        while len(broker._turns._bells) < 2:
+        while len(broker._group_commit._bells) < 2:
             threading.Event().wait(0.001)
         broker.close()
         assert rows.result(60) is False

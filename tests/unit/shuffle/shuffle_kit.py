@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,17 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.faults import VARIABLE
-from millrace.ids import LATEST, Attempt, AttemptId, FolderId, Latest, MapTask, QueryId, StageId
+from millrace.ids import (
+    LATEST,
+    Attempt,
+    AttemptId,
+    FolderId,
+    Latest,
+    MapTask,
+    MapTaskId,
+    QueryId,
+    StageId,
+)
 from millrace.keys import CustomPartitioner, HashPartitioner, Partitioner
 from millrace.shuffle import reader, runs
 from millrace.shuffle.index import MapTaskIndex
@@ -79,11 +89,25 @@ def write(
     )
 
 
+def read_partition(
+    store: LocalStore,
+    task: MapTaskId,
+    attempt: Attempt | Latest,
+    partition: int,
+    *,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows that one map task wrote for one partition."""
+    index = reader.read_index(store, task, attempt)
+    data = reader.map_partition(store, index.id, reader.partition_meta(index, partition))
+    yield from reader.decode(data, index.schema, columns)
+
+
 def read(
     store: LocalStore, attempt: AttemptId, partition: int, which: Latest | None = None
 ) -> list[dict[str, Any]]:
     number: Attempt | Latest = attempt.attempt if which is None else which
-    batches = reader.read_partition(store, attempt.task, number, partition)
+    batches = read_partition(store, attempt.task, number, partition)
     return [row for batch in batches for row in batch.to_pylist()]
 
 

@@ -8,7 +8,7 @@ from tests.unit.shuffle.shuffle_kit import column, write
 from millrace.errors import MapOutputMissing, UserError
 from millrace.ids import LATEST, Attempt, AttemptId, FolderId, MapTaskId
 from millrace.shuffle import attempts
-from millrace.shuffle.attempts import Finished, Found, Newer, Unfinished
+from millrace.shuffle.attempts import AttemptState, Finished, Newer, Unfinished
 from millrace.shuffle.known_outputs import KnownOutputs
 from millrace.storage import layout
 from millrace.storage.local import LocalStore
@@ -59,7 +59,7 @@ def test_only_hexadecimal_digits_make_a_fingerprint_folder() -> None:
 
 
 def test_latest_counts_finished_attempts_only() -> None:
-    found: list[Found] = [
+    found: list[AttemptState] = [
         finished(1),
         finished(2),
         unfinished(3),
@@ -68,8 +68,6 @@ def test_latest_counts_finished_attempts_only() -> None:
 
     assert attempts.latest(found) == 2
     assert attempts.latest(found[2:]) is None
-    assert attempts.first_free(found) == 5
-    assert attempts.first_free([]) == 1
 
 
 def test_neither_the_latest_nor_what_is_relied_on_expires() -> None:
@@ -82,7 +80,7 @@ def test_neither_the_latest_nor_what_is_relied_on_expires() -> None:
 
 
 def test_leftovers_wait_for_the_grace_and_for_their_run_to_end() -> None:
-    found: list[Found] = [
+    found: list[AttemptState] = [
         unfinished(1, changed_at_ms=0),
         unfinished(2, changed_at_ms=60),
         unfinished(3, changed_at_ms=0, alive=True),

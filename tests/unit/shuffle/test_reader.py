@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.shuffle.shuffle_kit import BOTH_FORMS, column, folder, to_partition, write
+from tests.unit.shuffle.shuffle_kit import (
+    BOTH_FORMS,
+    column,
+    folder,
+    read_partition,
+    to_partition,
+    write,
+)
 
 from millrace.config import MIB
 from millrace.errors import MapOutputMissing, UserError
@@ -25,7 +32,7 @@ def test_uncompressed_rows_are_not_copied(store: LocalStore, form: str) -> None:
     del table
     before = pa.total_allocated_bytes()
 
-    batches = list(reader.read_partition(store, ATTEMPT.task, LATEST, 0))
+    batches = list(read_partition(store, ATTEMPT.task, LATEST, 0))
 
     assert sum(batch.nbytes for batch in batches) > 7 * MIB
     assert pa.total_allocated_bytes() - before < 64 * 1024
@@ -41,7 +48,7 @@ def test_compressed_columns_that_nobody_asked_for_are_not_unpacked(
     del table
     before = pa.total_allocated_bytes()
 
-    batches = list(reader.read_partition(store, ATTEMPT.task, LATEST, 0, columns=["z", "x"]))
+    batches = list(read_partition(store, ATTEMPT.task, LATEST, 0, columns=["z", "x"]))
 
     assert [batch.schema.names for batch in batches] == [["z", "x"]] * len(batches)
     rows = sum(batch.num_rows for batch in batches)
@@ -52,7 +59,7 @@ def test_compressed_columns_that_nobody_asked_for_are_not_unpacked(
 def test_no_columns_at_all_still_have_their_rows(store: LocalStore) -> None:
     write(store, ATTEMPT, column(range(10)), by=to_partition(1, 2))
 
-    batches = list(reader.read_partition(store, ATTEMPT.task, LATEST, 1, columns=[]))
+    batches = list(read_partition(store, ATTEMPT.task, LATEST, 1, columns=[]))
 
     assert [(batch.num_columns, batch.num_rows) for batch in batches] == [(0, 10)]
 
@@ -61,7 +68,7 @@ def test_an_unknown_column_is_refused_with_those_that_are_there(store: LocalStor
     write(store, ATTEMPT, pa.table({"x": [1], "amount": [2]}), by=to_partition(0, 1))
 
     with pytest.raises(UserError, match="no column 'amuont'\n  found: columns amount, x"):
-        list(reader.read_partition(store, ATTEMPT.task, LATEST, 0, columns=["amuont"]))
+        list(read_partition(store, ATTEMPT.task, LATEST, 0, columns=["amuont"]))
 
 
 def test_a_column_that_is_there_twice_cannot_be_asked_for_by_name(store: LocalStore) -> None:
@@ -69,8 +76,8 @@ def test_a_column_that_is_there_twice_cannot_be_asked_for_by_name(store: LocalSt
     write(store, ATTEMPT, table, by=to_partition(0, 1))
 
     with pytest.raises(UserError, match="column 'y' is ambiguous"):
-        list(reader.read_partition(store, ATTEMPT.task, LATEST, 0, columns=["y"]))
-    (batch,) = reader.read_partition(store, ATTEMPT.task, LATEST, 0)
+        list(read_partition(store, ATTEMPT.task, LATEST, 0, columns=["y"]))
+    (batch,) = read_partition(store, ATTEMPT.task, LATEST, 0)
     assert [one.to_pylist() for one in batch] == [[1], [2], [3]]
 
 
@@ -79,7 +86,7 @@ def test_a_partition_that_is_not_there_is_refused(store: LocalStore, partition: 
     write(store, ATTEMPT, column([1]), by=to_partition(0, 2))
 
     with pytest.raises(UserError, match=f"no partition {partition}\n  found: partitions 0 to 1"):
-        list(reader.read_partition(store, ATTEMPT.task, LATEST, partition))
+        list(read_partition(store, ATTEMPT.task, LATEST, partition))
 
 
 def test_a_missing_attempt_names_those_that_are_there(store: LocalStore) -> None:
@@ -124,7 +131,7 @@ def test_chunks_of_no_size_or_from_outside_are_refused(store: LocalStore) -> Non
 
 def test_rows_stay_readable_after_their_files_are_removed(store: LocalStore) -> None:
     write(store, ATTEMPT, column(range(1000)), by=to_partition(0, 1))
-    batches = list(reader.read_partition(store, ATTEMPT.task, LATEST, 0))
+    batches = list(read_partition(store, ATTEMPT.task, LATEST, 0))
 
     store.discard("shuffle/1/0/0/1")
 

@@ -87,7 +87,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
 
 
 def members(owner: Owner, job: Threads, config: Config) -> MakeMembers:
-    where = JournalAddress(address=owner.said.address, token=TOKEN, workspace_id=WORKSPACE)
+    where = JournalAddress(address=owner.endpoint.address, token=TOKEN, workspace_id=WORKSPACE)
     return lambda wanted: RegisteredMembers(job, where, config, wanted)
 
 
@@ -238,7 +238,7 @@ def test_a_task_whose_session_never_comes_gives_up_after_a_named_limit(
     owner: Owner, tmp_path: Path
 ) -> None:
     work = MemberWork(
-        where=JournalAddress(address=owner.said.address, token=TOKEN, workspace_id=WORKSPACE),
+        where=JournalAddress(address=owner.endpoint.address, token=TOKEN, workspace_id=WORKSPACE),
         read=a_read(),
         members=1,
         epoch=1,

@@ -19,6 +19,7 @@ from tests.unit.shuffle.shuffle_kit import (
     folder,
     in_child,
     in_children,
+    read_partition,
     write,
 )
 
@@ -180,7 +181,7 @@ def child_without_rights(root: str, what: str) -> None:
         "create": lambda: store.create("x", b"1"),
         "make_folder": lambda: store.make_folder("shuffle/9"),
         "write": lambda: writer.begin_next_attempt(store, one.task, one.attempt),
-        "read": lambda: list(reader.read_partition(store, one.task, one.attempt, 0)),
+        "read": lambda: list(read_partition(store, one.task, one.attempt, 0)),
         "discard": lambda: store.discard("shuffle/1/0/0/1"),
     }
     with pytest.raises(StorageError, match="to fix: no permission; give this user the right"):

@@ -71,8 +71,8 @@ def main(folder: Path, config: Config) -> None:
         "127.0.0.1", Numbers(), read=READ, token=TOKEN, config=config, certificate=certificate
     )
     said = {
-        "owner": owner.said.address,
-        "live": owner.said.address,
+        "owner": owner.endpoint.address,
+        "live": owner.endpoint.address,
         "agent": agent.address,
         "agent_folder": host.folder,
         "member": member.address,

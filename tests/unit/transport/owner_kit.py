@@ -48,7 +48,7 @@ def place_at(
 
 def client_of(owner: Owner, config: Config = QUICK, token: str = TOKEN) -> JoinedBroker:
     """A client that knows nothing but where the owner answers."""
-    where = JournalAddress(address=owner.said.address, token=token, workspace_id=WORKSPACE)
+    where = JournalAddress(address=owner.endpoint.address, token=token, workspace_id=WORKSPACE)
     return join_journals(where, config)
 
 

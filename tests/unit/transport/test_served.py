@@ -14,7 +14,7 @@ from tests.unit.transport.owner_kit import QUICK, SCHEMA, all_values, column
 import millrace as mr
 from millrace.errors import Corrupt, OwnerUnreachable, UserError
 from millrace.spark.session import is_local, is_reachable
-from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.election import own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.journal_owner import LocalLink, Owner
@@ -24,15 +24,15 @@ IMPATIENT = QUICK.with_options(owner_start_ms_max=50, owner_retries_max=1)
 
 
 def serve(ws: Workspace) -> Owner:
-    place = broker_kinds.place_of(
+    place = broker_address.owned_workspace(
         ws.path,
         workspace_id=ws.id,
         token=runtime_of(ws).token,
-        kind=broker_kinds.EMBEDDED,
+        kind=broker_address.EMBEDDED,
         config=QUICK,
     )
     owner = Owner.open(place)
-    owner_endpoint.keep_for(owner_endpoint.store_of(ws.path), owner.said.address)
+    owner_endpoint.keep_for(owner_endpoint.store_of(ws.path), owner.endpoint.address)
     return owner
 
 
@@ -80,11 +80,11 @@ def test_a_mark_that_cannot_be_read_still_keeps_others_away(tmp_path: Path) -> N
 
 
 def joiner(ws: Workspace) -> JoinedBroker:
-    place = broker_kinds.place_of(
+    place = broker_address.owned_workspace(
         ws.path,
         workspace_id=ws.id,
         token=runtime_of(ws).token,
-        kind=broker_kinds.EMBEDDED,
+        kind=broker_address.EMBEDDED,
         config=IMPATIENT,
         joins_only=True,
     )

@@ -1,4 +1,4 @@
-"""Everything a broker knows besides the rows themselves, and changes to it that may be dropped.
+"""The book: everything a broker knows except the rows, and drafts of changes to it.
 
 A `Book` is a set of tables. `draft()` lays a book on top of it: reads fall through, writes stay
 above, until `absorb` takes them over. So a request is decided on a draft, saved, and only then
@@ -34,7 +34,7 @@ NEXT_JOURNAL: Final = "next_journal"
 OWN_PRODUCER: Final = "own_producer"
 _LOOKED_AT_MAX: Final = 100
 MOVED: Final = "moved"
-"""What those wait for who wait for any journal to move."""
+"""The topic of threads that wait for any journal to move."""
 
 
 class RangeKind(IntEnum):
@@ -77,7 +77,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseState:
-    """Who holds a lease, if anybody."""
+    """The epoch of a lease, and its holder if there is one."""
 
     epoch: int
     holder: str | None
@@ -150,13 +150,13 @@ class Layer(Generic[K, V]):
 
     def some_keys(self, count: int) -> list[K]:
         """So many keys of this table and those it lies on, for an error to name."""
-        found: list[K] = []
+        present: list[K] = []
         layer: Layer[K, V] | None = self
-        while layer is not None and len(found) < count:
+        while layer is not None and len(present) < count:
             keys = islice(list(layer.own), count)
-            found += [key for key in keys if self.get(key) is not None]
+            present += [key for key in keys if self.get(key) is not None]
             layer = layer.below
-        return found[:count]
+        return present[:count]
 
     def all(self) -> Iterable[tuple[K, V]]:
         """Everything in a table that lies on no other."""
@@ -228,19 +228,19 @@ class Book:
 
     def moved(self) -> Iterable[JournalId]:
         """The journals to which this draft adds rows, or from which it takes some, each once."""
-        gone = (each.id for each in (*self.truncated, *self.deleted))
+        gone = (journal.id for journal in (*self.truncated, *self.deleted))
         return dict.fromkeys([*(block.journal.id for block in self.blocks), *gone])
 
     def journal(self, name: str) -> Journal:
         """The journal of this name."""
         given: object = name
-        found = self.journals.get(name) if isinstance(given, str) else None
-        if found is None:
+        journal = self.journals.get(name) if isinstance(given, str) else None
+        if journal is None:
             raise JournalUnknown(
                 f"there is no journal {shown(name)}\n  found: {self._existing(name)}\n"
                 "  to fix: create it, or choose one of the names there are (millrace journal ls)"
             )
-        return found
+        return journal
 
     def _existing(self, name: str) -> str:
         """Some names of journals. Not all are compared: there may be very many, and this often."""

@@ -17,7 +17,7 @@ from millrace.journal.core.values import Anything, Lease, Publish
 _TEXT: Final = ((str,), "text")
 _WHOLE: Final = ((Integral,), "a whole number")
 _MAYBE_WHOLE: Final = ((Integral, type(None)), "a whole number, or nothing")
-_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+_TYPES: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     **dict.fromkeys(("name", "group", "holder", "prefix"), _TEXT),
     "offset": _WHOLE,
     **dict.fromkeys(("rows_max", "bytes_max", "sequence", "lease_ms"), _MAYBE_WHOLE),
@@ -35,18 +35,28 @@ _LABELS: Final = ((Mapping, type(None)), "a dict of texts")
 def check_arguments(call: str, given: Mapping[str, Any]) -> None:
     """Refuse an argument of a wrong type, by its name."""
     for name, value in given.items():
-        kinds, wanted = _kind(call, name)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and Integral in kinds):
+        types, description = _allowed(call, name)
+        if not isinstance(value, types) or (isinstance(value, bool) and Integral in types):
             raise UserError(
                 f"journals.{call}: {name} is of a wrong type\n"
                 f"  found: {str(value)[:80]!r} of type {type(value).__name__}\n"
-                f"  to fix: give {wanted}"
+                f"  to fix: give {description}"
             )
 
 
-def _kind(call: str, name: str) -> tuple[tuple[type, ...], str]:
+def _allowed(call: str, name: str) -> tuple[tuple[type, ...], str]:
     if name == "lease":
         return _LEASE if call in ("renew", "release") else _MAYBE_LEASE
     if name == "labels" and call in ("create", "list", "watch"):
         return _LABELS
-    return _KINDS.get(name, ((object,), "something else"))
+    return _TYPES.get(name, ((object,), "something else"))
+
+
+def check_journal_count(count: int, most: int) -> None:
+    """Refuse a transaction over too many journals: its ACKs grow with the square of the number."""
+    if count > most:
+        raise UserError(
+            f"a transaction over {count:,} journals is too large\n"
+            f"  limit: {most:,} (journal_transaction_journals_max)\n"
+            "  to fix: write to fewer journals in one transaction, or raise the limit"
+        )

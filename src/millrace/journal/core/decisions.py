@@ -1,7 +1,7 @@
 """What each request does, decided on a draft of the book. Pure: time and new ids are arguments.
 
 Every function here either changes the draft and returns the answer, or raises and the draft is
-thrown away. Storing what was decided is somebody else's.
+thrown away. The caller stores the draft.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from millrace.names import check_text
 def create(
     book: Book, name: str, schema: pa.Schema, labels: Mapping[str, str], *, now_ms: int
 ) -> JournalInfo:
-    """Make a journal, or find it as it is wanted."""
+    """Create a journal, or find the same one."""
     check_name(name)
     schema, labels = journal_schema(schema), check_labels(labels)
     there = book.journals.get(name)
@@ -66,7 +66,7 @@ def create(
 
 
 def delete(book: Book, name: str) -> None:
-    """Remove a journal and what is known of it."""
+    """Delete a journal and all that the book has of it."""
     journal = book.journal(name)
     book.journals.put(name, None)
     book.sequences.put(journal.id, None)
@@ -91,7 +91,7 @@ def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> Pr
 
 
 def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
-    """Move a group on if it stands where expected."""
+    """Set the offset of a group if it has the expected one."""
     check_group(wanted.group)
     journal = book.journal(wanted.journal)
     if wanted.id is not None and wanted.id != journal.id:
@@ -100,14 +100,14 @@ def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
             "again\n  to fix: look at the journals there are"
         )
     groups = book.groups.get(journal.id) or {}
-    found = groups.get(wanted.group)
+    current = groups.get(wanted.group)
     offset = Offset(wanted.offset)
-    if again_is_fine and found == offset:
+    if again_is_fine and current == offset:
         return
-    if not isinstance(wanted.expected, Anything) and found != wanted.expected:
+    if not isinstance(wanted.expected, Anything) and current != wanted.expected:
         raise Conflict(
             f"group {wanted.group!r} in journal {journal.name!r} does not stand where expected\n"
-            f"  expected: {wanted.expected}, found: {found}\n"
+            f"  expected: {wanted.expected}, found: {current}\n"
             "  to fix: read its committed offset and go on from there"
         )
     if not journal.start <= offset <= journal.end:
@@ -127,7 +127,7 @@ def truncate(
     force: bool,
     rows_between: Callable[[Journal, Offset, Offset], int],
 ) -> Truncated:
-    """Move the start of a journal up, unless somebody needs what lies below."""
+    """Move the start of a journal up, unless a group or an open transaction needs the rows."""
     journal = book.journal(name)
     if offset > journal.end or offset < 0:
         raise OffsetOutOfRange(
@@ -149,13 +149,15 @@ def truncate(
     after = replace(journal, start=start)
     book.journals.put(name, after)
     gone = book.rolled_back.get(journal.id) or ()
-    book.rolled_back.put(journal.id, tuple(each for each in gone if each.end > start))
+    book.rolled_back.put(
+        journal.id, tuple(transaction for transaction in gone if transaction.end > start)
+    )
     book.truncated.append(after)
     return Truncated(removed=removed, start_offset=start)
 
 
 def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -> Lease:
-    """Take a lease that is free, over, or one's own, under the next epoch."""
+    """Acquire a lease that is free, expired, or held by the same holder, under the next epoch."""
     check_text(name, "a lease")
     check_text(holder, "the holder of a lease")
     there = book.leases.get(name)
@@ -174,7 +176,7 @@ def acquire(book: Book, name: str, holder: str, *, lease_ms: int, now_ms: int) -
 
 
 def renew(book: Book, lease: Lease, *, lease_ms: int, now_ms: int) -> Lease:
-    """Make a lease last from now on. One that ran out is renewed if nobody took it."""
+    """Extend a lease from now on, also an expired one that no other holder took."""
     state = check_lease(book, lease)
     expires = now_ms + lease_ms
     book.leases.put(lease.name, replace(state, expires_at_ms=expires, lease_ms=lease_ms))
@@ -182,14 +184,14 @@ def renew(book: Book, lease: Lease, *, lease_ms: int, now_ms: int) -> Lease:
 
 
 def release(book: Book, lease: Lease) -> None:
-    """Give a lease back, if it is still one's own."""
+    """Release a lease, if its epoch is current."""
     state = book.leases.get(lease.name)
     if state is not None and (state.epoch, state.holder) == (lease.epoch, lease.holder):
         book.leases.put(lease.name, replace(state, holder=None))
 
 
 def fence(book: Book, name: str) -> int:
-    """End the epoch of a lease; whoever holds it can do nothing under it any more."""
+    """End the epoch of a lease: its holder can do nothing under it any more."""
     state = book.leases.get(name)
     epoch = state.epoch + 1 if state else 1
     ended = LeaseState(epoch=epoch, holder=None, expires_at_ms=0, lease_ms=0)
@@ -201,10 +203,10 @@ def check_lease(book: Book, lease: Lease) -> LeaseState:
     """Refuse a lease whose epoch is over."""
     state = book.leases.get(lease.name)
     if state is None or (state.epoch, state.holder) != (lease.epoch, lease.holder):
-        found = "none" if state is None else f"epoch {state.epoch} of {state.holder or 'nobody'}"
+        holder = "none" if state is None else f"epoch {state.epoch} of {state.holder or 'nobody'}"
         raise LeaseLost(
             f"lease {lease.name!r} under epoch {lease.epoch} of {lease.holder} is over\n"
-            f"  found: {found}\n  to fix: stop this work; ask for a new lease to go on"
+            f"  found: {holder}\n  to fix: stop this work; ask for a new lease to go on"
         )
     return state
 
@@ -224,7 +226,7 @@ def _check_same(there: Journal, schema: pa.Schema, labels: Mapping[str, str]) ->
 
 
 def _floor(book: Book, journal: Journal) -> tuple[Offset, str]:
-    """The lowest offset that somebody needs, and who."""
+    """The lowest offset that is needed, and by what."""
     groups = book.groups.get(journal.id) or {}
     needs = [(offset, f"group {group!r}") for group, offset in groups.items()]
     needs += [

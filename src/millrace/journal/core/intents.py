@@ -1,7 +1,7 @@
 """What a producer is about to commit, as a value that can be kept anywhere. Pure.
 
-A transaction's ACKs all carry one clock, and each names the other journals. Whoever has the intents
-can write the ACKs that are missing, however far their producer came.
+All ACKs of a transaction have one clock, and each names the other journals. Any process that has
+the intents can write the missing ACKs, however far their producer came.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Intents:
 
     def hints(self, journal: JournalId) -> list[JournalId]:
         """What the ACK in a journal names: all the others."""
-        return sorted(each for each in self.journals.values() if each != journal)
+        return sorted(id_ for id_ in self.journals.values() if id_ != journal)
 
     def ends(self, open_in: OpenIn) -> bool:
         """Whether it is this transaction that is open in a journal."""

@@ -77,10 +77,10 @@ def publish(
         producer = ProducerId(book.count(OWN_PRODUCER))
     writing = _Writing(book, producer, now_ns, range_bytes)
     journals = _by_journal(book, parts)
-    several = sum(1 for each in journals.values() if _has_rows(each)) > 1
+    several = sum(1 for parts_of in journals.values() if _has_rows(parts_of)) > 1
     appended = {
-        name: writing.rows(book.journal(name), each, Flag.CONTINUE if several else Flag.OUTSIDE)
-        for name, each in journals.items()
+        name: writing.rows(book.journal(name), parts_of, Flag.CONTINUE if several else Flag.OUTSIDE)
+        for name, parts_of in journals.items()
     }
     if several:
         appended = writing.acks(appended)
@@ -103,7 +103,7 @@ def append_stamped(
             f"rows for {name!r} carry the broker's own producer\n"
             "  to fix: ask the broker for a producer by name"
         )
-    kept, found = _sequenced(book, journal, rows)
+    kept, sequenced = _sequenced(book, journal, rows)
     batch = give_offsets(kept, journal.end)
     stamps = stamps_of(batch)
     acks = int((stamps.flags == Flag.ACK).sum())
@@ -115,11 +115,11 @@ def append_stamped(
     )
     if not batch.num_rows:
         return done
-    gone = _rolled_back(book, journal, stamps, found.outcomes)
+    gone = _rolled_back(book, journal, stamps, sequenced.outcomes)
     if gone:
         book.rolled_back.put(journal.id, (*(book.rolled_back.get(journal.id) or ()), *gone))
-    book.put_sequences(journal.id, found.states)
-    for producer in found.states:
+    book.put_sequences(journal.id, sequenced.states)
+    for producer in sequenced.states:
         highest = Clock(int(stamps.clocks[stamps.producers == producer].max()))
         known = book.producer(producer)
         book.producers.put(producer, replace(known, clock=max(known.clock, highest)))
@@ -268,9 +268,9 @@ class _Writing:
                     f"  to fix: look whether its rows are in journal {part.journal!r}"
                 )
             self.book.adopted.put(file.path, value=True)
-            for place, piece in enumerate(file.ranges):
+            for number, piece in enumerate(file.ranges):
                 if piece.rows:
-                    yield (file, place), piece.rows
+                    yield (file, number), piece.rows
 
     def _store(
         self,
@@ -296,8 +296,8 @@ class _Writing:
             keys, times = content.keys, content.timestamps
             batch = stamp_rows(content.batch, stamp, keys=keys, timestamps=times)
             return _put_block(self.book, journal, batch, count, kind)
-        file, place = content
-        bare = FileContent(file.path, file.ranges[place], stamp)
+        file, number = content
+        bare = FileContent(file.path, file.ranges[number], stamp)
         return _put_block(self.book, journal, bare, count, RangeKind.BARE)
 
     def _move_on(self, journal: Journal, clock: Clock) -> None:
@@ -333,11 +333,11 @@ def _sequenced(
     first = sequencing.sequence_rows(stamps_of(give_offsets(rows, journal.end)), states)
     bad = np.flatnonzero(np.isin(first.outcomes, sequencing.ERRORS))
     if len(bad):
-        place = int(bad[0])
-        row = rows.slice(place, 1).select([0, 1, 2]).to_pylist()[0]
-        what = RowEffect(int(first.outcomes[place])).name.lower().replace("_", " ")
+        first_bad = int(bad[0])
+        row = rows.slice(first_bad, 1).select([0, 1, 2]).to_pylist()[0]
+        what = RowEffect(int(first.outcomes[first_bad])).name.lower().replace("_", " ")
         raise UserError(
-            f"row {place} for journal {journal.name!r} {what}: {row}\n"
+            f"row {first_bad} for journal {journal.name!r} {what}: {row}\n"
             f"  its producer stands at {states.get(ProducerId(row['_mr_producer']))}\n"
             "  to fix: end the open transaction with an ACK at or above its highest clock"
         )
@@ -358,12 +358,10 @@ def _rolled_back(
     states = book.sequences.get(journal.id) or {}
     begins = {p: s.open.begin for p, s in states.items() if s.open is not None}
     gone = []
-    for place in np.flatnonzero(
-        np.isin(outcomes, (RowEffect.BEGINS, RowEffect.ROLLS_BACK))
-    ).tolist():
-        producer = ProducerId(int(stamps.producers[place]))
-        offset = Offset(int(stamps.offsets[place]))
-        if outcomes[place] == RowEffect.BEGINS:
+    for row in np.flatnonzero(np.isin(outcomes, (RowEffect.BEGINS, RowEffect.ROLLS_BACK))).tolist():
+        producer = ProducerId(int(stamps.producers[row]))
+        offset = Offset(int(stamps.offsets[row]))
+        if outcomes[row] == RowEffect.BEGINS:
             begins[producer] = offset
         else:
             gone.append(RolledBackRange(producer, begins[producer], offset))

@@ -31,8 +31,8 @@ class Stored:
     rows_before: int
     kind: RangeKind
     bytes: int
-    place: object
-    """Where its rows are, for whoever stored them."""
+    content: object
+    """The rows, or where they are stored; only the broker that made it knows which."""
 
 
 Load = Callable[[Stored], Sequence[pa.RecordBatch]]
@@ -80,8 +80,8 @@ class RowCollector:
         after = Offset(int(offsets[end - 1]) + 1)
         if self.rolled_back is not None and stored.kind is not RangeKind.PLAIN:
             rows = _keep(rows, committed_mask(stamps_of(rows), self.rolled_back))
-        each = max(_ROW_BYTES_MIN, stored.bytes // max(1, stored.next - stored.first))
-        fitting = min(self.rows_left, self.bytes_left // each)
+        row_bytes = max(_ROW_BYTES_MIN, stored.bytes // max(1, stored.next - stored.first))
+        fitting = min(self.rows_left, self.bytes_left // row_bytes)
         if not self.batches:
             fitting = max(1, fitting)
         if fitting < rows.num_rows:
@@ -92,7 +92,7 @@ class RowCollector:
             after = Offset(rows[OFFSET][-1].as_py() + 1)
         self.offset = after
         self.rows_left -= rows.num_rows
-        self.bytes_left -= rows.num_rows * each
+        self.bytes_left -= rows.num_rows * row_bytes
         if rows.num_rows:
             self.batches.append(rows)
         if self.rows_left <= 0 or self.bytes_left <= 0:

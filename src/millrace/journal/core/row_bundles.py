@@ -1,7 +1,7 @@
 """Rows of very many journals on their way out of a broker: packed as they lie, unpacked at once.
 
 What is small is put together by schema into streams of Arrow messages, with a list of whose rows
-are where in them. So nothing is decoded on the way, not even by an owner who sends them on, and a
+are where in them. So nothing is decoded on the way, not even by an owner that sends them on, and a
 journal costs a few microseconds. Pure.
 
 Invariant: unpacked, each journal has its rows in order, and none of another one's.
@@ -43,7 +43,7 @@ class Formats:
 
     def __init__(self) -> None:
         self._by_number: dict[int, tuple[pa.Schema, Format]] = {}
-        """By the number of a schema's object, which is kept so that the number is nobody else's."""
+        """By the id of a schema's object, which is kept so that no other object gets it."""
         self._formats: list[Format] = []
 
     def of(self, schema: pa.Schema) -> Format:
@@ -51,20 +51,20 @@ class Formats:
         known = self._by_number.get(id(schema))
         if known is not None:
             return known[1]
-        found = next((each for each in self._formats if each.users.equals(schema)), None)
-        if found is None:
-            found = Format.of(schema)
-            self._formats = [found, *self._formats[: _FORMATS_MAX - 1]]
+        format_ = next((format_ for format_ in self._formats if format_.users.equals(schema)), None)
+        if format_ is None:
+            format_ = Format.of(schema)
+            self._formats = [format_, *self._formats[: _FORMATS_MAX - 1]]
         if len(self._by_number) >= _FORMATS_MAX:
             self._by_number = {}
-        self._by_number[id(schema)] = (schema, found)
-        return found
+        self._by_number[id(schema)] = (schema, format_)
+        return format_
 
 
 def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
     """The batches of messages that follow each other, where they lie."""
-    found = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
-    return [pa.ipc.read_record_batch(message, stored) for message in found]
+    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
+    return [pa.ipc.read_record_batch(message, stored) for message in reader]
 
 
 @dataclass(slots=True)
@@ -154,14 +154,14 @@ def _takes_more(bundle: Bundle, form: Format) -> bool:
     return bundle.format is form or bundle.format.header == form.header
 
 
-def pack(found: Iterable[Fetched], formats: Formats) -> Packed:
+def pack(fetched: Iterable[Fetched], formats: Formats) -> Packed:
     """Pack what was read of each journal, for brokers that have it in batches."""
     packed, packing = Packed(), Packing()
-    for place, each in enumerate(found):
-        packed.heads.append(each.with_batches(()))
-        for batch in each.batches:
+    for number, rows in enumerate(fetched):
+        packed.heads.append(rows.with_batches(()))
+        for batch in rows.batches:
             count = batch.num_rows
-            form, data = formats.of(each.schema), batch.serialize()
-            packing.add(place, form, data, rows=count, begin=0, count=count)
+            form, data = formats.of(rows.schema), batch.serialize()
+            packing.add(number, form, data, rows=count, begin=0, count=count)
     packed.bundles = packing.bundles
     return packed

@@ -25,7 +25,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.number_ranges import Int64
 
 ProducerId = NewType("ProducerId", Int64)
-"""Who wrote a row: 48 bits."""
+"""The writer of a row: 48 bits."""
 
 FORMAT_VERSION: Final = 1
 PRODUCER_MAX: Final = ProducerId(2**48 - 1)
@@ -88,28 +88,28 @@ def stamped_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*STAMP_FIELDS, *_nullable(schema)])
 
 
-def first_difference(found: pa.Schema, expected: pa.Schema) -> str | None:
+def first_difference(schema: pa.Schema, expected: pa.Schema) -> str | None:
     """The first field in which rows do not fit a schema, in words; None if they fit."""
     for field in expected:
-        if field.name not in found.names:
+        if field.name not in schema.names:
             return f"field {field.name!r} ({field.type}) is missing"
-        place = found.get_field_index(field.name)
-        if place < 0:
+        index = schema.get_field_index(field.name)
+        if index < 0:
             return f"field {field.name!r} is there more than once"
-        kind = plain.plain_type(found.field(place).type)
+        kind = plain.plain_type(schema.field(index).type)
         if kind != field.type:
             return f"field {field.name!r} is {kind}, expected {field.type}"
-    for place, name in enumerate(found.names):
+    for index, name in enumerate(schema.names):
         if name not in expected.names:
             return f"field {name!r} is not in the journal's schema"
-        if expected.names[place] != name:
-            return f"field {name!r} stands where {expected.names[place]!r} is expected"
+        if expected.names[index] != name:
+            return f"field {name!r} stands where {expected.names[index]!r} is expected"
     return None
 
 
-def check_schema(found: pa.Schema, expected: pa.Schema, *, where: str) -> None:
+def check_schema(schema: pa.Schema, expected: pa.Schema, *, where: str) -> None:
     """Refuse rows whose columns are not the journal's, naming the first field that differs."""
-    different = first_difference(found, expected)
+    different = first_difference(schema, expected)
     if different is not None:
         raise SchemaMismatch(
             f"rows do not fit journal {where}\n  {different}\n"

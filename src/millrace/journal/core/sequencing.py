@@ -113,7 +113,7 @@ class Sequenced:
 
 
 def sequence_rows(stamps: RowStamps, states: Mapping[ProducerId, Sequence]) -> Sequenced:
-    """Take rows in journal order. An erroneous row changes nothing and is told by its outcome."""
+    """Sequence rows in journal order. An erroneous row changes nothing; its outcome says so."""
     outcomes = np.empty(len(stamps.offsets), np.uint8)
     after: dict[ProducerId, Sequence] = {}
     for producer, rows in _by_producer(stamps.producers):
@@ -164,8 +164,8 @@ def _row_by_row(stamps: RowStamps, rows: Ints, state: Sequence) -> tuple[Bytes, 
     done = np.empty(len(rows), np.uint8)
     columns = (stamps.offsets[rows], stamps.clocks[rows], stamps.flags[rows])
     values = zip(*(column.tolist() for column in columns), strict=True)
-    for place, (offset, clock, flag) in enumerate(values):
-        found = outcome(Flag(flag), Clock(clock), state)
-        state = advance(state, found, Clock(clock), Offset(offset))
-        done[place] = found
+    for row, (offset, clock, flag) in enumerate(values):
+        result = outcome(Flag(flag), Clock(clock), state)
+        state = advance(state, result, Clock(clock), Offset(offset))
+        done[row] = result
     return done, state

@@ -32,7 +32,7 @@ Rows.register(pa.Table)
 
 @dataclass(frozen=True, slots=True)
 class Anything:
-    """No expectation: whatever was committed before is replaced.
+    """For `expected=`: replaces any committed offset.
 
     Example:
         >>> from millrace.journal.core.values import ANYTHING
@@ -45,7 +45,7 @@ ANYTHING: Final = Anything()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalInfo:
-    """What a journal is.
+    """The name, schema and labels of a journal.
 
     Example:
         >>> info = ws.journals.get("orders")
@@ -80,7 +80,7 @@ class MovedJournals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Where rows came to lie: `rows` of them from `first_offset` on, without a gap between them.
+    """The offsets of appended rows: `rows` rows from `first_offset` on, without a gap.
 
     Example:
         >>> done = ws.journals.append("payments", rows)
@@ -129,7 +129,7 @@ class ProducerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What a transaction did.
+    """What a transaction published.
 
     Example:
         >>> with ws.journals.transaction() as t:
@@ -148,7 +148,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """Rows of one journal as stored, in order, and where to read on.
+    """Rows of one journal, in order, and the offset of the next read.
 
     Example:
         >>> found = ws.journals.read("orders", 0, rows_max=2)
@@ -174,7 +174,7 @@ class Fetched:
     def failed(
         cls, journal: str, offset: Offset, problem: JournalUnknown | OffsetOutOfRange
     ) -> Fetched:
-        """What is told of a journal that is gone, or has no such offset."""
+        """The answer for a journal that is gone, or has no such offset."""
         return cls(
             journal=journal,
             id=NO_JOURNAL,
@@ -199,7 +199,7 @@ class Fetched:
 
     @property
     def num_rows(self) -> int:
-        """How many rows these are.
+        """The number of rows.
 
         Example:
             >>> ws.journals.read("orders", 0).num_rows
@@ -228,7 +228,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated:
-    """What a truncation did.
+    """What a truncation removed.
 
     Example:
         >>> result = ws.journals.truncate("orders", before=2)
@@ -328,6 +328,6 @@ class Publish:
     commits: tuple[Commit, ...] = ()
     lease: Lease | None = None
     producer: ProducerId | None = None
-    """Who writes; the broker's own producer unless given."""
+    """The writer; by default, the broker's own producer."""
     sequence: Int64 | None = None
     """Rises with each publish of the producer; the last one asked again gets its first answer."""

@@ -46,7 +46,7 @@ class Reserve:
                 _fill(self._path, self._size)
         except OSError as error:
             self.release()
-            # Where files cannot be filled beforehand, a full disk is told as it is met.
+            # Where files cannot be filled beforehand, a full disk is reported when it is met.
             return error.errno not in _NO_ROOM
         self.is_held = True
         return True
@@ -59,8 +59,8 @@ class Reserve:
 
     def room(self) -> int:
         """Bytes that are free on the disk."""
-        found = os.statvfs(os.path.dirname(self._path))
-        return found.f_bavail * found.f_frsize
+        disk = os.statvfs(os.path.dirname(self._path))
+        return disk.f_bavail * disk.f_frsize
 
     def release(self) -> None:
         """Give the room away."""

@@ -1,4 +1,4 @@
-"""The embedded broker: opens a folder, takes it over from whoever died, and serves its journals.
+"""The embedded broker: opens a folder, takes over from a dead owner, and serves its journals.
 
 Invariant: one process at a time has a folder open. After a failed sync nothing is written any more.
 """
@@ -6,6 +6,7 @@ Invariant: one process at a time has a folder open. After a failed sync nothing 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from millrace.storage.store import storage_errors
 
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
+_log: Final = logging.getLogger(__name__)
 OpenLedger = Callable[[str, Config, LedgerStart], Ledger]
 
 
@@ -63,7 +65,7 @@ class EmbeddedBroker(SegmentReader):
         self._stores = stores
         self._lock = lock
         self._garbage = set(held.garbage)
-        self._names = {each.id: name for name, each in book.journals.all()}
+        self._names = {journal.id: name for name, journal in book.journals.all()}
         self.is_read_only = is_read_only
         """Whether commits are missing, and nothing may be written for that reason."""
         if is_read_only:
@@ -111,12 +113,16 @@ class EmbeddedBroker(SegmentReader):
                 folder_takeover.cut_back(root, disk, opened, held, is_whole=loss is None)
             stores = RowStorage.of(held, root, disk, opened, config)
             times = times or Times()
-            return cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
+            broker = cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
         except BaseException:
             if opened is not None:
                 opened.close()
             os.close(lock)
             raise
+        _log.info("opened the journals in %s under epoch %s", root, opened.epoch)
+        if loss is not None:
+            _log.info("went on without commits that are missing: %s", loss.message)
+        return broker
 
     @property
     def epoch(self) -> int:
@@ -160,9 +166,9 @@ class EmbeddedBroker(SegmentReader):
             gone += self._ledger.segments_before(journal.id, journal.start)
         for journal in draft.deleted:
             gone += self._ledger.segments_before(journal.id, None)
-        storing.segments_gone += [each.id for each in gone]
-        storing.clean += [each.id for each in gone]
-        storing.garbage += [each.file for each in gone]
+        storing.segments_gone += [segment.id for segment in gone]
+        storing.clean += [segment.id for segment in gone]
+        storing.garbage += [segment.file for segment in gone]
         self._stores.save(draft, storing)
         self._remove(gone)
         for name, made in draft.journals.own.items():
@@ -175,7 +181,7 @@ class EmbeddedBroker(SegmentReader):
     def _afterwards(self) -> None:
         """Move the largest journals out of the ledger while all together are too large."""
         waiting, config = self._stores.waiting, self._config
-        # A full disk is told to the next append that needs it.
+        # The next append that needs the room reports a full disk.
         with contextlib.suppress(StorageError):
             while waiting.total > config.journal_waiting_total_bytes_max:
                 worth = waiting.largest(
@@ -198,16 +204,16 @@ class EmbeddedBroker(SegmentReader):
         return bool(journals)
 
     def _named(self, ids: Sequence[JournalId]) -> list[Journal]:
-        return [self._book.journal(self._names[each]) for each in ids]
+        return [self._book.journal(self._names[id_]) for id_ in ids]
 
     def _drop_shared(self) -> None:
         """Let go of segments whose ranges were all truncated."""
         gone = self._ledger.unused_shared()
         if gone:
             storing = Storing(
-                segments_gone=[each.id for each in gone],
-                clean=[each.id for each in gone],
-                garbage=[each.file for each in gone],
+                segments_gone=[segment.id for segment in gone],
+                clean=[segment.id for segment in gone],
+                garbage=[segment.file for segment in gone],
             )
             self._ledger.save(Book().draft(), storing)
             self._remove(gone)
@@ -242,7 +248,7 @@ class EmbeddedBroker(SegmentReader):
         self._garbage.difference_update(files)
 
     def _sweep_adopted(self) -> None:
-        """Delete files that tasks wrote long ago and nobody adopted."""
+        """Delete files that tasks wrote long ago and that were not adopted."""
         oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
         for folder, _, names in os.walk(self.adoption_folder()):
             for name in names:
@@ -259,21 +265,23 @@ class EmbeddedBroker(SegmentReader):
             if clean:
                 self._ledger.save(Book().draft(), Storing(clean=clean))
         finally:
-            self._turns.stop(
+            self._group_commit.stop(
                 "the broker was closed\n  found: a call after close()\n  to fix: open it again"
             )
 
     def _pausing(self, work: Callable[[], object]) -> object:
         """Do something between commits; a failed sync there stops the broker as well."""
         try:
-            return self._turns.pause(work)
+            return self._group_commit.pause(work)
         except BrokerStopped as error:
-            self._turns.stop(str(error))
+            self._group_commit.stop(str(error))
             raise
         except MillraceError:
             raise
         except BaseException as error:
-            self._turns.stop(f"tidying was interrupted: {error!r}\n  to fix: open the broker again")
+            self._group_commit.stop(
+                f"tidying was interrupted: {error!r}\n  to fix: open the broker again"
+            )
             raise
 
     def _check_file(self, file: SegmentFile) -> SegmentFile:
@@ -289,9 +297,9 @@ class EmbeddedBroker(SegmentReader):
         if self._book.adopted.get(inside):
             raise Conflict(f"file {path} was adopted before\n  to fix: look for its rows")
         if size != file.bytes:
-            found = "it is gone" if size is None else f"{size} bytes"
+            actual = "it is gone" if size is None else f"{size} bytes"
             raise DataLost(
                 f"file {path} to adopt is not as it was written\n"
-                f"  expected: {file.bytes} bytes, found: {found}\n  to fix: write it again"
+                f"  expected: {file.bytes} bytes, found: {actual}\n  to fix: write it again"
             )
         return replace(file, path=inside)

@@ -67,10 +67,10 @@ _locks: dict[int, tuple[int, int] | None] = {}
 
 def _identity(handle: int) -> tuple[int, int] | None:
     try:
-        found = os.fstat(handle)
+        status = os.fstat(handle)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _let_go() -> None:

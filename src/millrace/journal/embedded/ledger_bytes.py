@@ -42,15 +42,15 @@ class LedgerBytes:
 
     def largest(self, count: int, least: int = 1) -> list[JournalId]:
         """The journals of which most waits, at least so many bytes, largest first."""
-        found: dict[JournalId, int] = {}
-        while self._heap and len(found) < count and -self._heap[0][0] >= least:
+        sizes: dict[JournalId, int] = {}
+        while self._heap and len(sizes) < count and -self._heap[0][0] >= least:
             size, journal = heapq.heappop(self._heap)
             # An old entry is true again when a journal grew to the same size once more.
             if self._sizes.get(journal) == -size:
-                found[journal] = size
-        for journal, size in found.items():
+                sizes[journal] = size
+        for journal, size in sizes.items():
             heapq.heappush(self._heap, (size, journal))
-        return list(found)
+        return list(sizes)
 
     def _gather(self) -> None:
         self._heap = [(-size, journal) for journal, size in self._sizes.items()]

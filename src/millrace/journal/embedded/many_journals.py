@@ -28,8 +28,8 @@ class ChosenRanges:
     def cuts(self) -> Iterator[tuple[AppendRange, int, int]]:
         """Each range, with the first of its rows that is meant and how many are."""
         begin = self.offset - self.ranges[0].first
-        for each in self.ranges:
-            yield each, begin, min(each.next, self.next) - each.first - begin
+        for range_ in self.ranges:
+            yield range_, begin, min(range_.next, self.next) - range_.first - begin
             begin = 0
 
 
@@ -53,8 +53,8 @@ class RangeChooser:
         """What to read of these journals, whose ranges come in the same order."""
         rest = iter(wanted)
         now: ChosenRanges | None = None
-        for each in ranges:
-            while now is None or now.journal.id != each.journal:
+        for range_ in ranges:
+            while now is None or now.journal.id != range_.journal:
                 if now is not None:
                     yield now
                 if self.is_full():
@@ -62,7 +62,7 @@ class RangeChooser:
                 journal, offset = next(rest)
                 now = ChosenRanges(journal, offset, offset)
                 self._bytes_of_journal = self.bytes_each
-            if not self._take(now, each):
+            if not self._take(now, range_):
                 self.bytes_left = 0
                 break
         if now is not None:
@@ -70,17 +70,17 @@ class RangeChooser:
         if not self.is_full():
             yield from (ChosenRanges(journal, offset, offset) for journal, offset in rest)
 
-    def _take(self, now: ChosenRanges, each: AppendRange) -> bool:
+    def _take(self, now: ChosenRanges, range_: AppendRange) -> bool:
         """Take what fits of a range; False if a limit of the whole read ended it."""
-        if not each.first <= now.next < each.next:
+        if not range_.first <= now.next < range_.next:
             return True
-        count = min(each.next, now.journal.end) - now.next
-        size = max(1, each.bytes // (each.next - each.first))
+        count = min(range_.next, now.journal.end) - now.next
+        size = max(1, range_.bytes // (range_.next - range_.first))
         of_all = min(self.rows_left, self.bytes_left // size)
         fitting = min(of_all, self._bytes_of_journal // size)
         taken = min(count, fitting if now.ranges else max(1, fitting))
         if taken > 0:
-            now.ranges.append(each)
+            now.ranges.append(range_)
             now.next = Offset(now.next + taken)
             self.rows_left -= taken
             self.bytes_left -= taken * size

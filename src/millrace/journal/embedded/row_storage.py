@@ -5,7 +5,7 @@ written to segments and synced before the ledger names them. A segment is marked
 before its first byte is written, so that the next opening knows which files to cut back.
 
 Invariant: nothing that the ledger names is in a file that was not synced, nor in a folder whose
-names were not; the bytes behind a segment's published length belong to nobody.
+names were not; the bytes behind a segment's published length are garbage.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RowStorage:
             disk=disk,
             ledger=ledger,
             config=config,
-            active={each.journal: each for each in held.segments if each.is_open},
+            active={segment.journal: segment for segment in held.segments if segment.is_open},
             waiting=LedgerBytes(held.waiting),
             next_body=held.next_body,
             next_segment=held.next_segment,
@@ -343,9 +343,9 @@ class RowStorage:
                 self.active[segment.journal] = segment
         for old in storing.moved:
             self.waiting.drop(old.journal)
-        for each in storing.ranges:
-            if isinstance(each.where, InLedger):
-                self.waiting.add(each.journal, each.bytes)
+        for range_ in storing.ranges:
+            if isinstance(range_.where, InLedger):
+                self.waiting.add(range_.journal, range_.bytes)
 
 
 def stopped(doing: str, error: OSError) -> BrokerStopped:

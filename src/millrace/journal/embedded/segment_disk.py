@@ -41,8 +41,8 @@ class SegmentDisk(Protocol):
 class LocalDisk:
     """A disk as it is.
 
-    A written file stays open until it is synced: a failure to write back is told to handles that
-    were open when it happened.
+    A written file stays open until it is synced: a failure to write back is reported to
+    handles that were open when it happened.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import xxhash
 from millrace.config import Config
 from millrace.errors import Corrupt, DataLost, JournalUnknown, MillraceError, OffsetOutOfRange
 from millrace.journal.book_broker import BookBroker, Times
-from millrace.journal.book_reader import out_of_range, told
+from millrace.journal.book_reader import checked_problems, out_of_range
 from millrace.journal.core.book import Book, Journal, RangeKind
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.read_limits import ReadLimits, Stored, with_stamps
@@ -60,11 +60,11 @@ class SegmentReader(BookBroker):
             at, page = ranges[-1].next, page + 1
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
-        each = stored.place
-        assert isinstance(each, AppendRange)
-        data = self._checked(journal, each)
-        if each.kind is RangeKind.BARE:
-            return [_stamped(data, each, journal)]
+        range_ = stored.content
+        assert isinstance(range_, AppendRange)
+        data = self._checked(journal, range_)
+        if range_.kind is RangeKind.BARE:
+            return [_stamped(data, range_, journal)]
         return messages(data, self._formats.of(journal.schema).stored)
 
     def read_packed(
@@ -80,9 +80,11 @@ class SegmentReader(BookBroker):
         """See `BookReader`. Raw rows, of which nothing is left out, are not even decoded."""
         limits = self._limits(rows_max, bytes_max, bytes_each_max)
         if isolation != "raw":
-            return pack(told(self._fetched(offsets, limits, isolation), missing), self._formats)
+            return pack(
+                checked_problems(self._fetched(offsets, limits, isolation), missing), self._formats
+            )
         packed = self._packed(offsets, limits)
-        packed.heads = list(told(packed.heads, missing))
+        packed.heads = list(checked_problems(packed.heads, missing))
         return packed
 
     def _fetched(
@@ -108,8 +110,8 @@ class SegmentReader(BookBroker):
         for begin in range(0, len(wanted), _PAGE_JOURNALS):
             page = wanted[begin : begin + _PAGE_JOURNALS]
             if not choosing.is_full():
-                for each in self._choose(choosing, page):
-                    packed.heads.append(self._pack(packing, len(packed.heads), each))
+                for chosen in self._choose(choosing, page):
+                    packed.heads.append(self._pack(packing, len(packed.heads), chosen))
         packed.bundles = packing.bundles
         return packed
 
@@ -125,18 +127,20 @@ class SegmentReader(BookBroker):
         with contextlib.closing(self._ledger.ranges_of(asked)) as ranges:
             return list(choosing.choose(wanted, ranges))
 
-    def _pack(self, packing: Packing, place: int, chosen: many_journals.ChosenRanges) -> Fetched:
-        """Load what was chosen of a journal; what is told of it, without the rows."""
+    def _pack(self, packing: Packing, number: int, chosen: many_journals.ChosenRanges) -> Fetched:
+        """Load the chosen ranges of a journal into bundles; return its answer without rows."""
         journal = chosen.journal
         try:
             if not chosen.ranges:
                 raise self._missing(journal, chosen.offset)
-            loaded = [self._message(journal, each) for each in chosen.ranges]
+            loaded = [self._message(journal, range_) for range_ in chosen.ranges]
         except (JournalUnknown, OffsetOutOfRange) as problem:
             return Fetched.failed(journal.name, chosen.offset, problem)
         form = self._formats.of(journal.schema)
-        for data, (each, begin, count) in zip(loaded, chosen.cuts(), strict=True):
-            packing.add(place, form, data, rows=each.next - each.first, begin=begin, count=count)
+        for data, (range_, begin, count) in zip(loaded, chosen.cuts(), strict=True):
+            packing.add(
+                number, form, data, rows=range_.next - range_.first, begin=begin, count=count
+            )
         return Fetched(
             journal=journal.name,
             id=journal.id,
@@ -146,23 +150,26 @@ class SegmentReader(BookBroker):
             end_offset=journal.end,
         )
 
-    def _message(self, journal: Journal, each: AppendRange) -> bytes | pa.Buffer:
+    def _message(self, journal: Journal, range_: AppendRange) -> bytes | pa.Buffer:
         """The rows of a range as stored rows are sent."""
-        data = self._checked(journal, each)
-        return _stamped(data, each, journal).serialize() if each.kind is RangeKind.BARE else data
+        data = self._checked(journal, range_)
+        return (
+            _stamped(data, range_, journal).serialize() if range_.kind is RangeKind.BARE else data
+        )
 
-    def _checked(self, journal: Journal, each: AppendRange) -> bytes:
+    def _checked(self, journal: Journal, range_: AppendRange) -> bytes:
         """The bytes of a range, as they were written."""
-        if isinstance(each.where, InLedger):
-            data, name = each.where.content, f"{LEDGER} (body {each.where.body})"
+        if isinstance(range_.where, InLedger):
+            data, name = range_.where.content, f"{LEDGER} (body {range_.where.body})"
         else:
-            name = self._path(each.where.file)
-            data = self._bytes(journal, each, name, each.where.position)
-        found = xxhash.xxh3_64_hexdigest(data)
-        if found != each.checksum:
+            name = self._path(range_.where.file)
+            data = self._bytes(journal, range_, name, range_.where.position)
+        checksum = xxhash.xxh3_64_hexdigest(data)
+        if checksum != range_.checksum:
             raise Corrupt(
-                f"{name}: offsets {each.first} to {each.next - 1} of journal {journal.name!r} are "
-                f"not the bytes that were written\n  expected: {each.checksum}, found: {found}\n"
+                f"{name}: offsets {range_.first} to {range_.next - 1} of journal {journal.name!r} "
+                "are not the bytes that were written\n"
+                f"  expected: {range_.checksum}, found: {checksum}\n"
                 "  to fix: restore the file from a copy, or truncate the journal past these offsets"
             )
         return data
@@ -176,18 +183,18 @@ class SegmentReader(BookBroker):
             self._inside.add(file)
         return os.path.join(self._root, file)
 
-    def _bytes(self, journal: Journal, each: AppendRange, path: str, position: int) -> bytes:
+    def _bytes(self, journal: Journal, range_: AppendRange, path: str, position: int) -> bytes:
         try:
             with storage_errors(f"reading {path}"):
-                data = self._disk.read(path, position, each.bytes)
+                data = self._disk.read(path, position, range_.bytes)
         except MillraceError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            raise self._missing(journal, each.first, path) from error
-        if len(data) != each.bytes:
+            raise self._missing(journal, range_.first, path) from error
+        if len(data) != range_.bytes:
             raise DataLost(
                 f"{path} ends before what was published\n"
-                f"  expected: {position + each.bytes} bytes, found: {position + len(data)}\n"
+                f"  expected: {position + range_.bytes} bytes, found: {position + len(data)}\n"
                 "  to fix: restore the file from a copy, or truncate the journal past these offsets"
             )
         return data
@@ -204,20 +211,20 @@ class SegmentReader(BookBroker):
         return out_of_range(now, offset)
 
 
-def _stored(each: AppendRange) -> Stored:
+def _stored(range_: AppendRange) -> Stored:
     return Stored(
-        first=each.first,
-        next=each.next,
-        rows=each.rows,
-        rows_before=each.rows_before,
-        kind=each.kind,
-        bytes=each.bytes,
-        place=each,
+        first=range_.first,
+        next=range_.next,
+        rows=range_.rows,
+        rows_before=range_.rows_before,
+        kind=range_.kind,
+        bytes=range_.bytes,
+        content=range_,
     )
 
 
-def _stamped(data: bytes, each: AppendRange, journal: Journal) -> pa.RecordBatch:
+def _stamped(data: bytes, range_: AppendRange, journal: Journal) -> pa.RecordBatch:
     """The rows of an adopted file with their system fields."""
-    assert each.stamp is not None
+    assert range_.stamp is not None
     plain = pa.schema([pa.field(field.name, field.type) for field in journal.schema])
-    return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), each.stamp)
+    return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), range_.stamp)

@@ -40,11 +40,11 @@ def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:
     return StoredRange(range_of(block, len(message), ""), [message])
 
 
-def waited(each: AppendRange) -> StoredRange:
-    """A range that rode in the ledger; bytes that went bad there are told apart."""
-    assert isinstance(each.where, InLedger)
-    content = each.where.content
-    return StoredRange(each, [content], is_sound=checksum_of([content]) == each.checksum)
+def waited(range_: AppendRange) -> StoredRange:
+    """A range that was stored in the ledger, and whether its bytes are still sound."""
+    assert isinstance(range_.where, InLedger)
+    content = range_.where.content
+    return StoredRange(range_, [content], is_sound=checksum_of([content]) == range_.checksum)
 
 
 def range_of(block: RowBlock, size: int, checksum: str) -> AppendRange:

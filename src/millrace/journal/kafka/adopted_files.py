@@ -24,11 +24,11 @@ def check(file: SegmentFile, folder: str) -> None:
             f"file {path} cannot be adopted from where it lies\n  to fix: write it below {folder}"
         )
     try:
-        found: int | None = os.path.getsize(path)
+        size: int | None = os.path.getsize(path)
     except FileNotFoundError:
-        found = None
-    if found != file.bytes:
-        what = "it is gone" if found is None else f"{found} bytes"
+        size = None
+    if size != file.bytes:
+        what = "it is gone" if size is None else f"{size} bytes"
         raise DataLost(
             f"file {path} to adopt is not as it was written\n"
             f"  expected: {file.bytes} bytes, found: {what}\n  to fix: write it again"
@@ -40,13 +40,13 @@ def read(content: FileContent, schema: pa.Schema) -> pa.RecordBatch:
     with storage_errors(f"reading {content.path}"), open(content.path, "rb") as file:
         file.seek(content.part.position)
         data = file.read(content.part.bytes)
-    found = xxhash.xxh3_64_hexdigest(data)
-    if found != content.part.checksum:
+    checksum = xxhash.xxh3_64_hexdigest(data)
+    if checksum != content.part.checksum:
         raise Corrupt(
             f"{content.path} to adopt does not have the bytes that were written\n"
-            f"  expected: {content.part.checksum}, found: {found}\n  to fix: write it again"
+            f"  expected: {content.part.checksum}, found: {checksum}\n  to fix: write it again"
         )
-    plain = pa.schema([pa.field(each.name, each.type) for each in schema])
+    plain = pa.schema([pa.field(field.name, field.type) for field in schema])
     return with_stamps(pa.ipc.read_record_batch(pa.py_buffer(data), plain), content.stamp)
 
 
@@ -62,7 +62,7 @@ def remove(path: str) -> bool:
 
 
 def sweep(folder: str, oldest_s: float, is_adopted: Callable[[str], bool]) -> None:
-    """Delete files that were written long ago and that nobody adopted."""
+    """Delete files that were written long ago and that were not adopted."""
     for inside, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(inside, name)

@@ -33,7 +33,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.row_format import ProducerId
 from millrace.journal.core.sequencing import OpenTransaction, Sequence
 from millrace.journal.embedded.ledger.ledger_tables import answer_of, answer_text
-from millrace.journal.kafka.offset_points import OffsetPoint, Place
+from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint
 
 FORMAT_VERSION: Final = 1
 PROBE: Final = b'["probe"]'
@@ -95,7 +95,7 @@ def forgotten_file(path: str) -> Record:
 
 def extent(journal: Journal, point: OffsetPoint | None) -> Record:
     """How far a journal goes, and where one of its rows lies."""
-    known = None if point is None else [point.offset, point.place]
+    known = None if point is None else [point.offset, point.kafka_offset]
     return _record([journal.start, journal.end, journal.rows, known], "extent", journal.id)
 
 
@@ -116,8 +116,8 @@ def load(records: Mapping[bytes, bytes], *, where: str) -> StateTopicContent:
     journals = {names[0]: what for names, what in by_table.pop("journal", [])}
     for names, what in by_table.pop("extent", []):
         _load_journal(kept, JournalId(names[0]), journals[names[0]], what)
-    for table, found in by_table.items():
-        for names, what in found:
+    for table, table_records in by_table.items():
+        for names, what in table_records:
             _load(kept.book, table, names, what)
     return kept
 
@@ -190,7 +190,7 @@ def _load_journal(
     )
     kept.book.journals.put(name, journal)
     if point is not None:
-        kept.points[id_] = OffsetPoint(Offset(point[0]), Place(point[1]))
+        kept.points[id_] = OffsetPoint(Offset(point[0]), KafkaOffset(point[1]))
 
 
 def _load(book: Book, table: str, names: list[Any], what: Any) -> None:  # noqa: ANN401 - JSON

@@ -10,6 +10,7 @@ Invariant: the book is what the state topic says, as of the last transaction tha
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -45,7 +46,7 @@ from millrace.journal.kafka import (
 from millrace.journal.kafka.book_records import Record, StateTopicContent
 from millrace.journal.kafka.cluster_recovery import RecoveringGroupCommit
 from millrace.journal.kafka.kafka_cluster import Cluster
-from millrace.journal.kafka.offset_points import OffsetPoint, Place, first_guess
+from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, first_guess
 from millrace.journal.kafka.plain_topics_broker import PlainTopicsBroker
 from millrace.journal.kafka.topic_readers import JournalTopic
 from millrace.journal.kafka.topic_reading import Fetching, lost
@@ -56,6 +57,7 @@ from millrace.storage.store import storage_errors
 LOCK: Final = "owner.lock"
 ADOPTED: Final = "adopted"
 EPOCH: Final = "owner_epoch"
+_log: Final = logging.getLogger(__name__)
 
 
 class KafkaBroker(PlainTopicsBroker):
@@ -70,7 +72,7 @@ class KafkaBroker(PlainTopicsBroker):
         self._recovering = RecoveringGroupCommit(
             self._book, self._save, limit, self._remove_due, self._recover, self._note
         )
-        self._turns = self._recovering
+        self._group_commit = self._recovering
         self._root = root
         self._lock = lock
         self._fetching = Fetching(cluster.readers, config, self._missing)
@@ -82,7 +84,7 @@ class KafkaBroker(PlainTopicsBroker):
         if self._is_new:
             cluster.topics.refuse_lost_state()
         self._own_producer()
-        self._epoch = self._turns.run(lambda book: book.raise_count(EPOCH))
+        self._epoch = self._group_commit.run(lambda book: book.raise_count(EPOCH))
         self._clear()
 
     @classmethod
@@ -117,12 +119,14 @@ class KafkaBroker(PlainTopicsBroker):
         try:
             name = address.name or kafka_client.name_in(root)
             cluster = Cluster.at(address.servers, name, config, reading)
-            return cls(root, lock, cluster, config, times or Times())
+            broker = cls(root, lock, cluster, config, times or Times())
         except BaseException:
             if cluster is not None:
                 cluster.close()
             os.close(lock)
             raise
+        _log.info("opened the journals %s of %s, epoch %s", name, address.servers, broker.epoch)
+        return broker
 
     @property
     def epoch(self) -> int:
@@ -155,7 +159,7 @@ class KafkaBroker(PlainTopicsBroker):
 
     def tidy(self) -> None:
         """See `Broker.tidy`: delete topics and files that nothing refers to."""
-        self._turns.pause(self._clear)
+        self._group_commit.pause(self._clear)
         oldest = self._times.wall_ns() / 1e9 - ms(self._config.unfinished_grace) / 1000
         adopted_files.sweep(
             self.adoption_folder(), oldest, lambda path: bool(self._book.adopted.get(path))
@@ -166,7 +170,9 @@ class KafkaBroker(PlainTopicsBroker):
         if self._lock < 0:
             return
         with contextlib.suppress(BrokerStopped):
-            self._turns.pause(lambda: self._turns.stop("the broker was closed\n  to fix: open it"))
+            self._group_commit.pause(
+                lambda: self._group_commit.stop("the broker was closed\n  to fix: open it")
+            )
         self._cluster.close()
         os.close(self._lock)
         self._lock = -1
@@ -174,20 +180,22 @@ class KafkaBroker(PlainTopicsBroker):
     # Storing.
     def _save(self, draft: Book) -> None:
         topics, writer = self._cluster.topics, self._cluster.writer
-        topics.make([each for each in _made(draft) if plain_spot(each.labels) is None])
+        topics.make([journal for journal in _made(draft) if plain_spot(journal.labels) is None])
         fault("kafka.create.after_topics")
         batches = [TopicBatch(topics.of(block.journal), _messages(block)) for block in draft.blocks]
         removed = list(self._removed_files)
         try:
-            places = writer.publish(batches, self._records(draft, removed), self._groups(draft))
+            kafka_offsets = writer.publish(
+                batches, self._records(draft, removed), self._groups(draft)
+            )
         except MillraceError:
             if writer.is_lost:
                 self._recovering.lose()
             raise
         self._is_new = False
-        for number, place in places.items():
+        for number, kafka_offset in kafka_offsets.items():
             block = draft.blocks[number]
-            self._fetching.learn(block.journal.id, OffsetPoint(block.first, place))
+            self._fetching.learn(block.journal.id, OffsetPoint(block.first, kafka_offset))
         for path in removed:
             self._book.adopted.own.pop(path, None)
             self._removed_files.remove(path)
@@ -196,45 +204,47 @@ class KafkaBroker(PlainTopicsBroker):
     def _records(self, draft: Book, removed: Sequence[str]) -> Iterable[Record]:
         if self._is_new:
             yield book_records.format_record()
-        ids = [each.id for each in filter(None, draft.journals.own.values())]
-        known = {each: self._fetching.places(each).last() for each in ids}
+        ids = [changed.id for changed in filter(None, draft.journals.own.values())]
+        known = {changed: self._fetching.points(changed).last() for changed in ids}
         points = {id_: point for id_, point in known.items() if point is not None}
         yield from book_records.changes(draft, points)
         yield from (book_records.forgotten_file(path) for path in removed)
         for journal in self._moved(draft):
             if plain_spot(journal.labels) is not None:
-                # Where a group stands is where somebody will read on: keep the clock there.
+                # A group will read on from its offset: keep the clock there.
                 lowest = min((draft.groups.get(journal.id) or {}).values())
-                yield book_records.extent(journal, self._fetching.places(journal.id).below(lowest))
+                yield book_records.extent(journal, self._fetching.points(journal.id).below(lowest))
 
-    def _groups(self, draft: Book) -> dict[str, dict[str, Place]]:
-        """Groups that were moved on, as Kafka's tools are to see them: by partition 0's places."""
+    def _groups(self, draft: Book) -> dict[str, dict[str, KafkaOffset]]:
+        """Groups that moved, with the Kafka offsets that Kafka's own tools show."""
         assert draft.groups.below is not None
-        moved: dict[str, dict[str, Place]] = {}
+        moved: dict[str, dict[str, KafkaOffset]] = {}
         for journal in self._moved(draft):
             spot = self._cluster.topics.spot(journal)
             before = draft.groups.below.get(journal.id) or {}
             for group, offset in (draft.groups.own[journal.id] or {}).items():
                 if before.get(group) == offset or spot.partition:
                     continue
-                place = Place(offset)
+                kafka_offset = KafkaOffset(offset)
                 if plain_spot(journal.labels) is None:
-                    place = first_guess(self._fetching.places(journal.id), offset, Place(0))
-                moved.setdefault(group, {})[spot.topic] = place
+                    kafka_offset = first_guess(
+                        self._fetching.points(journal.id), offset, KafkaOffset(0)
+                    )
+                moved.setdefault(group, {})[spot.topic] = kafka_offset
         return moved
 
     def _moved(self, draft: Book) -> list[Journal]:
         """The journals in which groups were moved on."""
         if not draft.groups.own:
             return []
-        gone = {each.id for each in draft.deleted}
+        gone = {journal.id for journal in draft.deleted}
         wanted = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
-        return [each for _, each in self._book.journals.all() if each.id in wanted]
+        return [journal for _, journal in self._book.journals.all() if journal.id in wanted]
 
     def _remove_due(self) -> None:
         """Remove what the last transaction made useless; what fails now is left to `tidy`.
 
-        After the book has taken it over: a reader who misses rows finds there that they are gone.
+        After the book has taken it over: a reader that misses rows finds there that they are gone.
         """
         due, self._due = self._due, None
         if due is not None:
@@ -247,8 +257,8 @@ class KafkaBroker(PlainTopicsBroker):
                 self._removed_files.append(path)
         for journal in draft.deleted:
             self._fetching.forget(journal.id)
-        mine = [each for each in draft.deleted if plain_spot(each.labels) is None]
-        self._cluster.topics.delete([self._cluster.topics.of(each) for each in mine])
+        mine = [deleted for deleted in draft.deleted if plain_spot(deleted.labels) is None]
+        self._cluster.topics.delete([self._cluster.topics.of(deleted) for deleted in mine])
         for journal in draft.truncated:
             self._cut(journal)
 
@@ -260,7 +270,7 @@ class KafkaBroker(PlainTopicsBroker):
     def _clear(self) -> None:
         """Delete the topics of no journal, and files that were adopted before."""
         topics = self._cluster.topics
-        known = [topics.of(each) for _, each in self._book.journals.all()]
+        known = [topics.of(journal) for _, journal in self._book.journals.all()]
         last = JournalId(self._book.count(NEXT_JOURNAL))
         with contextlib.suppress(Retriable):
             topics.delete(topics.leftovers(known, last))
@@ -271,27 +281,27 @@ class KafkaBroker(PlainTopicsBroker):
     def _recover(self) -> None:
         """Find out what became of the last transaction, after the cluster had been lost."""
         self._cluster.readers.drop()
-        # Looked at first: taking over would fence whoever took over from here meanwhile.
+        # Checked first: taking over would fence a broker that took over from this one meanwhile.
         self._check_epoch(self._cluster.read_state())
         kept = self._cluster.take_over()
         self._check_epoch(kept)
         self._load_book(kept)
-        # Nobody knows here which journals the last transaction moved.
+        # It is not known here which journals the last transaction moved.
         self._moves.forget()
 
     def _check_epoch(self, kept: StateTopicContent) -> None:
-        found = kept.book.count(EPOCH)
-        if found != self._epoch:
+        epoch = kept.book.count(EPOCH)
+        if epoch != self._epoch:
             raise BrokerStopped(
                 "another process took these journals over while Kafka was out of reach\n"
-                f"  epoch here: {self._epoch}, found: {found}\n  to fix: join the new owner"
+                f"  epoch here: {self._epoch}, found: {epoch}\n  to fix: join the new owner"
             )
 
     def _load_book(self, kept: StateTopicContent) -> None:
         folder_takeover.with_capped_leases(kept.book, self._times)
-        with self._turns.settled:
-            for each in fields(Book):
-                setattr(self._book, each.name, getattr(kept.book, each.name))
+        with self._group_commit.settled:
+            for field in fields(Book):
+                setattr(self._book, field.name, getattr(kept.book, field.name))
         for id_, point in kept.points.items():
             self._fetching.learn(id_, point)
         self._is_new = not kept.book.count(OWN_PRODUCER)
@@ -323,8 +333,8 @@ class KafkaBroker(PlainTopicsBroker):
         return self._fetching.ranges(journal, spot, offset)
 
     def _load(self, journal: Journal, stored: Stored) -> Sequence[pa.RecordBatch]:
-        assert isinstance(stored.place, pa.RecordBatch), journal.name
-        return [stored.place]
+        assert isinstance(stored.content, pa.RecordBatch), journal.name
+        return [stored.content]
 
     def _missing(self, journal: Journal, offset: Offset) -> MillraceError:
         """Why rows are not there: truncated or deleted meanwhile, or lost."""
@@ -340,9 +350,9 @@ def _made(draft: Book) -> list[Journal]:
     assert below is not None
     there = {name: below.get(name) for name in draft.journals.own}
     return [
-        each
-        for name, each in draft.journals.own.items()
-        if each is not None and ((before := there[name]) is None or before.id != each.id)
+        journal
+        for name, journal in draft.journals.own.items()
+        if journal is not None and ((before := there[name]) is None or before.id != journal.id)
     ]
 
 

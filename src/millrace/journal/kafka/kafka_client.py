@@ -54,7 +54,7 @@ class KafkaAddress:
         rest = url.removeprefix(SCHEME)
         servers, slash, name = rest.partition("/")
         is_bad = not url.startswith(SCHEME) or not all(
-            _HOST.fullmatch(each) for each in servers.split(",")
+            _HOST.fullmatch(server) for server in servers.split(",")
         )
         if is_bad or (slash and not _NAME.fullmatch(name)):
             raise UserError(
@@ -171,24 +171,24 @@ def reported(doing: str, servers: str, config: Config) -> Iterator[None]:
 
 def translated(error: KafkaException, doing: str, servers: str, config: Config) -> MillraceError:
     """An error of Kafka's in our words."""
-    found = error.args[0]
-    if found.code() in _FENCED:
+    cause = error.args[0]
+    if cause.code() in _FENCED:
         return BrokerStopped(
             f"another process took these journals over while {doing}\n"
-            f"  found: {found.str()}\n  to fix: join the new owner"
+            f"  found: {cause.str()}\n  to fix: join the new owner"
         )
-    if found.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
+    if cause.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE):
         return UserError(
             f"a row is too large for Kafka, while {doing}\n"
             f"  limit: {config.kafka_message_bytes_max} bytes (kafka_message_bytes_max)\n"
             "  to fix: keep large values in files, or raise it here and in the cluster"
         )
-    if found.code() in _FULL:
+    if cause.code() in _FULL:
         return StorageError(
-            f"Kafka's disk said no while {doing}\n  found: {found.str()}\n"
+            f"Kafka's disk said no while {doing}\n  found: {cause.str()}\n"
             "  to fix: make room on the disk of the Kafka broker, then ask again"
         )
-    return unanswered(doing, servers, config, f"{found.name()}: {found.str()}")
+    return unanswered(doing, servers, config, f"{cause.name()}: {cause.str()}")
 
 
 def call_ms(config: Config) -> int:
@@ -197,13 +197,13 @@ def call_ms(config: Config) -> int:
 
 
 def unanswered(
-    doing: str, servers: str, config: Config, found: str = "no answer"
+    doing: str, servers: str, config: Config, trouble: str = "no answer"
 ) -> KafkaUnreachable:
     """Word the error for a cluster that does not do its part in time."""
     is_own = ms(config.kafka_timeout) <= ms(config.gone_after)
     limit = "kafka_timeout" if is_own else "gone_after"
     return KafkaUnreachable(
-        f"Kafka at {servers} did not do its part while {doing}\n  found: {found}\n"
+        f"Kafka at {servers} did not do its part while {doing}\n  found: {trouble}\n"
         f"  waited at most {call_ms(config)} ms ({limit})\n"
         "  to fix: see whether it runs, and run this again: it goes on from where it stopped"
     )

@@ -9,7 +9,7 @@ from millrace.config import Config
 from millrace.errors import UserError
 from millrace.journal.kafka import book_records, kafka_client
 from millrace.journal.kafka.book_records import StateTopicContent
-from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.offset_points import KafkaOffset
 from millrace.journal.kafka.topic_readers import JournalTopic, TopicReaders
 from millrace.journal.kafka.topic_writer import TopicWriter
 from millrace.journal.kafka.topics import Topics
@@ -41,7 +41,7 @@ class Cluster:
         )
 
     def take_over(self) -> StateTopicContent:
-        """Fence whoever wrote before, and read what they left.
+        """Fence the earlier writer, and read what it left.
 
         Raises `UserError` if the cluster's transactions do not do what they should: a transaction
         is begun and aborted, and a read of committed records must not return anything of it.
@@ -57,9 +57,9 @@ class Cluster:
         return book_records.load(records, where=f"topic {self.topics.state}")
 
     def read_state(self) -> StateTopicContent:
-        """What the state topic says now, whoever writes to it."""
+        """The current content of the state topic."""
         return book_records.load(
-            self._records(beyond=Place(-1)), where=f"topic {self.topics.state}"
+            self._records(beyond=KafkaOffset(-1)), where=f"topic {self.topics.state}"
         )
 
     def close(self) -> None:
@@ -67,14 +67,14 @@ class Cluster:
         self.writer.close()
         self.readers.close()
 
-    def _records(self, *, beyond: Place) -> dict[bytes, bytes]:
-        """The last record of each key, read to an end that lies beyond a place."""
+    def _records(self, *, beyond: KafkaOffset) -> dict[bytes, bytes]:
+        """The last record of each key, read to an end that lies beyond a Kafka offset."""
         spot = JournalTopic(self.topics.state)
         records: dict[bytes, bytes] = {}
         with self.readers.reader(spot, None) as reader:
-            reader.seek(spot, Place(0))
-            while found := reader.take_to_end(_LOAD_RECORDS, beyond, self.readers.deadline()):
-                for message in found:
+            reader.seek(spot, KafkaOffset(0))
+            while messages := reader.take_to_end(_LOAD_RECORDS, beyond, self.readers.deadline()):
+                for message in messages:
                     key, value = message.key() or b"", message.value()
                     if value is None:
                         records.pop(key, None)

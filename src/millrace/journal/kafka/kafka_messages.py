@@ -65,7 +65,7 @@ class KafkaMessage:
 class Incoming:
     """Messages of a journal's topic as they were read, Millrace's own ones alone."""
 
-    place: int
+    kafka_offset: int
     """Kafka's offset of the first."""
     values: list[bytes | None]
     keys: list[bytes | None]
@@ -95,17 +95,17 @@ def outgoing(stored: pa.RecordBatch, rows_before: int) -> list[KafkaMessage]:
     data, size = heads.tobytes(), _DTYPE.itemsize
     headers: list[Headers] = [[(SYSTEM, data[at : at + size])] for at in range(0, len(data), size)]
     values = codec.encode(users)
-    for place in np.flatnonzero(is_ack).tolist():
-        values[place] = None
-        hints = stored[HINTS][place].as_py() or []
-        headers[place].append((HINTS_HEADER, json.dumps(hints).encode()))
+    for row in np.flatnonzero(is_ack).tolist():
+        values[row] = None
+        hints = stored[HINTS][row].as_py() or []
+        headers[row].append((HINTS_HEADER, json.dumps(hints).encode()))
     times = stored[TIMESTAMP]
     if times.null_count < stored.num_rows:
         for header, time in zip(headers, times.cast(pa.int64()).to_pylist(), strict=True):
             if time is not None:
                 header.append((TIMESTAMP_HEADER, time.to_bytes(8, "big", signed=True)))
     keys = stored[KEY].to_pylist()
-    return [KafkaMessage(*each) for each in zip(values, keys, headers, strict=True)]
+    return [KafkaMessage(*fields) for fields in zip(values, keys, headers, strict=True)]
 
 
 def offset_of(headers: Headers | None) -> int | None:
@@ -115,17 +115,17 @@ def offset_of(headers: Headers | None) -> int | None:
     return int.from_bytes(headers[0][1][2:10], "big", signed=True)
 
 
-def incoming(found: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
+def incoming(given: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
     """The stored rows of messages, of which there is at least one."""
-    heads = _heads(found.headers, where)
+    heads = _heads(given.headers, where)
     times: list[int | None] = [None] * len(heads)
     hints: list[list[int] | None] = [None] * len(heads)
-    for place, header in enumerate(found.headers):
+    for row, header in enumerate(given.headers):
         for name, content in header[1:]:
             if name == TIMESTAMP_HEADER:
-                times[place] = int.from_bytes(content, "big", signed=True)
+                times[row] = int.from_bytes(content, "big", signed=True)
             elif name == HINTS_HEADER:
-                hints[place] = json.loads(content)
+                hints[row] = json.loads(content)
     kinds = stored_schema(schema)
     system = [
         pa.array(heads["offset"].astype(np.int64)),
@@ -133,10 +133,10 @@ def incoming(found: Incoming, schema: pa.Schema, *, where: str) -> Decoded:
         pa.array(heads["clock"].astype(np.uint64)),
         pa.array(heads["flag"].astype(np.uint8)),
         pa.array(hints, kinds.field(HINTS).type),
-        pa.array(found.keys, pa.binary()),
+        pa.array(given.keys, pa.binary()),
         pa.array(times, pa.int64()).cast(kinds.field(TIMESTAMP).type),
     ]
-    users = codec.decode(found.values, schema)
+    users = codec.decode(given.values, schema)
     rows = pa.RecordBatch.from_arrays([*system, *users], schema=kinds)
     return Decoded(rows, int(heads["rows_before"][0]))
 
@@ -151,9 +151,9 @@ def _heads(headers: Sequence[Headers], where: str) -> npt.NDArray[np.void]:
         )
     heads = np.frombuffer(data, _DTYPE)
     if (heads["version"] != VERSION).any():
-        found = int(heads["version"][heads["version"] != VERSION][0])
+        version = int(heads["version"][heads["version"] != VERSION][0])
         raise FormatError(
-            f"a message of {where} has format version {found}\n  read here: {VERSION}\n"
+            f"a message of {where} has format version {version}\n  read here: {VERSION}\n"
             "  to fix: use the Millrace that wrote it, or a newer one"
         )
     return heads

@@ -184,11 +184,11 @@ def _encode(column: pa.Array) -> list[Any]:
 
 def _encode_floats(column: pa.Array) -> list[Any]:
     wide = column.cast(pa.float64())
-    found: list[Any] = wide.to_pylist()
+    numbers: list[Any] = wide.to_pylist()
     if pc.all(pc.is_finite(wide)).as_py() is not False:
-        return found
+        return numbers
     words = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-    return [None if value is None else words.get(repr(value), value) for value in found]
+    return [None if value is None else words.get(repr(value), value) for value in numbers]
 
 
 def _encode_structs(column: pa.Array) -> list[Any]:
@@ -227,15 +227,15 @@ def _spread(column: pa.Array, inner: Callable[[pa.Array], list[Any]]) -> list[An
 
 def _decode(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pt.is_floating(kind):
-        plain = [_NOT_FINITE[each] if isinstance(each, str) else each for each in values]
+        plain = [_NOT_FINITE[value] if isinstance(value, str) else value for value in values]
         return pa.array(plain, pa.float64()).cast(kind)
     if pt.is_decimal(kind):
         return pa.array(_decimals(values), kind)
     if _is_time(kind):
         return pa.array(values, _number_of(kind)).view(kind)
     if _is_binary(kind):
-        found = [None if each is None else base64.b64decode(each) for each in values]
-        return pa.array(found, kind)
+        decoded = [None if value is None else base64.b64decode(value) for value in values]
+        return pa.array(decoded, kind)
     if pt.is_struct(kind):
         return _decode_structs(values, kind)
     if pt.is_map(kind):
@@ -248,11 +248,11 @@ def _decode(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _decimals(values: list[Any]) -> list[Any]:
     from decimal import Decimal  # noqa: PLC0415 - few journals have any
 
-    return [None if each is None else Decimal(each) for each in values]
+    return [None if value is None else Decimal(value) for value in values]
 
 
 def _decode_structs(values: list[Any], kind: pa.DataType) -> pa.Array:
-    gone = pa.array([each is None for each in values], pa.bool_())
+    gone = pa.array([value is None for value in values], pa.bool_())
     if not kind.num_fields:
         return pa.array(values, kind)
     parts = [_column(values, field) for field in kind]
@@ -260,7 +260,7 @@ def _decode_structs(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _decode_maps(values: list[Any], kind: pa.DataType) -> pa.Array:
-    pairs = [pair for each in values if each is not None for pair in each]
+    pairs = [pair for value in values if value is not None for pair in value]
     keys = _decode([pair[0] for pair in pairs], kind.key_type)
     items = _decode([pair[1] for pair in pairs], kind.item_type)
     return pa.MapArray.from_arrays(_offsets(values, pa.int32()), keys, items, type=kind)
@@ -269,10 +269,10 @@ def _decode_maps(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _decode_lists(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pt.is_fixed_size_list(kind):
         empty = [None] * kind.list_size
-        inner = _decode([v for each in values for v in (each or empty)], kind.value_type)
-        gone = pa.array([each is None for each in values], pa.bool_())
+        inner = _decode([v for value in values for v in (value or empty)], kind.value_type)
+        gone = pa.array([value is None for value in values], pa.bool_())
         return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=gone)
-    inner = _decode([v for each in values if each is not None for v in each], kind.value_type)
+    inner = _decode([v for value in values if value is not None for v in value], kind.value_type)
     if pt.is_large_list(kind):
         return pa.LargeListArray.from_arrays(_offsets(values, pa.int64()), inner, type=kind)
     return pa.ListArray.from_arrays(_offsets(values, pa.int32()), inner, type=kind)
@@ -280,6 +280,6 @@ def _decode_lists(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 def _offsets(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Where each list begins; none where there is no list."""
-    ends = list(accumulate((0 if each is None else len(each) for each in values), initial=0))
-    begins = [None if each is None else at for each, at in zip(values, ends[:-1], strict=True)]
+    ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
+    begins = [None if value is None else at for value, at in zip(values, ends[:-1], strict=True)]
     return pa.array([*begins, ends[-1]], kind)

@@ -3,9 +3,10 @@
 Kafka gives offsets to the ends of transactions and to rows of transactions that came to nothing, as
 well as to rows. So a row's Kafka offset runs ahead of its offset in the journal, by ever more. Some
 points are known: rows that were just written, or read. From the nearest one below, a row can be
-found by reading on; it never lies before the place that counting on from that point gives.
+found by reading on; it never lies before the Kafka offset that counting on from that point gives.
 
-Invariant: for a known point (offset, place), the row at `offset + n` lies at `place + n` or above.
+Invariant: for a known point (offset, kafka_offset), the row at `offset + n` lies at
+`kafka_offset + n` or above.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NewType
 
 from millrace.journal.core.journal_names import Offset
 
-Place = NewType("Place", int)
+KafkaOffset = NewType("KafkaOffset", int)
 """An offset of Kafka's."""
 
 
@@ -25,7 +26,7 @@ class OffsetPoint:
     """A row's offset in its journal, and Kafka's."""
 
     offset: Offset
-    place: Place
+    kafka_offset: KafkaOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ def _offset(point: OffsetPoint) -> Offset:
     return point.offset
 
 
-def first_guess(places: OffsetPoints, offset: Offset, low: Place) -> Place:
-    """The highest place at which the row of an offset cannot have been passed yet."""
-    point = places.below(offset)
-    return low if point is None else Place(max(low, point.place + offset - point.offset))
+def first_guess(points: OffsetPoints, offset: Offset, low: KafkaOffset) -> KafkaOffset:
+    """The highest Kafka offset at which the row of an offset cannot have been passed yet."""
+    point = points.below(offset)
+    return (
+        low if point is None else KafkaOffset(max(low, point.kafka_offset + offset - point.offset))
+    )

@@ -39,7 +39,7 @@ class PlainRows:
 
 
 def producer_of(topic: str, partition: int) -> ProducerId:
-    """Who writes a plain topic, for good."""
+    """The producer id of a plain topic; it never changes."""
     return ProducerId(xxhash.xxh3_64_intdigest(f"{topic}:{partition}".encode()) & PRODUCER_MAX)
 
 

@@ -49,7 +49,7 @@ class PlainTopicsBroker(BookBroker):
         self._plain: tuple[int, tuple[Journal, ...]] = (_NONE_YET, ())
         """The journals that others write, as of a version of all journals."""
         self._seen: dict[JournalId, tuple[Offset, Offset]] = {}
-        """How far each of them went when that was last told as a move."""
+        """The end of each of them that was last reported as a move."""
 
     # Reading: where they end is for others to say.
     def start_offset(self, name: str) -> Offset:
@@ -81,9 +81,9 @@ class PlainTopicsBroker(BookBroker):
         while True:
             self._look_for_moves()
             left = deadline - time.monotonic()
-            found = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)), stop=stop)
-            if found.journals != () or left <= 0 or (stop is not None and stop.is_stopped):
-                return found
+            moved = super().moved(since, timeout_s=max(0.0, min(_LOOK_S, left)), stop=stop)
+            if moved.journals != () or left <= 0 or (stop is not None and stop.is_stopped):
+                return moved
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
@@ -91,7 +91,7 @@ class PlainTopicsBroker(BookBroker):
         return super().truncate_before(name, offset, force=force)
 
     def truncate_committed(self, name: str) -> Truncated:
-        """See `Broker.truncate_committed`. Plain topics are left to those who write them."""
+        """See `Broker.truncate_committed`. Plain topics are left to their writers."""
         if plain_spot(self._book.journal(name).labels) is not None:
             return Truncated(removed=0, start_offset=self.start_offset(name))
         return super().truncate_committed(name)
@@ -100,14 +100,14 @@ class PlainTopicsBroker(BookBroker):
         self, name: str, offset: Offset, rows_max: int, bytes_max: int, isolation: Isolation
     ) -> Fetched:
         self._look([name])
-        found = super()._fetch(name, offset, rows_max, bytes_max, isolation)
+        fetched = super()._fetch(name, offset, rows_max, bytes_max, isolation)
         journal = self._book.journal(name)
-        if plain_spot(journal.labels) is None or found.next_offset >= found.end_offset:
-            return found
-        # Offsets at the end that are no rows: who has read up to them has read everything.
-        as_seen = replace(journal, end=found.end_offset)
-        is_more = next(iter(self._ranges(as_seen, found.next_offset)), None) is not None
-        return found if is_more else replace(found, next_offset=found.end_offset)
+        if plain_spot(journal.labels) is None or fetched.next_offset >= fetched.end_offset:
+            return fetched
+        # Offsets at the end that are no rows: a reader that is there has read everything.
+        as_seen = replace(journal, end=fetched.end_offset)
+        is_more = next(iter(self._ranges(as_seen, fetched.next_offset)), None) is not None
+        return fetched if is_more else replace(fetched, next_offset=fetched.end_offset)
 
     def _position(self, group: str, name: str) -> Position:
         self._look([name])
@@ -123,17 +123,17 @@ class PlainTopicsBroker(BookBroker):
             readers = self._cluster.readers
             with readers.reader(spot, None) as reader:
                 low, high = reader.bounds(spot, readers.deadline())
-            with self._turns.settled:
+            with self._group_commit.settled:
                 now = self._book.journal(name)
                 seen = replace(now, start=Offset(low), end=Offset(high), rows=int(high))
                 self._book.journals.put(name, seen)
 
     def _look_for_moves(self) -> None:
-        """Tell of plain topics that went on, or were cut by those who write them."""
+        """Report plain topics that grew, or were cut by their writers."""
         version = self._book.count(VERSION)
         if self._plain[0] != version:
-            there = (each for _, each in self._book.journals.all())
-            plain = tuple(each for each in there if TOPIC_LABEL in each.labels)
+            there = (candidate for _, candidate in self._book.journals.all())
+            plain = tuple(candidate for candidate in there if TOPIC_LABEL in candidate.labels)
             self._plain = (version, plain)
         for journal in self._plain[1]:
             with contextlib.suppress(JournalUnknown):
@@ -144,11 +144,11 @@ class PlainTopicsBroker(BookBroker):
                     self._moves.note([now.id])
 
     def _check_plain(self, spot: JournalTopic) -> None:
-        found = self._cluster.topics.partitions(spot.topic)
-        if spot.partition >= found:
+        partitions = self._cluster.topics.partitions(spot.topic)
+        if spot.partition >= partitions:
             raise UserError(
                 f"label {TOPIC_LABEL!r} names partition {spot.partition} of topic {spot.topic}\n"
-                f"  found: {found} partitions\n  to fix: name a topic that is there"
+                f"  found: {partitions} partitions\n  to fix: name a topic that is there"
             )
 
     # Writing: not here.

@@ -1,7 +1,7 @@
 """Readers of topics that are kept for the next read, and what they read.
 
 A journal is mostly read on from where the last read ended. So a reader stays where it is, with the
-rows it has and did not give away, and whoever reads on there gets it again.
+rows it has and did not return, and the next read from there gets it again.
 
 Invariant: a reader is used by one thread at a time.
 """
@@ -25,7 +25,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
 from millrace.journal.kafka import kafka_client
 from millrace.journal.kafka.kafka_messages import Headers
-from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.offset_points import KafkaOffset
 
 _PARTITION: Final = 0
 _WAIT_S: Final = 0.5
@@ -57,11 +57,11 @@ class JournalTopic:
     """As whose rows it is read; two journals may show one topic of others."""
 
 
-def place_of(message: Received) -> Place:
+def kafka_offset_of(message: Received) -> KafkaOffset:
     """Where a message lies."""
-    found = message.offset()
-    assert found is not None
-    return Place(found)
+    offset = message.offset()
+    assert offset is not None
+    return KafkaOffset(offset)
 
 
 def headers_of(message: Received) -> Headers:
@@ -83,12 +83,12 @@ class TopicReader:
         """The journal's offset that it reads next, if that is known."""
         self.rows: Stored | None = None
         """The last rows that it read."""
-        self.end: Place | None = None
+        self.end: KafkaOffset | None = None
         """The end of the topic, if it has been reached."""
 
-    def seek(self, spot: JournalTopic, place: Place) -> None:
-        """Go to a place of a topic, or to its first one if that lies above."""
-        self._consumer.assign([TopicPartition(spot.topic, spot.partition, place)])
+    def seek(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
+        """Go to a Kafka offset of a topic, or to its first one if that lies above."""
+        self._consumer.assign([TopicPartition(spot.topic, spot.partition, kafka_offset)])
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
 
     def take(self, count_max: int, deadline: float) -> list[Received]:
@@ -104,13 +104,13 @@ class TopicReader:
                 if self.end is not None:
                     return []
                 topic = self.spot.topic if self.spot else "nothing"
-                found = self.trouble or "no answer"
+                trouble = self.trouble or "no answer"
                 raise kafka_client.unanswered(
-                    f"reading {topic}", self._servers, self._config, found
+                    f"reading {topic}", self._servers, self._config, trouble
                 )
 
-    def take_to_end(self, count_max: int, beyond: Place, deadline: float) -> list[Received]:
-        """Some messages; none once the end of the topic, which lies beyond a place, is reached."""
+    def take_to_end(self, count_max: int, beyond: KafkaOffset, deadline: float) -> list[Received]:
+        """Some messages; none at the end of the topic, which lies beyond a Kafka offset."""
         while True:
             is_there = self.end is not None and self.end > beyond
             left = 0.0 if is_there else max(0.0, deadline - time.monotonic())
@@ -119,13 +119,13 @@ class TopicReader:
                 return messages
             if time.monotonic() >= deadline:
                 topic = self.spot.topic if self.spot else "nothing"
-                found = self.trouble or f"no end beyond {beyond}"
+                trouble = self.trouble or f"no end beyond {beyond}"
                 raise kafka_client.unanswered(
-                    f"reading {topic}", self._servers, self._config, found
+                    f"reading {topic}", self._servers, self._config, trouble
                 )
 
-    def bounds(self, spot: JournalTopic, deadline: float) -> tuple[Place, Place]:
-        """The first place of a topic that is not deleted, and the end of what is committed."""
+    def bounds(self, spot: JournalTopic, deadline: float) -> tuple[KafkaOffset, KafkaOffset]:
+        """The first Kafka offset of a topic that is not deleted, and its committed end."""
         where = TopicPartition(spot.topic, spot.partition)
         while True:
             left = deadline - time.monotonic()
@@ -139,7 +139,7 @@ class TopicReader:
                     ) from error
                 time.sleep(0.02)
             else:
-                return Place(low), Place(high)
+                return KafkaOffset(low), KafkaOffset(high)
 
     def close(self) -> None:
         """Let go of the cluster."""
@@ -147,23 +147,23 @@ class TopicReader:
 
     def _some(self, count_max: int, timeout_s: float) -> list[Received]:
         """What is there at once, else the next thing that comes."""
-        found = self._consumer.consume(count_max, 0)
-        if not found:
+        messages = self._consumer.consume(count_max, 0)
+        if not messages:
             # `consume` would wait for all of them.
-            one = self._consumer.poll(min(_WAIT_S, timeout_s))
-            if one is not None:
-                found = [one, *self._consumer.consume(max(1, count_max - 1), 0)]
-        return [each for each in found if self._is_message(each)]
+            first = self._consumer.poll(min(_WAIT_S, timeout_s))
+            if first is not None:
+                messages = [first, *self._consumer.consume(max(1, count_max - 1), 0)]
+        return [message for message in messages if self._is_message(message)]
 
-    def _is_message(self, found: Received) -> bool:
-        error = found.error()
+    def _is_message(self, message: Received) -> bool:
+        error = message.error()
         if error is None:
             self.end = self.trouble = None
             return True
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            self.end, self.trouble = place_of(found), None
+            self.end, self.trouble = kafka_offset_of(message), None
         elif error.code() not in _PASSING:
-            doing = f"reading {found.topic()}"
+            doing = f"reading {message.topic()}"
             raise kafka_client.translated(KafkaException(error), doing, self._servers, self._config)
         return False
 
@@ -187,23 +187,23 @@ class TopicReaders:
     @contextlib.contextmanager
     def reader(self, spot: JournalTopic, offset: Offset | None) -> Iterator[TopicReader]:
         """A reader, the one that can read on at this offset if there is one."""
-        found = self._choose(spot, offset)
+        reader = self._choose(spot, offset)
         is_fine = False
         try:
-            yield found
+            yield reader
             is_fine = True
         except GeneratorExit:
             is_fine = True
             raise
         finally:
-            self._give_back(found, is_fine=is_fine)
+            self._give_back(reader, is_fine=is_fine)
 
     def deadline(self) -> float:
         """When a call that begins now has taken too long."""
         return time.monotonic() + ms(self._config.kafka_timeout) / 1000
 
     def drop(self) -> None:
-        """Close the readers that nobody uses now."""
+        """Close the idle readers."""
         with self._changing:
             gone, self._idle = self._idle, []
         for reader in gone:
@@ -218,9 +218,9 @@ class TopicReaders:
         if self._is_closed:
             raise Retriable("the broker was closed\n  to fix: open it again")
         with self._changing:
-            for place, reader in enumerate(self._idle):
+            for number, reader in enumerate(self._idle):
                 if offset is not None and reader.spot == spot and _reads_on(reader, offset):
-                    return self._idle.pop(place)
+                    return self._idle.pop(number)
             if len(self._idle) >= self._config.kafka_readers_max or (offset is None and self._idle):
                 return self._idle.pop(0)
         return TopicReader(self._servers, self._settings, self._config)

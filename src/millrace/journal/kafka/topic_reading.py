@@ -18,13 +18,13 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.core.read_limits import Stored
 from millrace.journal.core.row_format import CLOCK, FLAG, OFFSET, Flag
 from millrace.journal.kafka import kafka_messages, plain_messages
-from millrace.journal.kafka.offset_points import OffsetPoint, OffsetPoints, Place, first_guess
+from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, OffsetPoints, first_guess
 from millrace.journal.kafka.topic_readers import (
     JournalTopic,
     TopicReader,
     TopicReaders,
     headers_of,
-    place_of,
+    kafka_offset_of,
     rows_wanted,
 )
 
@@ -40,37 +40,37 @@ class Fetching:
         self._readers = readers
         self._config = config
         self._missing = missing
-        self._places: dict[JournalId, OffsetPoints] = {}
+        self._points: dict[JournalId, OffsetPoints] = {}
         self._learning = threading.Lock()
 
-    def places(self, journal: JournalId) -> OffsetPoints:
+    def points(self, journal: JournalId) -> OffsetPoints:
         """The known points of a journal. For a plain topic: offsets, and the clock before them."""
-        return self._places.get(journal, _NOWHERE)
+        return self._points.get(journal, _NOWHERE)
 
     def learn(self, journal: JournalId, point: OffsetPoint) -> None:
         """Take a point in."""
         with self._learning:
             limit = self._config.kafka_points_max
-            self._places[journal] = self.places(journal).with_point(point, limit)
+            self._points[journal] = self.points(journal).with_point(point, limit)
 
     def forget(self, journal: JournalId, before: Offset | None = None) -> None:
         """Drop what is known of a deleted journal, or of rows that are truncated."""
         with self._learning:
             if before is None:
-                self._places.pop(journal, None)
+                self._points.pop(journal, None)
             else:
-                self._places[journal] = self.places(journal).from_offset(before)
+                self._points[journal] = self.points(journal).from_offset(before)
 
-    def locate(self, journal: Journal, spot: JournalTopic, offset: Offset) -> Place:
+    def locate(self, journal: Journal, spot: JournalTopic, offset: Offset) -> KafkaOffset:
         """Where the row of an offset lies, or the end of the topic if it is not written yet."""
         with self._readers.reader(spot, None) as reader:
             if offset >= journal.end:
                 return reader.bounds(spot, self._readers.deadline())[1]
             self._find(reader, journal, spot, offset)
             self._chunk(reader, journal, offset, 1)
-        point = self.places(journal.id).below(offset)
+        point = self.points(journal.id).below(offset)
         assert point is not None
-        return Place(point.place + offset - point.offset)
+        return KafkaOffset(point.kafka_offset + offset - point.offset)
 
     # Journals that this broker writes.
     def ranges(self, journal: Journal, spot: JournalTopic, offset: Offset) -> Iterator[Stored]:
@@ -93,8 +93,8 @@ class Fetching:
         """The next rows, the first of which has this offset."""
         deadline = self._readers.deadline()
         while True:
-            found = self._taken(reader, journal, at, count, deadline)
-            mine = _from(found, at)
+            messages = self._taken(reader, journal, at, count, deadline)
+            mine = _from(messages, at)
             if mine.headers:
                 break
         decoded = kafka_messages.incoming(mine, journal.schema, where=f"journal {journal.name!r}")
@@ -102,7 +102,7 @@ class Fetching:
         first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
         if first != at or last - first + 1 != rows.num_rows:
             raise self._missing(journal, at)
-        self.learn(journal.id, OffsetPoint(Offset(first), Place(mine.place)))
+        self.learn(journal.id, OffsetPoint(Offset(first), KafkaOffset(mine.kafka_offset)))
         acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
         is_plain = not rows[FLAG].to_numpy().any()
         stored = Stored(
@@ -112,7 +112,7 @@ class Fetching:
             rows_before=decoded.rows_before,
             kind=RangeKind.PLAIN if is_plain else RangeKind.MIXED,
             bytes=rows.nbytes,
-            place=rows,
+            content=rows,
         )
         reader.rows, reader.next_offset = stored, stored.next
         return stored
@@ -122,38 +122,38 @@ class Fetching:
     ) -> list[Received]:
         """Some messages; if there are none, why."""
         try:
-            found = reader.take(count, deadline)
+            messages = reader.take(count, deadline)
         except Retriable:
             # A topic that is gone does not answer, and neither does a cluster that is away.
             why = self._missing(journal, at)
             if isinstance(why, DataLost):
                 raise
             raise why from None
-        if not found:
+        if not messages:
             raise self._missing(journal, at)
-        return found
+        return messages
 
     def _find(self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset) -> None:
         """Bring a reader close to the row of an offset, never behind it."""
-        places, deadline = self.places(journal.id), self._readers.deadline()
-        low = first_guess(places, at, Place(0))
-        above = places.above(at)
+        points, deadline = self.points(journal.id), self._readers.deadline()
+        low = first_guess(points, at, KafkaOffset(0))
+        above = points.above(at)
         if above is not None:
-            high = Place(above.place - (above.offset - at))
-        elif places.below(at) is not None and journal.end - at <= self._config.kafka_skip_rows_max:
+            high = KafkaOffset(above.kafka_offset - (above.offset - at))
+        elif points.below(at) is not None and journal.end - at <= self._config.kafka_skip_rows_max:
             high = low
         else:
             first, end = reader.bounds(spot, deadline)
-            low = Place(max(low, first))
-            high = Place(max(low, end - (journal.end - at)))
+            low = KafkaOffset(max(low, first))
+            high = KafkaOffset(max(low, end - (journal.end - at)))
         while high - low > self._config.kafka_skip_rows_max:
-            middle = Place((low + high) // 2)
+            middle = KafkaOffset((low + high) // 2)
             reader.seek(spot, middle)
             found = self._first_own(reader, deadline)
             if found is not None:
                 self.learn(journal.id, found)
             if found is not None and found.offset <= at:
-                low = Place(max(low, found.place + (at - found.offset)))
+                low = KafkaOffset(max(low, found.kafka_offset + (at - found.offset)))
             else:
                 high = middle
         reader.seek(spot, low)
@@ -161,12 +161,12 @@ class Fetching:
     def _first_own(self, reader: TopicReader, deadline: float) -> OffsetPoint | None:
         """The next row in a topic; None at its end."""
         while True:
-            found = reader.take_to_end(1, Place(-1), deadline)
-            if not found:
+            messages = reader.take_to_end(1, KafkaOffset(-1), deadline)
+            if not messages:
                 return None
-            offset = kafka_messages.offset_of(headers_of(found[0]))
+            offset = kafka_messages.offset_of(headers_of(messages[0]))
             if offset is not None:
-                return OffsetPoint(Offset(offset), place_of(found[0]))
+                return OffsetPoint(Offset(offset), kafka_offset_of(messages[0]))
 
     # Topics that others write.
     def plain_ranges(
@@ -191,35 +191,35 @@ class Fetching:
 
     def anchor_at(self, journal: Journal, spot: JournalTopic, offset: Offset) -> None:
         """Find the clock before an offset of a plain topic out, and remember it there."""
-        point = self.places(journal.id).below(offset)
+        point = self.points(journal.id).below(offset)
         is_known = point is not None and point.offset == offset
         if is_known or not journal.start < offset <= journal.end:
             return
         clock: Clock | None = None
         for rows in self.plain_ranges(journal, spot, Offset(offset - 1)):
-            assert isinstance(rows.place, pa.RecordBatch)
-            before = int(np.searchsorted(rows.place[OFFSET].to_numpy(), offset))
+            assert isinstance(rows.content, pa.RecordBatch)
+            before = int(np.searchsorted(rows.content[OFFSET].to_numpy(), offset))
             if before:
-                clock = Clock(rows.place[CLOCK][before - 1].as_py())
+                clock = Clock(rows.content[CLOCK][before - 1].as_py())
             if rows.next >= offset:
                 break
         if clock is None:
             # There is no row from the last point up to there.
-            point = self.places(journal.id).below(offset)
-            clock = plain_messages.FIRST_CLOCK if point is None else Clock(point.place)
-        self.learn(journal.id, OffsetPoint(offset, Place(clock)))
+            point = self.points(journal.id).below(offset)
+            clock = plain_messages.FIRST_CLOCK if point is None else Clock(point.kafka_offset)
+        self.learn(journal.id, OffsetPoint(offset, KafkaOffset(clock)))
 
     def _anchor(
         self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
     ) -> Offset:
         """Bring a reader to the last offset at or below whose clock is known."""
-        point = self.places(journal.id).below(at)
+        point = self.points(journal.id).below(at)
         if point is None or point.offset < journal.start:
             # Of rows that are gone the last known clock holds: no later row may have a lower one.
-            known = plain_messages.FIRST_CLOCK if point is None else point.place
-            point = OffsetPoint(journal.start, Place(known))
+            known = plain_messages.FIRST_CLOCK if point is None else point.kafka_offset
+            point = OffsetPoint(journal.start, KafkaOffset(known))
             self.learn(journal.id, point)
-        reader.seek(spot, Place(point.offset))
+        reader.seek(spot, KafkaOffset(point.offset))
         reader.next_offset = point.offset
         return point.offset
 
@@ -228,21 +228,23 @@ class Fetching:
     ) -> Stored | None:
         """The next messages; None if there are none up to the journal's end."""
         wanted = rows_wanted(1, journal.end - at)
-        found = reader.take_to_end(wanted, Place(journal.end - 1), self._readers.deadline())
-        if not found:
+        messages = reader.take_to_end(
+            wanted, KafkaOffset(journal.end - 1), self._readers.deadline()
+        )
+        if not messages:
             return None
-        before = _clock_before(reader, self.places(journal.id), at)
+        before = _clock_before(reader, self.points(journal.id), at)
         taken = plain_messages.PlainRows(
-            offsets=[place_of(each) for each in found],
-            values=[each.value() for each in found],
-            keys=[each.key() for each in found],
-            times_ms=[each.timestamp()[1] for each in found],
+            offsets=[kafka_offset_of(message) for message in messages],
+            values=[message.value() for message in messages],
+            keys=[message.key() for message in messages],
+            times_ms=[message.timestamp()[1] for message in messages],
         )
         producer = plain_messages.producer_of(spot.topic, spot.partition)
         where = f"topic {spot.topic} (partition {spot.partition})"
         rows = plain_messages.stored_rows(taken, journal.schema, producer, before, where=where)
         after = Offset(taken.offsets[-1] + 1)
-        self.learn(journal.id, OffsetPoint(after, Place(rows[CLOCK][-1].as_py())))
+        self.learn(journal.id, OffsetPoint(after, KafkaOffset(rows[CLOCK][-1].as_py())))
         reader.rows = Stored(
             first=at,
             next=after,
@@ -250,35 +252,38 @@ class Fetching:
             rows_before=at,
             kind=RangeKind.PLAIN,
             bytes=rows.nbytes,
-            place=rows,
+            content=rows,
         )
         reader.next_offset = after
         return reader.rows
 
 
-def _clock_before(reader: TopicReader, places: OffsetPoints, at: Offset) -> Clock:
+def _clock_before(reader: TopicReader, points: OffsetPoints, at: Offset) -> Clock:
     """The clock of the row before the one that a reader of a plain topic reads next."""
     rows = reader.rows
     if rows is not None and rows.next == at:
-        assert isinstance(rows.place, pa.RecordBatch)
-        return Clock(rows.place[CLOCK][-1].as_py())
-    point = places.below(at)
+        assert isinstance(rows.content, pa.RecordBatch)
+        return Clock(rows.content[CLOCK][-1].as_py())
+    point = points.below(at)
     assert point is not None
     assert point.offset == at, (point, at)
-    return Clock(point.place)
+    return Clock(point.kafka_offset)
 
 
-def _from(found: list[Received], at: Offset) -> kafka_messages.Incoming:
+def _from(messages: list[Received], at: Offset) -> kafka_messages.Incoming:
     """The messages of rows at or above an offset."""
-    headers = [headers_of(each) for each in found]
-    offsets = [kafka_messages.offset_of(each) for each in headers]
-    kept = [place for place, offset in enumerate(offsets) if offset is not None and offset >= at]
-    if len(kept) < len(found):
-        found, headers = [found[place] for place in kept], [headers[place] for place in kept]
+    headers = [headers_of(message) for message in messages]
+    offsets = [kafka_messages.offset_of(message) for message in headers]
+    kept = [number for number, offset in enumerate(offsets) if offset is not None and offset >= at]
+    if len(kept) < len(messages):
+        messages, headers = (
+            [messages[number] for number in kept],
+            [headers[number] for number in kept],
+        )
     return kafka_messages.Incoming(
-        place=place_of(found[0]) if found else 0,
-        values=[each.value() for each in found],
-        keys=[each.key() for each in found],
+        kafka_offset=kafka_offset_of(messages[0]) if messages else 0,
+        values=[message.value() for message in messages],
+        keys=[message.key() for message in messages],
         headers=headers,
     )
 

@@ -1,7 +1,7 @@
 """The one producer of a broker: what was decided becomes one Kafka transaction.
 
-Invariant: a transaction that was not committed was aborted, or nobody knows, and then nothing more
-is written until a new producer, under the same transactional id, has found out.
+Invariant: a transaction that was not committed was aborted, or its outcome is unknown. Then
+nothing more is written until a new producer, under the same transactional id, has found out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from millrace.faults import fault
 from millrace.journal.kafka import kafka_client
 from millrace.journal.kafka.book_records import PROBE, Record
 from millrace.journal.kafka.kafka_messages import Headers, KafkaMessage
-from millrace.journal.kafka.offset_points import Place
-from millrace.journal.kafka.topic_readers import place_of
+from millrace.journal.kafka.offset_points import KafkaOffset
+from millrace.journal.kafka.topic_readers import kafka_offset_of
 
 OnDelivery = Callable[[KafkaError | None, Delivered], None]
 _PARTITION: Final = 0
@@ -49,11 +49,11 @@ class TopicBatch:
 class _Sent:
     """Where the first message of each batch came to lie."""
 
-    places: dict[int, Place] = field(default_factory=dict)
+    kafka_offsets: dict[int, KafkaOffset] = field(default_factory=dict)
 
     def first_of(self, number: int, error: KafkaError | None, message: Delivered) -> None:
         if error is None:
-            self.places[number] = place_of(message)
+            self.kafka_offsets[number] = kafka_offset_of(message)
 
 
 class TopicWriter:
@@ -74,28 +74,28 @@ class TopicWriter:
         return self._producer is None
 
     def open(self) -> None:
-        """Take over: whoever wrote under this id before can do so no more, and left nothing open.
+        """Take over: fence the earlier writer of this id and abort its open transaction.
 
         Raises `UserError` if the cluster has no transactions.
         """
         settings = kafka_client.producing(self._servers, self._id, self._config)
         producer = Producer(settings)
         try:
-            # Who asks before it is connected is told to try again half a second later.
+            # Kafka refuses a call before it is connected: try again half a second later.
             producer.list_topics(timeout=self._call_s())
             producer.init_transactions(self._call_s())
         except KafkaException as error:
-            found = error.args[0]
-            if found.code() not in _NO_TRANSACTIONS and not found.fatal():
+            cause = error.args[0]
+            if cause.code() not in _NO_TRANSACTIONS and not cause.fatal():
                 raise self._translated(error, "taking the journals over") from error
             raise UserError(
                 f"Kafka at {self._servers} cannot be used for work that is done exactly once\n"
-                f"  it refused a transactional producer: {found.name()}: {found.str()}\n"
+                f"  it refused a transactional producer: {cause.name()}: {cause.str()}\n"
                 "  to fix: allow transactions there, or use another cluster"
             ) from error
         self._producer = producer
 
-    def probe(self) -> Place:
+    def probe(self) -> KafkaOffset:
         """Write a record to the state topic and abort it; where it lies."""
         producer, sent = self._open_one(), _Sent()
         with kafka_client.reported("trying a transaction", self._servers, self._config):
@@ -109,20 +109,20 @@ class TopicWriter:
             )
             producer.flush(self._call_s())
             producer.abort_transaction(self._call_s())
-        if 0 not in sent.places:
+        if 0 not in sent.kafka_offsets:
             raise self._unanswered("trying a transaction")
-        return sent.places[0]
+        return sent.kafka_offsets[0]
 
     def publish(
         self,
         batches: Sequence[TopicBatch],
         records: Iterable[Record],
-        groups: Mapping[str, Mapping[str, Place]],
-    ) -> dict[int, Place]:
+        groups: Mapping[str, Mapping[str, KafkaOffset]],
+    ) -> dict[int, KafkaOffset]:
         """Write everything in one transaction; where the first message of a batch lies, by number.
 
-        `groups` are next places of topics, which other tools see as the group's offsets. After an
-        error `is_lost` says whether it is unknown if the transaction was carried out.
+        `groups` are the next Kafka offsets of topics; other tools see them as the group's offsets.
+        After an error, `is_lost` says whether the transaction may have been carried out.
         """
         producer, sent = self._open_one(), _Sent()
         is_ending = False
@@ -134,8 +134,8 @@ class TopicWriter:
                 self._produce(producer, self._topic, record.value, record.key)
             fault("kafka.publish.after_produce")
             self._flush(producer)
-            for group, places in groups.items():
-                self._send_offsets(producer, group, places)
+            for group, kafka_offsets in groups.items():
+                self._send_offsets(producer, group, kafka_offsets)
             fault("kafka.publish.before_commit")
             is_ending = True
             producer.commit_transaction(self._call_s())
@@ -148,17 +148,17 @@ class TopicWriter:
         except BaseException:
             self._producer = None
             raise
-        return sent.places
+        return sent.kafka_offsets
 
     def close(self) -> None:
         """Let go of the cluster."""
         self._producer = None
 
     def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:
-        for place, message in enumerate(batch.messages):
-            if place:
+        for position, message in enumerate(batch.messages):
+            if position:
                 self._produce(producer, batch.topic, message.value, message.key, message.headers)
-                if not place % _EVERY_MESSAGES:
+                if not position % _EVERY_MESSAGES:
                     producer.poll(0)
                 continue
             self._produce(
@@ -206,8 +206,13 @@ class TopicWriter:
             elif time.monotonic() > deadline:
                 raise self._unanswered("writing rows")
 
-    def _send_offsets(self, producer: Producer, group: str, places: Mapping[str, Place]) -> None:
-        wanted = [TopicPartition(topic, _PARTITION, place) for topic, place in places.items()]
+    def _send_offsets(
+        self, producer: Producer, group: str, kafka_offsets: Mapping[str, KafkaOffset]
+    ) -> None:
+        wanted = [
+            TopicPartition(topic, _PARTITION, kafka_offset)
+            for topic, kafka_offset in kafka_offsets.items()
+        ]
         producer.send_offsets_to_transaction(wanted, self._group(group), self._call_s())
 
     def _group(self, group: str) -> object:
@@ -223,11 +228,11 @@ class TopicWriter:
         self, producer: Producer, error: KafkaException, *, is_ending: bool
     ) -> MillraceError:
         """Abort after an error of Kafka's; what to tell the caller."""
-        found = error.args[0]
+        cause = error.args[0]
         said = self._translated(error, "publishing a transaction")
         if isinstance(said, BrokerStopped):
             return said
-        if found.fatal() or (is_ending and not found.txn_requires_abort()):
+        if cause.fatal() or (is_ending and not cause.txn_requires_abort()):
             self._producer = None
             return KafkaUnreachable(
                 f"{said}\n  it may have been carried out\n"

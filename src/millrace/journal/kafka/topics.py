@@ -16,7 +16,7 @@ from millrace.errors import DataLost, UserError
 from millrace.journal.core.book import Journal
 from millrace.journal.core.journal_names import JournalId
 from millrace.journal.kafka import kafka_client
-from millrace.journal.kafka.offset_points import Place
+from millrace.journal.kafka.offset_points import KafkaOffset
 from millrace.journal.kafka.topic_readers import JournalTopic
 
 TOPIC_LABEL: Final = "kafka.topic"
@@ -32,13 +32,13 @@ def plain_spot(labels: Mapping[str, str]) -> JournalTopic | None:
     given = labels.get(TOPIC_LABEL)
     if given is None:
         return None
-    found = _PLAIN.fullmatch(given)
-    if found is None:
+    match = _PLAIN.fullmatch(given)
+    if match is None:
         raise UserError(
             f"label {TOPIC_LABEL!r} is {given!r}, which names no topic\n"
             "  to fix: give topic, or topic:partition"
         )
-    return JournalTopic(found[1], int(found[2] or 0))
+    return JournalTopic(match[1], int(match[2] or 0))
 
 
 class Topics:
@@ -104,20 +104,20 @@ class Topics:
 
     def _of_journals(self) -> dict[str, JournalId]:
         of = re.compile(re.escape(self._prefix) + r"(\d+)\..*")
-        found = {each: of.fullmatch(each) for each in self.there()}
-        return {each: JournalId(int(match[1])) for each, match in found.items() if match}
+        matches = {topic: of.fullmatch(topic) for topic in self.there()}
+        return {topic: JournalId(int(match[1])) for topic, match in matches.items() if match}
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; none if it is not there."""
         with kafka_client.reported(f"looking at {topic}", self._servers, self._config):
-            found = self._admin.list_topics(topic, timeout=self._call_s()).topics.get(topic)
-        return 0 if found is None else len(found.partitions)
+            described = self._admin.list_topics(topic, timeout=self._call_s()).topics.get(topic)
+        return 0 if described is None else len(described.partitions)
 
     def make(self, journals: Sequence[Journal]) -> None:
         """Make the topics of journals; one that is there was left by a making that failed."""
         size = str(self._config.kafka_message_bytes_max)
         settings = {"cleanup.policy": "delete", "max.message.bytes": size, **_FOR_GOOD}
-        self._make({self.of(each): settings for each in journals})
+        self._make({self.of(journal): settings for journal in journals})
 
     def delete(self, topics: Sequence[str]) -> None:
         """Delete topics; those that are gone are fine."""
@@ -125,9 +125,9 @@ class Topics:
             done = self._admin.delete_topics(list(topics), operation_timeout=self._call_s())
             self._settle(done, "deleting topics", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def cut(self, spot: JournalTopic, place: Place) -> None:
-        """Delete what lies before a place."""
-        wanted = [TopicPartition(spot.topic, spot.partition, place)]
+    def cut(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
+        """Delete what lies before a Kafka offset."""
+        wanted = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
         done = self._admin.delete_records(wanted, request_timeout=self._call_s())
         self._settle(done, f"truncating {spot.topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
 

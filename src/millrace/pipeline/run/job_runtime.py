@@ -52,13 +52,13 @@ class SavedSourceReader(Protocol):
         """Of the source."""
 
     @property
-    def is_taken_in(self) -> bool:
+    def is_saved(self) -> bool:
         """Whether an earlier run saved its rows."""
 
     def changed(self) -> SourceChange | None:
         """How it differs from its saved rows; None if it does not."""
 
-    def bring_in(self) -> int:
+    def save_missing(self) -> int:
         """Save rows that are missing; returns how many."""
 
 

@@ -81,7 +81,7 @@ def begin(
     fault("job.run.after_started")
     for reader in readers:
         context.check()
-        reader.bring_in()
+        reader.save_missing()
     ensure_journals(broker, hops)
     fault("job.run.after_sources")
     ends = _ends(history, record)
@@ -108,7 +108,7 @@ def _settle(
     back = [part for part in record.without_fused().parts if last.part(part.name) is None]
     known = JobRecord(last.job, (*last.parts, *back))
     rows, calls = _done(_count(history, known))
-    found = {reader.name: reader.changed() for reader in readers if reader.is_taken_in}
+    found = {reader.name: reader.changed() for reader in readers if reader.is_saved}
     other_rows = [change for change in found.values() if change is not None]
     same = [name for name, change in found.items() if change is None]
     before, since = records_of(history.events), set_back(history.events)

@@ -29,7 +29,7 @@ from millrace.pipeline.core import hops
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
-from millrace.spark.saved_frames import spark_types
+from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.transport.agent.agent_addresses import known_agents

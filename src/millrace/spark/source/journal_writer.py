@@ -10,9 +10,8 @@ Invariant: a file is removed only while it is certain that nobody can have adopt
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -29,13 +28,14 @@ from millrace.errors import (
     SchemaMismatch,
     UserError,
 )
+from millrace.execute.durable_rows import remove_files, write_journal_files
 from millrace.faults import fault
 from millrace.journal.broker import Broker
 from millrace.journal.core.row_format import journal_schema
 from millrace.journal.core.values import SegmentFile
-from millrace.keys import HashPartitioner, split
+from millrace.keys import HashPartitioner, RoundRobinPartitioner
 from millrace.limits import MIB
-from millrace.spark.saved_frames import spark_types
+from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 
@@ -89,48 +89,6 @@ class JournalBatchWriter(DataSourceArrowWriter):
         give_up(self._entry, messages)
 
 
-@dataclass(slots=True)
-class RowBuffer:
-    """Holds a task's rows by journal, and stores them in files of bounded size."""
-
-    broker: Broker
-    target: Target
-    bytes_target: int
-    made: list[tuple[str, SegmentFile]] = field(default_factory=list)
-    _held: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
-    _held_bytes: int = 0
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in."""
-        schema = self.target.schema
-        # The schema's own nulls are checked when they are written, with a better message.
-        loose = pa.schema([pa.field(f.name, f.type) for f in schema])
-        rows = rows.select(schema.names).cast(loose)
-        for name, mine in self._by_journal(rows):
-            self._held.setdefault(name, []).append(mine)
-        self._held_bytes += rows.nbytes
-        if self._held_bytes >= self.bytes_target:
-            self.store()
-
-    def store(self) -> None:
-        """Write what is held."""
-        for name, batches in sorted(self._held.items()):
-            self.made.append((name, self.broker.store_file(self.target.schema, batches)))
-        self._held.clear()
-        self._held_bytes = 0
-
-    def _by_journal(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        names = self.target.journals
-        if not self.target.keys:
-            if rows.num_rows:
-                yield names[0], rows
-            return
-        parts = split(rows, HashPartitioner(self.target.keys, len(names)), 0)
-        for number, name in enumerate(names):
-            if parts.rows(number):
-                yield name, parts.part(number)
-
-
 def task_context() -> TaskContext:
     """Of the task that this runs in."""
     context = TaskContext.get()
@@ -142,17 +100,18 @@ def store(
     entry: WorkspaceEntry, target: Target, batches: Iterator[pa.RecordBatch]
 ) -> tuple[tuple[str, SegmentFile], ...]:
     """In a task: write rows to files that may be adopted; none is left if that fails."""
+    names = target.schema.names
+    keys, count = target.keys, len(target.journals)
     with entry.journals() as broker:
-        holder = RowBuffer(broker, target, SOURCE_FILE_BYTES_TARGET)
-        try:
-            for batch in batches:
-                holder.add(batch)
-            holder.store()
-        except BaseException:
-            _remove(broker, [file for _, file in holder.made])
-            raise
+        files = write_journal_files(
+            broker,
+            (batch.select(names) for batch in batches),
+            schema=target.schema,
+            partitioner=HashPartitioner(keys, count) if keys else RoundRobinPartitioner(1),
+            bytes_target=SOURCE_FILE_BYTES_TARGET,
+        )
         fault("source.write.after_store")
-        return tuple(holder.made)
+        return tuple((target.journals[number], file) for number, file in files)
 
 
 def ended(messages: Sequence[WriterCommitMessage | None]) -> list[JournalFiles]:
@@ -180,7 +139,7 @@ def give_up(entry: WorkspaceEntry, messages: Sequence[WriterCommitMessage | None
     written = [message for message in messages if isinstance(message, JournalFiles)]
     if len(written) < len(messages):
         with entry.journals() as broker:
-            _remove(broker, [file for message in written for _, file in message.files])
+            remove_files(broker, [file for message in written for _, file in message.files])
 
 
 def make_writer(
@@ -272,14 +231,3 @@ def _adopt(broker: Broker, files: Mapping[str, Sequence[SegmentFile]]) -> None:
                 f"the journals' owner went away during the commit\n  found: {error}\n"
                 f"  to fix: look whether the rows are in {', '.join(files)} before writing again"
             ) from error
-
-
-def _remove(broker: Broker, files: Sequence[SegmentFile]) -> None:
-    """Remove files that will not be adopted; those of another host are left to its owner."""
-    if not files:
-        return
-    folder = broker.adoption_folder() + os.sep
-    for file in files:
-        if os.path.abspath(file.path).startswith(folder):
-            with contextlib.suppress(OSError):
-                os.unlink(file.path)

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from millrace.errors import DataLost, MillraceError, UnsupportedType, UserError
 from millrace.execute import map_task
+from millrace.execute.durable_rows import MapOutputs
 from millrace.execute.map_task import MapStage, Result
 from millrace.execute.shuffle_run import STAGE, begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
@@ -68,11 +69,8 @@ class ShuffleWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOutput:
         """In a task: write an attempt of a map task."""
-        stage = self._stage
-        names = stage.schema.names
-        rows = (batch.rename_columns(names).cast(stage.schema) for batch in iterator)
         with self._showing_life():
-            result = map_task.write_rows(stage, this_task(), rows)
+            result = MapOutputs(self._stage).write(this_task(), iterator)
         fault("source.shuffle.after_write")
         return WrittenOutput(result)
 

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from millrace.errors import MillraceError
 from millrace.reads.session.checkpoint_store import read_checkpoints
-from millrace.spark.saved_frames import spark_types
+from millrace.spark.frames.rows_as_frames import spark_types
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.stream_end import ProcessEnd
 from millrace.spark.source.stream_read import find_read

@@ -14,7 +14,7 @@ from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 from millrace.storage.local import LocalStore
 from millrace.transport.agent.agent_launch import own_host
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 from millrace.transport.owner.election import own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
 
@@ -53,7 +53,7 @@ def open_stream_workspace(options: SourceOptions) -> StreamWorkspace:
     """Open the workspace: its journals are owned or joined at the first call."""
     entry, config = WorkspaceEntry.of(options), _config(options)
     host = own_host(os.environ, loopback="SPARK_LOCAL_IP" not in os.environ)
-    journals = broker_kinds.place_of(
+    journals = broker_address.owned_workspace(
         options.path,
         workspace_id=entry.workspace_id,
         token=entry.token,

@@ -21,7 +21,7 @@ from millrace.spark.source.source_options import SourceOptions
 from millrace.storage.local import LocalStore
 from millrace.storage.workspace_home import WorkspaceHome
 from millrace.storage.workspace_token import mode_of, token_of
-from millrace.transport.owner import broker_kinds, owner_endpoint
+from millrace.transport.owner import broker_address, owner_endpoint
 from millrace.transport.owner.election import join_journals, own_or_join
 from millrace.transport.owner.joined_broker import JoinedBroker
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -48,12 +48,12 @@ class WorkspaceEntry:
         workspace_id = home.make() if make else home.look()
         token = token_of(store)
         owner = owner_endpoint.read(store)
-        kind = options.broker or broker_kinds.recorded(store) or (owner.broker if owner else None)
+        kind = options.broker or broker_address.recorded(store) or (owner.broker if owner else None)
         return cls(
             path=options.path,
             workspace_id=workspace_id,
             token=token,
-            kind=broker_kinds.check_kind(kind or broker_kinds.EMBEDDED),
+            kind=broker_address.check_broker(kind or broker_address.EMBEDDED),
         )
 
     @property
@@ -89,8 +89,8 @@ class WorkspaceEntry:
         return self if mine else replace(self, address=address)
 
     def _open(self) -> JoinedBroker:
-        if self._is_here() and self.kind != broker_kinds.MEMORY:
-            place = broker_kinds.place_of(
+        if self._is_here() and self.kind != broker_address.MEMORY:
+            place = broker_address.owned_workspace(
                 self.path,
                 workspace_id=self.workspace_id,
                 token=self.token,

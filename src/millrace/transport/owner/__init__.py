@@ -1,6 +1,6 @@
-"""One owner serves the journals of a workspace, everyone else joins it.
+"""One owner serves the journals of a workspace; every other process joins it.
 
-`owner` holds a workspace's journals and serves them (`server`); `electing` decides who that is;
-`joined` is the broker that everyone uses, over `calling` and `links`. What is said on the way is in
-`calls` and `shapes`, both pure.
+`journal_owner` opens the journals and `owner_server` serves them; `election` decides which process
+does. `joined_broker` is the broker of every process, over `owner_calls` and `owner_links`.
+`broker_calls` derives what travels from the contract.
 """

@@ -1,7 +1,7 @@
-"""Who owns a workspace's journals: whoever opens them first, and after its death who comes next.
+"""The election of the owner of journals: the first process that opens them, then the next one.
 
 Invariant: an owner is dead when its lock is free, and only then. Clients made by `join_journals`
-never become owners, and nobody does where the journals are left to `millrace serve`.
+never become owners. No process does where the journals are left to `millrace serve`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESTART_POLL_S: Final = 0.1
 
 
 class Joining:
-    """Finds the owner that others are."""
+    """Finds the owner in another process."""
 
     def __init__(self, where: JournalAddress, config: Config, roots: bytes | None = None) -> None:
         self.flight = OwnerConnections(where, config, roots)
@@ -42,21 +42,21 @@ class Joining:
 
     def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
         """The owner that answers now; `OwnerUnreachable` if none does."""
-        mark, said = self._where.mark(), self._where.owner()
-        if said is not None and said.epoch >= epoch_min:
-            pong = self._reach(said.address, said, deadline, epoch_min)
-            return FlightLink(self.flight, said.address, pong, mark)
+        mark, endpoint = self._where.mark(), self._where.owner()
+        if endpoint is not None and endpoint.epoch >= epoch_min:
+            pong = self._reach(endpoint.address, endpoint, deadline, epoch_min)
+            return FlightLink(self.flight, endpoint.address, pong, mark)
         if self._where.address is not None:
             pong = self._reach(self._where.address, None, deadline, epoch_min)
             return FlightLink(self.flight, self._where.address, pong, mark)
-        found = "no owner" if said is None else f"only {said}, which was taken over"
+        reason = "no owner" if endpoint is None else f"only {endpoint}, which was taken over"
         raise OwnerUnreachable(
-            f"{found} in {self._where.path}\n"
+            f"{reason} in {self._where.path}\n"
             "  to fix: open the workspace again; the next opener becomes the owner"
         )
 
     def _reach(
-        self, address: str, said: OwnerEndpoint | None, deadline: float, epoch_min: int
+        self, address: str, endpoint: OwnerEndpoint | None, deadline: float, epoch_min: int
     ) -> OwnerPong:
         left_ms = int((deadline - time.monotonic()) * 1000)
         timeout_ms = max(1, min(left_ms, self._config.owner_ping_ms_max))
@@ -64,7 +64,8 @@ class Joining:
             pong = self.flight.ping(address, timeout_ms=timeout_ms)
         except CallCut as cut:
             raise OwnerUnreachable(
-                f"{said or address}: {cut}\n  to fix: ask again; see that the host can be reached"
+                f"{endpoint or address}: {cut}\n"
+                "  to fix: ask again; see that the host can be reached"
             ) from cut
         except CallRefused as refused:
             raise UserError(
@@ -72,8 +73,10 @@ class Joining:
                 "  to fix: open the workspace as the user who owns it, or put its token into\n"
                 "  MILLRACE_TOKEN"
             ) from refused
-        if said is not None and pong.instance != said.instance:
-            raise OwnerUnreachable(f"another owner than {said} answers there\n  to fix: ask again")
+        if endpoint is not None and pong.instance != endpoint.instance:
+            raise OwnerUnreachable(
+                f"another owner than {endpoint} answers there\n  to fix: ask again"
+            )
         if pong.epoch < epoch_min:
             raise OwnerUnreachable(
                 f"the owner at {address} has epoch {pong.epoch} and was taken over\n"
@@ -83,23 +86,25 @@ class Joining:
 
 
 class Election:
-    """Owns a workspace's journals if nobody does, else joins who does."""
+    """Owns the journals of a workspace if there is no owner, and joins the owner otherwise."""
 
-    def __init__(self, place: OwnedWorkspace, roots: bytes | None = None) -> None:
-        self._place = place
-        self._store = LocalStore(place.path)
-        where = JournalAddress(path=place.path, token=place.token, workspace_id=place.workspace_id)
-        self.joining = Joining(where, place.config, roots)
+    def __init__(self, workspace: OwnedWorkspace, roots: bytes | None = None) -> None:
+        self._workspace = workspace
+        self._store = LocalStore(workspace.path)
+        where = JournalAddress(
+            path=workspace.path, token=workspace.token, workspace_id=workspace.workspace_id
+        )
+        self.joining = Joining(where, workspace.config, roots)
 
     def connect(self, deadline: float, epoch_min: int) -> OwnerLink:
         """Own or join; wait for an owner that is just beginning, or ending."""
-        until = min(deadline, time.monotonic() + self._place.config.owner_start_ms_max / 1000)
+        until = min(deadline, time.monotonic() + self._workspace.config.owner_start_ms_max / 1000)
         served_at = owner_endpoint.kept_for(self._store)
-        if self._place.joins_only or served_at is not None:
+        if self._workspace.joins_only or served_at is not None:
             return self._join(until, epoch_min, served_at)
         while True:
             try:
-                return LocalLink(Owner.open(self._place))
+                return LocalLink(Owner.open(self._workspace))
             except UserError as error:
                 # A network disk, say, that is a local one to the owner.
                 try:
@@ -113,7 +118,7 @@ class Election:
                     if time.monotonic() >= until:
                         raise self._hangs(str(error)) from error
                 else:
-                    self._check_kind(owner_endpoint.read(self._store))
+                    self._check_broker(owner_endpoint.read(self._store))
                     return link
             time.sleep(_POLL_S)
 
@@ -128,30 +133,30 @@ class Election:
                 if time.monotonic() >= until:
                     raise self._not_served(str(error), served_at) from error
             else:
-                self._check_kind(owner_endpoint.read(self._store))
+                self._check_broker(owner_endpoint.read(self._store))
                 return link
             time.sleep(_RESTART_POLL_S)
 
-    def _check_kind(self, said: OwnerEndpoint | None) -> None:
-        if said is None or self._place.takes(said.broker):
+    def _check_broker(self, endpoint: OwnerEndpoint | None) -> None:
+        if endpoint is None or self._workspace.takes(endpoint.broker):
             return
-        if said.broker.endswith(owner_endpoint.READ_ONLY):
+        if endpoint.broker.endswith(owner_endpoint.READ_ONLY):
             raise DataLost(
-                f"commits of the journals of {self._place.path} are missing\n"
-                f"  found: an owner that serves what is left, to be read: {said}\n"
+                f"commits of the journals of {self._workspace.path} are missing\n"
+                f"  found: an owner that serves what is left, to be read: {endpoint}\n"
                 '  to fix: open it with accept_loss="read_only" as well; or end that process, and '
                 "go on without what is missing: `millrace journal accept-loss WORKSPACE`"
             )
         raise UserError(
-            f"the journals of {self._place.path} are served by {said.broker}, not by "
-            f"{self._place.kind}\n  found: {said}\n"
-            f"  to fix: open it with broker={said.broker!r}, or end that process"
+            f"the journals of {self._workspace.path} are served by {endpoint.broker}, not by "
+            f"{self._workspace.kind}\n  found: {endpoint}\n"
+            f"  to fix: open it with broker={endpoint.broker!r}, or end that process"
         )
 
     def _unowned(self, reason: str) -> UserError:
         return UserError(
-            f"nobody serves the journals of {self._place.path}, and executors do not reach this "
-            f"client of Spark Connect\n  found: {reason}\n"
+            f"nobody serves the journals of {self._workspace.path}, and executors do not reach "
+            f"this client of Spark Connect\n  found: {reason}\n"
             "  to fix: run `millrace serve` with --host beside the cluster; if executors do reach "
             "this\n  host, say at which address in MILLRACE_AGENT_HOST"
         )
@@ -159,32 +164,32 @@ class Election:
     def _not_served(self, reason: str, served_at: str) -> OwnerUnreachable:
         left = self._store.path(owner_endpoint.SERVED_FILE)
         return OwnerUnreachable(
-            f"the journals of {self._place.path} are left to `millrace serve` at {served_at}, "
+            f"the journals of {self._workspace.path} are left to `millrace serve` at {served_at}, "
             f"which does not answer\n  found: {reason}\n"
             f"  to fix: start it again; to let whoever opens them own them, remove {left}"
         )
 
     def _hangs(self, reason: str) -> OwnerUnreachable:
         return OwnerUnreachable(
-            f"another process holds the journals of {self._place.path} and does not answer\n"
+            f"another process holds the journals of {self._workspace.path} and does not answer\n"
             f"  found: {reason}\n  to fix: wait for it, or end it; the next one takes over"
         )
 
 
-def own_or_join(place: OwnedWorkspace) -> JoinedBroker:
+def own_or_join(workspace: OwnedWorkspace) -> JoinedBroker:
     """The journals of a workspace, to be owned or joined at the first call."""
-    return own_or_join_later(lambda: place, place.config)
+    return own_or_join_later(lambda: workspace, workspace.config)
 
 
 def own_or_join_later(
-    place: Callable[[], OwnedWorkspace],
+    workspace: Callable[[], OwnedWorkspace],
     config: Config,
     before: Callable[[bool], object] = lambda _writes: None,
 ) -> JoinedBroker:
     """The same of a workspace that may not be there yet.
 
     Args:
-        place: where it is; asked for when an owner is first looked for.
+        workspace: where it is; asked for when an owner is first looked for.
         config: limits.
         before: called before each call, with whether that call may change something.
     """
@@ -192,7 +197,7 @@ def own_or_join_later(
 
     def connect(deadline: float, epoch_min: int) -> OwnerLink:
         if not made:
-            made.append(Election(place(), trusted_roots(os.environ)))
+            made.append(Election(workspace(), trusted_roots(os.environ)))
         return made[0].connect(deadline, epoch_min)
 
     def close() -> None:

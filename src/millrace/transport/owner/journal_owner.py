@@ -1,13 +1,14 @@
-"""The owner of a workspace's journals: it holds them, serves them, and says where.
+"""The owner of a workspace's journals: it opens them, serves them, and publishes its address.
 
-Invariant: one process at a time is the owner, which a lock decides that dies with its process. It
-says where it answers only once it does, and takes that back before it lets go.
+Invariant: one process at a time is the owner. A lock decides that, which ends with its process. The
+owner publishes its address once it answers, and removes it before it gives up the lock.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -47,6 +48,7 @@ OWNER_TIDY_MS_MAX: Final = 300_000
 """The owner tidies at least this often, also when it is never idle."""
 
 _TICKS_PER_IDLE: Final = 4
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,26 +59,26 @@ class OwnedWorkspace:
     workspace_id: str
     token: str = field(repr=False)
     kind: str
-    """What serves the journals, as it is told to others."""
+    """The broker, as clients know it."""
     open_broker: Callable[[], Broker]
     config: Config
     takes: Callable[[str], bool] = lambda _kind: True
-    """Whether what another owner serves will do."""
+    """Whether the broker of another owner will do."""
     host: str = LOOPBACK
-    """The address that others are told, and that is listened on unless `listen` says otherwise."""
+    """The address for clients; the owner listens on it too, unless `listen` is given."""
     listen: str | None = None
     port: int = 0
     certificate: Certificate | None = None
     joins_only: bool = False
-    """Never to be the owner: nobody could reach this process."""
+    """Never become the owner: no client could reach this process."""
 
 
 class Owner:
     """Holds and serves the journals of a workspace. Made by `Owner.open`."""
 
-    def __init__(self, place: OwnedWorkspace, broker: Broker, lock: int) -> None:
+    def __init__(self, workspace: OwnedWorkspace, broker: Broker, lock: int) -> None:
         """Use `Owner.open`."""
-        self.place = place
+        self.workspace = workspace
         self.broker = broker
         self.epoch = int(getattr(broker, "epoch", None) or time.time_ns() // 1_000_000)
         self.pid = os.getpid()
@@ -87,43 +89,45 @@ class Owner:
         self._stop = WakeUp()
         self._keeper = WorkerThread(self._keep, "millrace-owner")
         identity = OwnerIdentity(
-            workspace_id=place.workspace_id,
+            workspace_id=workspace.workspace_id,
             epoch=self.epoch,
             instance=secrets.token_hex(16),
-            token=place.token,
+            token=workspace.token,
         )
-        home = WorkspaceHome(LocalStore(place.path))
+        home = WorkspaceHome(LocalStore(workspace.path))
         self.check_there: Callable[[], object] = home.look if home.is_there() else _nothing
         """Raises once the workspace was deleted: what is acknowledged then would be nowhere."""
         self.server = OwnerServer(
             ListenAddress(
-                host=place.listen or place.host, port=place.port, certificate=place.certificate
+                host=workspace.listen or workspace.host,
+                port=workspace.port,
+                certificate=workspace.certificate,
             ),
             broker,
             identity=identity,
-            config=place.config,
+            config=workspace.config,
             stopped=self._stop.stop,
             check_there=self.check_there,
         )
-        self.said = OwnerEndpoint(
-            address=self.server.listen.url(self.server.port, place.host),
+        self.endpoint = OwnerEndpoint(
+            address=self.server.listen.url(self.server.port, workspace.host),
             epoch=self.epoch,
             instance=identity.instance,
             pid=self.pid,
             host=socket.gethostname(),
-            broker=place.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
+            broker=workspace.kind + (owner_endpoint.READ_ONLY if _is_read_only(broker) else ""),
         )
 
     @classmethod
-    def open(cls, place: OwnedWorkspace) -> Self:
+    def open(cls, workspace: OwnedWorkspace) -> Self:
         """Become the owner; `AlreadyOwned` while another process, or this one, is."""
-        store = LocalStore(place.path)
+        store = LocalStore(workspace.path)
         with storage_errors(f"locking {store.path(owner_endpoint.LOCK_FILE)}"):
             lock = folder_takeover.lock(store.path(owner_endpoint.LOCK_FILE))
         broker: Broker | None = None
         try:
-            broker = place.open_broker()
-            owner = cls(place, broker, lock)
+            broker = workspace.open_broker()
+            owner = cls(workspace, broker, lock)
         except BaseException:
             if broker is not None:
                 broker.close()
@@ -131,7 +135,7 @@ class Owner:
             raise
         try:
             fault("owner.open.before_endpoint")
-            owner_endpoint.write(store, owner.said)
+            owner_endpoint.write(store, owner.endpoint)
             fault("owner.open.after_endpoint")
             _owners.add(owner)
             # Registered last, so done first: Flight's own clean-up waits for calls that wait.
@@ -141,14 +145,15 @@ class Owner:
         except BaseException:
             owner.close()
             raise
+        _log.info("owns the journals of %s: %s", workspace.path, owner.endpoint)
         return owner
 
     def close(self) -> None:
-        """Let calls that are on their way finish, then let go."""
+        """Let current calls finish, then give up the journals."""
         if self.pid != os.getpid():
             return
         self._stop.stop()
-        wait_ms = self.place.config.owner_stop_ms_max
+        wait_ms = self.workspace.config.owner_stop_ms_max
         self._end(wait_ms)
         # It may be in the middle of tidying, which ends by itself.
         still_running([self._keeper], wait_ms)
@@ -160,22 +165,23 @@ class Owner:
             try:
                 self.server.end_calls(wait_ms)
                 with contextlib.suppress(MillraceError):
-                    owner_endpoint.remove(LocalStore(self.place.path), self.said.instance)
-                # Wakes those who wait for rows.
+                    owner_endpoint.remove(LocalStore(self.workspace.path), self.endpoint.instance)
+                # Wakes calls that wait for rows.
                 self.broker.close()
                 within(self.server.shutdown, wait_ms, "millrace-owner-end")
             finally:
                 os.close(self._lock)
                 self.ended.set()
+                _log.info("gave up the journals of %s", self.workspace.path)
                 _owners.discard(self)
 
     def on_stopped(self) -> None:
-        """The broker writes no more: let go, so that the journals can be opened again."""
+        """The broker writes no more: give up the journals, so that they can be opened again."""
         self._stop.stop()
 
     def _keep(self) -> None:
         """Tidy in idle moments; end when the broker has stopped, or the workspace was deleted."""
-        idle_s = self.place.config.owner_idle_ms / 1000
+        idle_s = self.workspace.config.owner_idle_ms / 1000
         most_s = OWNER_TIDY_MS_MAX / 1000
         tidied_at = time.monotonic()
         while self._stop.sleep(idle_s / _TICKS_PER_IDLE):
@@ -214,7 +220,7 @@ class LocalLink:
 
     def __init__(self, owner: Owner) -> None:
         self.epoch = owner.epoch
-        self.address = owner.said.address
+        self.address = owner.endpoint.address
         self.owner = owner
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="millrace-write")
 
@@ -262,14 +268,16 @@ class LocalLink:
 
     def is_superseded(self) -> bool:
         """See `Link.is_superseded`."""
-        said = owner_endpoint.read(LocalStore(self.owner.place.path))
-        return said is not None and said.epoch > self.epoch
+        endpoint = owner_endpoint.read(LocalStore(self.owner.workspace.path))
+        return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
         """See `Link.close`: ends the owner."""
         self.owner.close()
         within(
-            self._writer.shutdown, self.owner.place.config.owner_stop_ms_max, "millrace-write-end"
+            self._writer.shutdown,
+            self.owner.workspace.config.owner_stop_ms_max,
+            "millrace-write-end",
         )
 
     def _begun(self, ask: Callable[..., Any], args: Mapping[str, Any]) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""Calls to whoever owns the journals now: tried again when cut, as far as that is safe.
+"""Calls to the current owner of the journals, repeated after a cut where that is safe.
 
 Invariant: no call hangs, each has a deadline over all its tries. The deadline counts from when the
 owner was first found away: a call that begins after that waits a tenth of the limit. A call that
@@ -9,6 +9,7 @@ back to.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -30,6 +31,7 @@ LIVE_RETRY_MS_MAX: Final = 2_000
 
 Answer = TypeVar("Answer")
 _LATER_TRIES: Final = 10
+_log: Final = logging.getLogger(__name__)
 Connect = Callable[[float, int], OwnerLink]
 """Finds the owner, before a deadline, with at least this epoch; or raises `OwnerUnreachable`."""
 
@@ -83,7 +85,7 @@ class OwnerCaller:
         )
 
     def store(self, path: str, file: SegmentFile) -> SegmentFile:
-        """Hand a file over. A copy that was not heard of is swept away by the owner some day."""
+        """Send a file to the owner. The owner removes a copy whose answer was lost, later."""
         self._before(True)  # noqa: FBT003 - whether it writes
         return self._try(
             lambda link, left_ms: link.store(path, file, timeout_ms=left_ms),
@@ -159,6 +161,7 @@ class OwnerCaller:
                 self._note_away()
                 self.drop(link)
                 reason, may_be_done = str(cut), may_be_done or cut.may_be_done
+                _log.debug("%s was cut, try %s: %s", doing, tries, reason)
                 if may_be_done and not is_repeatable:
                     break
             except BrokerStopped as stopped:
@@ -199,6 +202,8 @@ class OwnerCaller:
                 kept.close()
             if self._kept is None:
                 self._kept = self._connect(deadline, self._epoch)
+                if self._epoch and self._kept.epoch > self._epoch:
+                    _log.info("the owner of the journals is a new one: %s", self._kept.address)
                 self._epoch = max(self._epoch, self._kept.epoch)
             return self._kept
         finally:
@@ -226,7 +231,7 @@ class OwnerCaller:
 
 
 def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> OwnerUnreachable:
-    found = "\n    ".join(reason.splitlines()) or "no time was left"
+    found_text = "\n    ".join(reason.splitlines()) or "no time was left"
     doubt = (
         "  the call may have been carried out: its answer is lost\n"
         "  to fix: look what is there before you ask again; with a producer and a sequence a\n"
@@ -238,5 +243,5 @@ def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> O
     )
     return OwnerUnreachable(
         f"the owner of the journals does not answer: {doing}\n"
-        f"  found, after {tries} tries: {found}\n{doubt}"
+        f"  found, after {tries} tries: {found_text}\n{doubt}"
     )

@@ -73,13 +73,13 @@ def read(store: LocalStore) -> OwnerEndpoint | None:
 
 def remove(store: LocalStore, instance: str) -> None:
     """Take back what this instance said; called while it still holds the lock."""
-    found = read(store)
-    if found is not None and found.instance == instance:
+    endpoint = read(store)
+    if endpoint is not None and endpoint.instance == instance:
         store.remove_file(OWNER_FILE)
 
 
 def keep_for(store: LocalStore, address: str | None) -> None:
-    """Leave the journals to an owner that stays at an address, or to whoever opens them first.
+    """Leave the journals to an owner at a fixed address, or to the first process that opens them.
 
     Its file stays when that owner ends, in whatever way: others wait for it to come back.
     """
@@ -124,10 +124,10 @@ class JournalAddress:
         if self.path is None:
             return None
         try:
-            found = os.stat(os.path.join(self.path, OWNER_FILE))
+            status = os.stat(os.path.join(self.path, OWNER_FILE))
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns
 
     def owner(self) -> OwnerEndpoint | None:
         """What the owner's file says, if the folder can be seen here."""

@@ -49,7 +49,7 @@ class OwnerLink(Protocol):
         """Hand a file of this process's over, to be adopted; return it as the owner has it."""
 
     def follow(self, wanted: FollowRequest) -> Generator[Message]:
-        """What a follower is told, from its opening on."""
+        """The messages for a follower, from the first one on."""
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
@@ -66,7 +66,7 @@ class OwnerLink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPong:
-    """Who answered."""
+    """The identity of the owner that answered."""
 
     workspace_id: str
     epoch: int
@@ -83,20 +83,20 @@ class OwnerConnections(FlightCalls):
         self.config = config
 
     def ping(self, address: str, *, timeout_ms: int) -> OwnerPong:
-        """Ask who answers there."""
+        """Ask for the identity of the owner at an address."""
         (answer,) = self.ask(address, PING, timeout_ms=timeout_ms)
         try:
-            found = json.loads(answer.to_pybytes())
-            if found["protocol"] != PROTOCOL:
+            pong = json.loads(answer.to_pybytes())
+            if pong["protocol"] != PROTOCOL:
                 raise UserError(
-                    f"the owner at {address} speaks protocol {found['protocol']}, this Millrace "
-                    f"{PROTOCOL}\n  found: Millrace {found['version']}\n"
+                    f"the owner at {address} speaks protocol {pong['protocol']}, this Millrace "
+                    f"{PROTOCOL}\n  found: Millrace {pong['version']}\n"
                     "  to fix: run the same version of Millrace everywhere"
                 )
             return OwnerPong(
-                workspace_id=str(found["workspace"]),
-                epoch=int(found["epoch"]),
-                instance=str(found["instance"]),
+                workspace_id=str(pong["workspace"]),
+                epoch=int(pong["epoch"]),
+                instance=str(pong["instance"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CallCut(
@@ -166,8 +166,8 @@ class FlightLink:
 
     def is_superseded(self) -> bool:
         """See `OwnerLink.is_superseded`."""
-        said = self._flight.where.owner()
-        return said is not None and said.epoch > self.epoch
+        endpoint = self._flight.where.owner()
+        return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
         """See `OwnerLink.close`."""
@@ -175,8 +175,8 @@ class FlightLink:
 
     def _find_shared_folder(self) -> str | None:
         """Only a folder below the one in which this very owner left its file is surely the same."""
-        said, path = self._flight.where.owner(), self._flight.where.path
-        if said is None or path is None or said.instance != self.instance:
+        endpoint, path = self._flight.where.owner(), self._flight.where.path
+        if endpoint is None or path is None or endpoint.instance != self.instance:
             return None
         timeout_ms = self._flight.config.peer_ms(ms(self._flight.config.owner_timeout))
         folder = str(self.call(CALLS["adoption_folder"], {}, timeout_ms=timeout_ms))

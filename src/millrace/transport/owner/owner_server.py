@@ -55,7 +55,7 @@ TOO_LARGE: Final = "send it in pieces, or store files and adopt them"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerIdentity:
-    """Who an owner is, and what callers must show."""
+    """The identity of an owner, and the token that callers must show."""
 
     workspace_id: str
     epoch: int
@@ -150,7 +150,7 @@ class OwnerServer(GuardedServer):
             return encode_refusal(error)
         except fl.FlightUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 - goes to whoever asked
+        except Exception as error:  # noqa: BLE001 - goes to the caller
             return encode_refusal(
                 MillraceError(
                     f"the owner of the journals failed: {error!r}\n"
@@ -193,7 +193,7 @@ class OwnerServer(GuardedServer):
         return pack(self.broker.read_many(**args).values(), Formats())
 
     def _wait(self, name: str, args: dict[str, Any]) -> object:
-        """Wait here for a while, unless too many do; who wants to wait longer asks again."""
+        """Wait here for a short time, unless too many calls do; the client asks again."""
         most = self.config.owner_wait_ms_max / 1000
         is_mine = self._waits.acquire(blocking=False)
         args["timeout_s"] = min(args["timeout_s"], most) if is_mine else 0
@@ -283,9 +283,9 @@ def _receive(path: str, size: int, checksum: str, reader: fl.MetadataRecordBatch
         raise
 
 
-def _check_arrived(expected: str, found: str) -> None:
-    if expected != found:
+def _check_arrived(expected: str, actual: str) -> None:
+    if expected != actual:
         raise UserError(
             f"a file to adopt did not arrive as it was sent\n  expected: {expected}\n"
-            f"  found: {found}\n  to fix: store it again"
+            f"  found: {actual}\n  to fix: store it again"
         )

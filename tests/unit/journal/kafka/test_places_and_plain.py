@@ -14,7 +14,7 @@ from millrace.errors import FormatError
 from millrace.journal.core.clocks import Clock, clock_at
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.kafka import plain_messages
-from millrace.journal.kafka.offset_points import OffsetPoint, OffsetPoints, Place, first_guess
+from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint, OffsetPoints, first_guess
 from millrace.journal.kafka.plain_messages import PlainRows, clocks_of, producer_of, stored_rows
 
 
@@ -34,27 +34,27 @@ def test_a_guess_never_lies_behind_the_row(gaps: list[int], limit: int, seed: in
         range(len(where)), k=min(len(where), 50)
     )
     for offset in chosen:
-        places = places.with_point(OffsetPoint(Offset(offset), Place(where[offset])), limit)
+        places = places.with_point(OffsetPoint(Offset(offset), KafkaOffset(where[offset])), limit)
 
     assert len(places.points) <= limit
     for offset, place in enumerate(where):
-        assert first_guess(places, Offset(offset), Place(0)) <= place
+        assert first_guess(places, Offset(offset), KafkaOffset(0)) <= place
         above = places.above(Offset(offset))
         if above is not None:
-            assert above.place - (above.offset - offset) >= place
+            assert above.kafka_offset - (above.offset - offset) >= place
     highest = max(chosen)
-    assert places.last() == OffsetPoint(Offset(highest), Place(where[highest]))
+    assert places.last() == OffsetPoint(Offset(highest), KafkaOffset(where[highest]))
 
 
 def test_points_of_truncated_rows_are_forgotten() -> None:
     places = OffsetPoints(
-        tuple(OffsetPoint(Offset(offset), Place(offset * 2)) for offset in range(5))
+        tuple(OffsetPoint(Offset(offset), KafkaOffset(offset * 2)) for offset in range(5))
     )
     places = places.from_offset(Offset(3))
 
     assert places.below(Offset(2)) is None
-    assert places.below(Offset(3)) == OffsetPoint(Offset(3), Place(6))
-    assert first_guess(places, Offset(1), Place(4)) == 4
+    assert places.below(Offset(3)) == OffsetPoint(Offset(3), KafkaOffset(6))
+    assert first_guess(places, Offset(1), KafkaOffset(4)) == 4
 
 
 # Plain topics.

@@ -197,7 +197,7 @@ def stored() -> pa.RecordBatch:
 def received(batch: pa.RecordBatch, before: int) -> Incoming:
     sent = kafka_messages.outgoing(batch, before)
     return Incoming(
-        place=0,
+        kafka_offset=0,
         values=[each.value for each in sent],
         keys=[each.key for each in sent],
         headers=[each.headers for each in sent],
@@ -228,14 +228,16 @@ def test_system_fields_of_another_version_or_length_are_refused() -> None:
     batch = stored()
     schema = pa.schema(list(batch.schema)[7:])
     good = received(batch, 0)
-    short = Incoming(place=0, values=good.values, keys=good.keys, headers=[[("mr", b"")]] * 4)
+    short = Incoming(
+        kafka_offset=0, values=good.values, keys=good.keys, headers=[[("mr", b"")]] * 4
+    )
     newer = [[("mr", b"\x02" + header[0][1][1:]), *header[1:]] for header in good.headers]
 
     with pytest.raises(FormatError, match="another length"):
         kafka_messages.incoming(short, schema, where="here")
     with pytest.raises(FormatError, match="format version 2\n  read here: 1"):
         kafka_messages.incoming(
-            Incoming(place=0, values=good.values, keys=good.keys, headers=newer),
+            Incoming(kafka_offset=0, values=good.values, keys=good.keys, headers=newer),
             schema,
             where="here",
         )

@@ -13,7 +13,7 @@ from millrace.journal.core.book import Book
 from millrace.journal.core.journal_names import Offset
 from millrace.journal.core.row_format import Flag
 from millrace.journal.kafka import book_records
-from millrace.journal.kafka.offset_points import OffsetPoint, Place
+from millrace.journal.kafka.offset_points import KafkaOffset, OffsetPoint
 from millrace.journal.memory import MemoryBroker
 
 
@@ -26,7 +26,7 @@ class Recorded(MemoryBroker):
 
     def _save(self, draft: Book) -> None:
         ids = [each.id for each in filter(None, draft.journals.own.values())]
-        points = {each: OffsetPoint(Offset(1), Place(each * 10)) for each in ids}
+        points = {each: OffsetPoint(Offset(1), KafkaOffset(each * 10)) for each in ids}
         for record in (book_records.format_record(), *book_records.changes(draft, points)):
             if record.value is None:
                 self.topic.pop(record.key, None)
@@ -68,7 +68,7 @@ def test_a_book_comes_back_from_its_records() -> None:
 
     assert tables(kept.book) == tables(broker._book)
     ids = {each.id for each in broker.list()}
-    assert kept.points == {each: OffsetPoint(Offset(1), Place(each * 10)) for each in ids}
+    assert kept.points == {each: OffsetPoint(Offset(1), KafkaOffset(each * 10)) for each in ids}
     assert kept.book.journal("b/c").schema == broker.get("b/c").schema
     broker.close()
 

@@ -32,8 +32,8 @@ from millrace.pipeline.run.run_start import Begun
 from millrace.pipeline.run.run_watch import RunWatch
 from millrace.pipeline.run.step_failures import step_failed
 from millrace.pipeline.run.worker_orders import WorkerGroup, shippable, waves, worker_groups
+from millrace.spark.frames.source_intake_task import RowsDigest, digest_of
 from millrace.spark.function_shipping import check_job_shippable
-from millrace.spark.source_intake_task import Print, print_of
 
 ROWS = pa.schema([("n", pa.int64())])
 CONFIG = Config(job_run_lease=0.3)
@@ -106,14 +106,14 @@ def test_what_tells_rows_does_not_depend_on_their_order_and_counts_copies() -> N
     random = np.random.default_rng(1)
     first, second = (random.integers(-(2**63), 2**63 - 1, 1000, np.int64) for _ in range(2))
 
-    def of(order: np.ndarray[Any, np.dtype[np.int64]]) -> Print:
-        return print_of(pa.array(first[order]), pa.array(second[order]))
+    def of(order: np.ndarray[Any, np.dtype[np.int64]]) -> RowsDigest:
+        return digest_of(pa.array(first[order]), pa.array(second[order]))
 
     straight, mixed = np.arange(1000), random.permutation(1000)
     assert of(straight) == of(mixed) == of(mixed[:300]).plus(of(mixed[300:]))
     assert of(straight[:-1]) != of(straight)
     assert of(np.append(straight[:-1], 0)) != of(straight)
-    assert of(straight[:0]) == Print()
+    assert of(straight[:0]) == RowsDigest()
     assert -(2**63) <= of(straight).first < 2**63
 
 

@@ -16,7 +16,7 @@ from millrace.journal.broker import Broker
 from millrace.journal.core.values import Published, SegmentFile
 from millrace.journal.memory import MemoryBroker
 from millrace.spark.source import journal_writer
-from millrace.spark.source.journal_writer import JournalBatchWriter, JournalFiles, RowBuffer, Target
+from millrace.spark.source.journal_writer import JournalBatchWriter, JournalFiles, Target, store
 from millrace.spark.source.source_options import SourceOptions
 from millrace.spark.source.workspace_entry import WorkspaceEntry
 
@@ -31,11 +31,8 @@ def entry(tmp_path: Path) -> WorkspaceEntry:
 
 def written(entry: WorkspaceEntry, partition: int, *ids: int) -> JournalFiles:
     """As a task would."""
-    with entry.journals() as broker:
-        holder = RowBuffer(broker, TARGET, 1)
-        holder.add(pa.record_batch({"id": pa.array(ids, pa.int64())}))
-        holder.store()
-        return JournalFiles(partition, tuple(holder.made))
+    rows = pa.record_batch({"id": pa.array(ids, pa.int64())})
+    return JournalFiles(partition, store(entry, TARGET, iter([rows])))
 
 
 def ids_in(entry: WorkspaceEntry) -> list[int]:
@@ -112,10 +109,8 @@ def test_nothing_is_made_before_the_commit(entry: WorkspaceEntry) -> None:
 
 def test_nulls_where_the_journal_has_none_are_refused(entry: WorkspaceEntry) -> None:
     strict = Target(("n",), (), pa.schema([pa.field("id", pa.int64(), nullable=False)]))
-    with entry.journals() as broker:
-        holder = RowBuffer(broker, strict, 1)
-        with pytest.raises(SchemaMismatch, match="'id' has 1 nulls"):
-            holder.add(pa.record_batch({"id": pa.array([1, None])}))
+    with pytest.raises(SchemaMismatch, match="'id' has 1 nulls"):
+        store(entry, strict, iter([pa.record_batch({"id": pa.array([1, None])})]))
 
 
 def test_a_workspace_is_made_for_writers_only(tmp_path: Path) -> None:

@@ -443,7 +443,7 @@ def test_a_member_process_that_is_killed_fails_the_session_and_the_next_is_exact
     for name in "ab":
         broker.create(f"t/{name}", SCHEMA)
     ids = {name: broker.get(f"t/{name}").id for name in "ab"}
-    where = JournalAddress(address=owner.said.address, token=TOKEN, workspace_id=WORKSPACE)
+    where = JournalAddress(address=owner.endpoint.address, token=TOKEN, workspace_id=WORKSPACE)
     made: list[Processes] = []
     hosts = tmp_path / "hosts"
     place = SessionWorkspace(

@@ -60,7 +60,7 @@ def client(owner: Owner) -> Iterator[JoinedBroker]:
 
 
 def raw_call(owner: Owner, headers: list[tuple[bytes, bytes]], action: str = "ping") -> bytes:
-    with fl.FlightClient(owner.said.address) as connection:
+    with fl.FlightClient(owner.endpoint.address) as connection:
         options = fl.FlightCallOptions(timeout=20, headers=headers)
         (answer,) = connection.do_action(fl.Action(action, b""), options)
         return bytes(answer.body.to_pybytes())
@@ -88,10 +88,10 @@ def test_without_the_workspaces_token_nothing_is_answered(
 
 
 def test_files_cannot_be_sent_without_the_token_either(owner: Owner, tmp_path: Path) -> None:
-    where = JournalAddress(address=owner.said.address, token="wrong", workspace_id=WORKSPACE)  # noqa: S106
+    where = JournalAddress(address=owner.endpoint.address, token="wrong", workspace_id=WORKSPACE)  # noqa: S106
     flight = OwnerConnections(where, QUICK)
     with pytest.raises(CallRefused, match="does not accept this token"):
-        flight.send(owner.said.address, b"", iter(()), timeout_ms=20_000)
+        flight.send(owner.endpoint.address, b"", iter(()), timeout_ms=20_000)
     assert list((tmp_path / "mill/journals/adopted").iterdir()) == []
 
 
@@ -99,7 +99,7 @@ def test_a_ping_says_who_answers(owner: Owner) -> None:
     found = json.loads(raw_call(owner, [(b"authorization", b"Bearer a-token-for-tests")]))
 
     assert found["workspace"] == WORKSPACE
-    assert (found["epoch"], found["instance"]) == (owner.epoch, owner.said.instance)
+    assert (found["epoch"], found["instance"]) == (owner.epoch, owner.endpoint.instance)
 
 
 def test_a_client_with_another_token_is_told_so(owner: Owner) -> None:
@@ -159,11 +159,11 @@ def test_an_owner_that_fails_says_so_and_goes_on(owner: Owner, client: JoinedBro
 
 
 def test_calls_that_are_none_are_refused(owner: Owner) -> None:
-    where = JournalAddress(address=owner.said.address, token=owner.place.token)
+    where = JournalAddress(address=owner.endpoint.address, token=owner.workspace.token)
     flight = OwnerConnections(where, QUICK)
 
     def ask(action: str, body: bytes) -> str:
-        (answer,) = flight.ask(owner.said.address, action, body, timeout_ms=20_000)
+        (answer,) = flight.ask(owner.endpoint.address, action, body, timeout_ms=20_000)
         with pytest.raises(UserError) as refused:
             decode_answer(answer, str)
         return str(refused.value)
@@ -343,14 +343,14 @@ def test_a_connection_cut_at_any_byte_doubles_and_loses_nothing(
     done, doubt = [], []
     cuts = [*range(1, 900, 60), None]
     for sequence, cut in enumerate(cuts, start=1):
-        between = proxy(owner.said.address, [cut, cut and cut + 30, None])
+        between = proxy(owner.endpoint.address, [cut, cut and cut + 30, None])
         where = JournalAddress(address=between.address, token=TOKEN, workspace_id=WORKSPACE)
         client = join_journals(where, QUICK)
         client.append("a", column(sequence), producer=mine, sequence=sequence)
         client.close()
         client = join_journals(
             JournalAddress(
-                address=proxy(owner.said.address, [cut, None]).address,
+                address=proxy(owner.endpoint.address, [cut, None]).address,
                 token=TOKEN,
                 workspace_id=WORKSPACE,
             ),

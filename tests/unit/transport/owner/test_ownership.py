@@ -33,7 +33,7 @@ from millrace.errors import (
 )
 from millrace.journal.broker import Broker
 from millrace.journal.embedded.embedded_broker import EmbeddedBroker
-from millrace.transport.owner import broker_kinds
+from millrace.transport.owner import broker_address
 from millrace.transport.owner.election import join_journals, own_or_join
 from millrace.transport.owner.journal_owner import LocalLink, OwnedWorkspace, Owner
 from millrace.transport.owner.owner_links import FlightLink
@@ -201,7 +201,7 @@ def test_an_owner_listens_on_loopback_unless_others_must_reach_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def place(**named: Any) -> OwnedWorkspace:  # noqa: ANN401 - as it takes them
-        return broker_kinds.place_of(
+        return broker_address.owned_workspace(
             "mill", workspace_id="w", token=TOKEN, kind="memory", config=QUICK, **named
         )
 
@@ -217,10 +217,10 @@ def test_an_owner_listens_on_loopback_unless_others_must_reach_it(
 
 def test_an_owner_on_loopback_is_of_no_use_to_tasks_on_other_hosts() -> None:
     for address in ("grpc://127.0.0.1:5", "grpc+tls://localhost:5", "grpc://[::1]:5"):
-        assert broker_kinds.reachable(address, loopback=True) == address
+        assert broker_address.reachable(address, loopback=True) == address
         with pytest.raises(UserError, match="tasks run on other hosts"):
-            broker_kinds.reachable(address, loopback=False)
-    assert broker_kinds.reachable("grpc://10.0.0.1:5", loopback=False) == "grpc://10.0.0.1:5"
+            broker_address.reachable(address, loopback=False)
+    assert broker_address.reachable("grpc://10.0.0.1:5", loopback=False) == "grpc://10.0.0.1:5"
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

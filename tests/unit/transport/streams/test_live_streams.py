@@ -176,7 +176,7 @@ def test_a_follower_whose_process_was_killed_is_forgotten(owner: Owner) -> None:
         "for found in join_journals(where).follow('a'):\n"
         "    print('got', flush=True)\n"
     )
-    arguments = [owner.said.address, TOKEN, WORKSPACE]
+    arguments = [owner.endpoint.address, TOKEN, WORKSPACE]
     with subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -231,7 +231,7 @@ def test_a_stream_cut_at_any_byte_doubles_and_loses_nothing(
     for begin in range(0, 60, 5):
         owner.broker.append("a", column(*range(begin, begin + 5)))
     small = LIVE.with_options(owner_retries_max=60)
-    between = proxy(owner.said.address, [*range(50, 5000, 180), None])
+    between = proxy(owner.endpoint.address, [*range(50, 5000, 180), None])
     where = JournalAddress(address=between.address, token=TOKEN, workspace_id=WORKSPACE)
     client = join_journals(where, small, sleep=lambda _: None)
     got = [x for found in client.follow("a", to_offset="end") for x in values(found)]
@@ -245,7 +245,7 @@ def test_an_owner_that_keeps_breaking_off_is_given_up_on(
 ) -> None:
     owner.broker.append("a", column(1))
     impatient = LIVE.with_options(owner_retries_max=2)
-    between = proxy(owner.said.address, [700] * 100)
+    between = proxy(owner.endpoint.address, [700] * 100)
     where = JournalAddress(address=between.address, token=TOKEN, workspace_id=WORKSPACE)
     client = join_journals(where, impatient, sleep=lambda _: None)
     with pytest.raises(OwnerUnreachable, match="does not answer|breaks off"):
@@ -450,7 +450,7 @@ def test_who_comes_back_too_late_is_told_so_even_when_the_stream_is_gone() -> No
 
 
 def test_nobody_follows_without_the_token(owner: Owner) -> None:
-    with fl.FlightClient(owner.said.address) as connection:
+    with fl.FlightClient(owner.endpoint.address) as connection:
         ticket = fl.Ticket(encode_request(wanted("a")))
         for headers in ([], [(b"authorization", b"Bearer wrong")]):
             options = fl.FlightCallOptions(timeout=20, headers=headers)
@@ -474,7 +474,7 @@ def test_nobody_follows_without_the_token(owner: Owner) -> None:
     ],
 )
 def test_what_is_no_ticket_is_refused(owner: Owner, ticket: bytes) -> None:
-    with fl.FlightClient(owner.said.address) as connection:
+    with fl.FlightClient(owner.endpoint.address) as connection:
         headers = [(b"authorization", f"Bearer {TOKEN}".encode())]
         stream = connection.do_get(
             fl.Ticket(ticket), fl.FlightCallOptions(timeout=20, headers=headers)

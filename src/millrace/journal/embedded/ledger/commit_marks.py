@@ -53,7 +53,7 @@ class CommitMarks:
         self._files.write(self.mark)
 
     def close(self) -> None:
-        """Note what the ledger's file is if its log is gone; SQLite has let go of both."""
+        """Note the checksum of the ledger's file if its log is gone. SQLite has closed both."""
         if self._log >= 0:
             os.close(self._log)
             # A mark without it just says less.

@@ -61,16 +61,16 @@ def check(root: str, path: str, segments: str, *, accept_loss: AcceptLoss) -> Lo
 def _judged(path: str, segments: str, mark: CommitMark | NoMark) -> Loss | None:
     """What is missing. Folders of segments that did not change since the mark are not listed."""
     marked_at_ms = mark.committed_at_ms if isinstance(mark, CommitMark) else 0
-    found = _look(path, segments, mark, marked_at_ms)
-    if found is None or judge(found, mark) is None:
+    ledger = _look(path, segments, mark, marked_at_ms)
+    if ledger is None or judge(ledger, mark) is None:
         return None
     # Numbers of segments must not be given out again: look at all of them.
-    found = _look(path, segments, mark, 0)
-    return None if found is None else judge(found, mark)
+    ledger = _look(path, segments, mark, 0)
+    return None if ledger is None else judge(ledger, mark)
 
 
 def checksum_of_file(path: str) -> int:
-    """XXH3-64 of a whole file, read in pieces. Nobody may have it open by SQLite."""
+    """XXH3-64 of a whole file, read in chunks. No SQLite connection may be open on it."""
     digest = xxhash.xxh3_64()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(_READ_BYTES):
@@ -162,8 +162,8 @@ def _last_commit(db: sqlite3.Connection) -> tuple[int, int, int]:
     there = "SELECT 1 FROM sqlite_master WHERE name = 'last_commit'"
     if db.execute(there).fetchone() is None:
         return 0, 0, 0
-    found = db.execute("SELECT number, at_ms, file_commit FROM last_commit").fetchone()
-    return found or (0, 0, 0)
+    row = db.execute("SELECT number, at_ms, file_commit FROM last_commit").fetchone()
+    return row or (0, 0, 0)
 
 
 def _file_commit(db: sqlite3.Connection, path: str) -> int:

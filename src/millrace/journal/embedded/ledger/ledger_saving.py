@@ -35,7 +35,7 @@ def put_book(db: Connection, draft: Book) -> None:
             db.execute("REPLACE INTO sequences VALUES (?, ?, ?, ?, ?)", (*row, end))
     for id_, gone in draft.rolled_back.own.items():
         db.execute("DELETE FROM rolled_back WHERE journal = ?", (id_,))
-        rows = [(id_, each.producer, each.begin, each.end) for each in gone or ()]
+        rows = [(id_, range_.producer, range_.begin, range_.end) for range_ in gone or ()]
         db.executemany("INSERT INTO rolled_back VALUES (?, ?, ?, ?)", rows)
     groups = draft.groups.below
     for id_, offsets in draft.groups.own.items():

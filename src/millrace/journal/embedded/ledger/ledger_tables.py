@@ -179,19 +179,19 @@ def range_of(row: tuple[Any, ...]) -> AppendRange:
     )
 
 
-def row_of(each: AppendRange) -> tuple[Any, ...]:
+def row_of(range_: AppendRange) -> tuple[Any, ...]:
     """A row of `ranges`."""
-    where, stamp = each.where, each.stamp
+    where, stamp = range_.where, range_.stamp
     file = where if isinstance(where, InSegment) else None
     return (
-        each.journal,
-        each.first,
-        each.next,
-        each.rows,
-        each.rows_before,
-        each.kind.value,
-        each.bytes,
-        each.checksum,
+        range_.journal,
+        range_.first,
+        range_.next,
+        range_.rows,
+        range_.rows_before,
+        range_.kind.value,
+        range_.bytes,
+        range_.checksum,
         None if file is None else file.segment,
         None if file is None else file.position,
         where.body if isinstance(where, InLedger) else None,
@@ -249,17 +249,17 @@ def first_integer(page: bytes) -> int | None:
     if len(page) < _PAGE_HEADER or page[0] != _LEAF or int.from_bytes(page[3:5]) != 1:
         return None
     try:
-        place = int.from_bytes(page[_PAGE_HEADER : _PAGE_HEADER + 2])
+        position = int.from_bytes(page[_PAGE_HEADER : _PAGE_HEADER + 2])
         for _ in range(2):
-            _, place = _varint(page, place)
-        header, types = _varint(page, place)
+            _, position = _varint(page, position)
+        header, types = _varint(page, position)
         kind, _ = _varint(page, types)
     except IndexError:
         return None
     if kind in _CONSTANTS:
         return _CONSTANTS[kind]
     size = _INTEGER_BYTES.get(kind)
-    begin = place + header
+    begin = position + header
     if size is None or begin + size > len(page):
         return None
     return int.from_bytes(page[begin : begin + size], signed=True)
@@ -272,11 +272,11 @@ _INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _VARINT_BYTES: Final = 9
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A number of SQLite's, and where it ends."""
     value = 0
-    for at in range(place, place + _VARINT_BYTES - 1):
+    for at in range(position, position + _VARINT_BYTES - 1):
         value = value << 7 | data[at] & 0x7F
         if data[at] < 0x80:  # noqa: PLR2004 - the bit that says that more follows
             return value, at + 1
-    return value << 8 | data[place + _VARINT_BYTES - 1], place + _VARINT_BYTES
+    return value << 8 | data[position + _VARINT_BYTES - 1], position + _VARINT_BYTES

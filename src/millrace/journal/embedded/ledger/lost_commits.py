@@ -80,9 +80,9 @@ class NoMark:
     is_damaged: bool
 
 
-def judge(found: FoundLedger, mark: CommitMark | NoMark) -> Loss | None:
+def judge(ledger: FoundLedger, mark: CommitMark | NoMark) -> Loss | None:
     """What a ledger lacks; None if nothing is known to be missing."""
-    complaint = _complaint(found, mark)
+    complaint = _complaint(ledger, mark)
     if complaint is None:
         return None
     what, details, is_damage = complaint
@@ -92,68 +92,74 @@ def judge(found: FoundLedger, mark: CommitMark | NoMark) -> Loss | None:
         is_damage=is_damage,
         commit_min=known.commit,
         epoch_min=known.epoch,
-        segment_min=found.newest_segment,
+        segment_min=ledger.newest_segment,
     )
 
 
-def _complaint(found: FoundLedger, mark: CommitMark | NoMark) -> tuple[str, list[str], bool] | None:
+def _complaint(
+    ledger: FoundLedger, mark: CommitMark | NoMark
+) -> tuple[str, list[str], bool] | None:
     if isinstance(mark, NoMark):
         # Ledgers of version 1 have none.
-        if mark.is_damaged or found.version > 1:
+        if mark.is_damaged or ledger.version > 1:
             state = "is damaged" if mark.is_damaged else "is gone"
-            what = f"{MARK} beside {found.path} {state}: whether commits are missing is not known"
-            return what, [f"found: {_last(found)}"], mark.is_damaged
-    elif (told := _behind(found, mark)) is not None:
-        return told
-    if found.is_checksum_wrong or found.contradictions:
-        what = f"ledger {found.path} is not what was written"
-        details = found.contradictions[:_NAMED_MAX] or ["its checksum is not that of its closing"]
+            what = f"{MARK} beside {ledger.path} {state}: whether commits are missing is not known"
+            return what, [f"found: {_last(ledger)}"], mark.is_damaged
+    elif (complaint := _behind(ledger, mark)) is not None:
+        return complaint
+    if ledger.is_checksum_wrong or ledger.contradictions:
+        what = f"ledger {ledger.path} is not what was written"
+        details = ledger.contradictions[:_NAMED_MAX] or ["its checksum is not that of its closing"]
         return what, [f"found: {'; '.join(details)}"], True
-    if found.newer_segments:
-        what = f"ledger {found.path} is older than its segments: commits are missing"
-        named = ", ".join(found.newer_segments[:_NAMED_MAX])
-        more = len(found.newer_segments) - _NAMED_MAX
+    if ledger.newer_segments:
+        what = f"ledger {ledger.path} is older than its segments: commits are missing"
+        named = ", ".join(ledger.newer_segments[:_NAMED_MAX])
+        more = len(ledger.newer_segments) - _NAMED_MAX
         also = f" and {more:,} more" if more > 0 else ""
-        return what, [f"found: {_last(found)}; rows it does not know in {named}{also}"], False
+        return what, [f"found: {_last(ledger)}; rows it does not know in {named}{also}"], False
     return None
 
 
-def _behind(found: FoundLedger, mark: CommitMark) -> tuple[str, list[str], bool] | None:
+def _behind(ledger: FoundLedger, mark: CommitMark) -> tuple[str, list[str], bool] | None:
     """Whether the ledger lacks what its mark says was acknowledged."""
-    what = f"commits of ledger {found.path} are missing"
+    what = f"commits of ledger {ledger.path} are missing"
     said = f"commit {mark.commit:,} of {_when(mark.committed_at_ms)} was acknowledged"
-    if found.commit < mark.commit:
-        gone = mark.commit - found.commit
+    if ledger.commit < mark.commit:
+        gone = mark.commit - ledger.commit
         since = (
             f"{gone:,} commit{'' if gone == 1 else 's'} since then {'is' if gone == 1 else 'are'}"
         )
-        return what, [f"found: {_last(found)}; {said}: {since} missing"], False
-    expected = max(mark.file_commit, found.file_commit_expected)
-    if found.file_commit < expected:
-        held = f"without its log it holds commits up to {found.file_commit:,}"
+        return what, [f"found: {_last(ledger)}; {said}: {since} missing"], False
+    expected = max(mark.file_commit, ledger.file_commit_expected)
+    if ledger.file_commit < expected:
+        held = f"without its log it holds commits up to {ledger.file_commit:,}"
         older = f"the file is an older copy: {held}, and it had those up to {expected:,}"
         return what, [f"found: {older}"], False
-    if found.commit < found.file_commit:
-        held = f"the file alone holds commits up to {found.file_commit:,}"
-        return what, [f"found: {_last(found)}; {held}: the log is an older copy"], False
-    if mark.epoch and not _is_same_history(found, mark):
+    if ledger.commit < ledger.file_commit:
+        held = f"the file alone holds commits up to {ledger.file_commit:,}"
+        return what, [f"found: {_last(ledger)}; {held}: the log is an older copy"], False
+    if mark.epoch and not _is_same_history(ledger, mark):
         other = "the ledger is another one, or went on from an older copy"
-        return what, [f"found: {_last(found)}; {said}, and is not in it: {other}"], False
+        return what, [f"found: {_last(ledger)}; {said}, and is not in it: {other}"], False
     return None
 
 
-def _is_same_history(found: FoundLedger, mark: CommitMark) -> bool:
-    opening = found.openings.get(mark.epoch)
+def _is_same_history(ledger: FoundLedger, mark: CommitMark) -> bool:
+    opening = ledger.openings.get(mark.epoch)
     if opening is None or opening.id != mark.opening_id:
         return False
-    later = [each.first_commit for epoch, each in found.openings.items() if epoch > mark.epoch]
+    later = [
+        later_opening.first_commit
+        for epoch, later_opening in ledger.openings.items()
+        if epoch > mark.epoch
+    ]
     return mark.commit < min(later, default=mark.commit + 1)
 
 
-def _last(found: FoundLedger) -> str:
-    if not found.commit:
+def _last(ledger: FoundLedger) -> str:
+    if not ledger.commit:
         return "no numbered commit"
-    return f"the last commit is number {found.commit:,} of {_when(found.committed_at_ms)}"
+    return f"the last commit is number {ledger.commit:,} of {_when(ledger.committed_at_ms)}"
 
 
 def _when(ms: int) -> str:

@@ -84,11 +84,11 @@ def read(root: str) -> CommitMark | None:
 
     Raises `OSError` as the operating system does.
     """
-    files = [_slots(os.path.join(root, place)) for place in PLACES]
-    found = [mark for marks in files for mark in marks or ()]
-    if found:
+    files = [_slots(os.path.join(root, name)) for name in PLACES]
+    marks_read = [mark for marks in files for mark in marks or ()]
+    if marks_read:
         # A closed ledger's mark has the number of its last commit's, and says more.
-        return max(found, key=lambda mark: (mark.commit, mark.file_checksum is not None))
+        return max(marks_read, key=lambda mark: (mark.commit, mark.file_checksum is not None))
     if any(marks is not None for marks in files):
         raise DamagedMark
     return None
@@ -96,8 +96,8 @@ def read(root: str) -> CommitMark | None:
 
 def create(root: str, mark: CommitMark) -> None:
     """Make the files that are not there, or hold no mark, durably."""
-    for place in PLACES:
-        path = os.path.join(root, place)
+    for name in PLACES:
+        path = os.path.join(root, name)
         if not _slots(path):
             modes.make_folders(os.path.dirname(path))
             draft = f"{path}.draft"
@@ -116,7 +116,7 @@ def _slots(path: str) -> list[CommitMark] | None:
             data = file.read(_SLOTS * _SLOT_BYTES)
     except FileNotFoundError:
         return None
-    slots = [data[place * _SLOT_BYTES :][:_SLOT_BYTES] for place in range(_SLOTS)]
+    slots = [data[number * _SLOT_BYTES :][:_SLOT_BYTES] for number in range(_SLOTS)]
     return [mark for mark in map(CommitMark.decoded, slots) if mark is not None]
 
 
@@ -126,8 +126,8 @@ class MarkFiles:
     def __init__(self, root: str) -> None:
         self._handles: list[int] = []
         self._next_slot = 0
-        for place in PLACES:
-            path = os.path.join(root, place)
+        for name in PLACES:
+            path = os.path.join(root, name)
             self._handles.append(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
 
     def write(self, mark: CommitMark) -> None:

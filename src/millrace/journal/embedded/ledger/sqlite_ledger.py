@@ -12,12 +12,10 @@ import json
 import os
 import secrets
 import sqlite3
-import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -29,6 +27,7 @@ from millrace.journal.core.journal_names import JournalId, Offset
 from millrace.journal.embedded.disk_reserve import Reserve
 from millrace.journal.embedded.ledger import ledger_loading, ledger_saving, ledger_tables
 from millrace.journal.embedded.ledger.commit_marks import CommitMarks
+from millrace.journal.embedded.ledger.ledger_connections import ReadingConnections, connect
 from millrace.journal.embedded.ledger.ledger_errors import no_ledger, reported, words
 from millrace.journal.embedded.ledger.ledger_port import (
     AppendRange,
@@ -38,12 +37,8 @@ from millrace.journal.embedded.ledger.ledger_port import (
 )
 from millrace.journal.embedded.ledger.lost_commits import Loss
 from millrace.journal.embedded.ledger.mark_files import CommitMark
-from millrace.storage import modes
 from millrace.storage.local import sync_folder
 from millrace.storage.store import storage_errors
-
-LEDGER_BUSY_MS_MAX: Final = 5_000
-"""How long the ledger waits for another reader or writer before that is an error."""
 
 _PAGE_BYTES: Final = 4096
 _NO_ROOM: Final = (
@@ -80,9 +75,7 @@ class SqliteLedger:
         self._path = path
         self._config = config
         self._start = start
-        self._idle: list[sqlite3.Connection] = []
-        self._closing = threading.Lock()
-        self._is_closed = False
+        self._readers = ReadingConnections(path, is_read_only=start.is_read_only)
         self._marks: CommitMarks | None = None
         if start.is_read_only:
             with self._reported("opening"):
@@ -181,7 +174,7 @@ class SqliteLedger:
         self, wanted: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """See `Ledger.ranges_of`."""
-        with self._reported("reading"), self._reader() as reader:
+        with self._reported("reading"), self._readers.reader() as reader:
             cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(wanted),))
             try:
                 yield from map(ledger_tables.range_of, cursor)
@@ -218,12 +211,7 @@ class SqliteLedger:
 
     def close(self) -> None:
         """See `Ledger.close`."""
-        with self._closing:
-            is_first = not self._is_closed
-            self._is_closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        is_first = self._readers.close()
         self._writer.close()
         if is_first and self._marks is not None:
             self._marks.close()
@@ -231,22 +219,7 @@ class SqliteLedger:
 
     # Opening.
     def _connect(self) -> sqlite3.Connection:
-        if not os.path.exists(self._path):
-            modes.make_file(self._path)  # Its log and index get the same mode.
-        # Statements begin and end their transactions themselves.
-        mode = "ro" if self._start.is_read_only else "rwc"
-        db = sqlite3.connect(
-            f"file:{quote(self._path)}?mode={mode}",
-            uri=True,
-            timeout=LEDGER_BUSY_MS_MAX / 1000,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA temp_store = MEMORY")
-        # Overwriting deleted rows with zeros would take room in the log.
-        db.execute("PRAGMA secure_delete = OFF")
-        return db
+        return connect(self._path, is_read_only=self._start.is_read_only)
 
     def _open(self) -> None:
         with self._reported("opening"):
@@ -331,16 +304,16 @@ class SqliteLedger:
         self._put_mark(at_ms)
 
     def _epoch_there(self) -> int:
-        found = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-        return int(found[0])
+        row = self._writer.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        return int(row[0])
 
     # Writing.
     def _check_epoch(self) -> None:
-        found = self._epoch_there()
-        if found != self._epoch:
+        epoch = self._epoch_there()
+        if epoch != self._epoch:
             raise BrokerStopped(
                 f"{self._path} was taken over by another process\n"
-                f"  epoch here: {self._epoch}, found: {found}\n  to fix: join the new owner"
+                f"  epoch here: {self._epoch}, found: {epoch}\n  to fix: join the new owner"
             )
 
     def _put_mark(self, at_ms: int) -> None:
@@ -407,32 +380,9 @@ class SqliteLedger:
 
     # Reading.
     def _read(self, query: str, values: tuple[Any, ...]) -> list[AppendRange]:
-        with self._reported("reading"), self._reader() as reader:
+        with self._reported("reading"), self._readers.reader() as reader:
             rows = reader.execute(query, values).fetchall()
             return [ledger_tables.range_of(row) for row in rows]
-
-    @contextlib.contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that nobody else uses, so that readers wait for nobody."""
-        with self._closing:
-            if self._is_closed:
-                raise StorageError(
-                    f"ledger {self._path} was closed\n  found: a call after close()\n"
-                    "  to fix: open the workspace again"
-                )
-            reader = self._idle.pop() if self._idle else None
-        if reader is None:
-            reader = self._connect()
-            reader.execute("PRAGMA query_only = ON")
-        try:
-            yield reader
-        finally:
-            with self._closing:
-                is_kept = not self._is_closed
-                if is_kept:
-                    self._idle.append(reader)
-            if not is_kept:
-                reader.close()
 
     def _reported(self, doing: str) -> contextlib.AbstractContextManager[None]:
         return reported(self._path, doing)

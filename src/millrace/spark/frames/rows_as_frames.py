@@ -1,4 +1,4 @@
-"""Rows at rest as a Spark DataFrame, read by Spark's tasks when Spark asks for them.
+"""Saved rows as a Spark DataFrame: Spark's tasks read them when Spark needs them.
 
 Each task reads map outputs that lie on its own host from the disk and fetches the others.
 """
@@ -26,7 +26,7 @@ from millrace.transport.agent.agent_addresses import known_agents
 
 Batches = Iterator[pa.RecordBatch]
 _Part = tuple[tuple[int, ...], tuple[int, ...] | None]
-"""Partitions of a shuffle, and the places of the map outputs they are read of; None for all."""
+"""Partitions of a shuffle, and the positions of the map outputs that are read; None for all."""
 
 
 def read_source(spark: SparkSession, path: str, options: Mapping[str, Any]) -> DataFrame:
@@ -83,9 +83,9 @@ def _frame(
     config: Config,
 ) -> DataFrame:
     types = spark_types(shuffle.schema)
-    wanted = to_arrow_schema(types, timezone="UTC")
+    arrow_schema = to_arrow_schema(types, timezone="UTC")
     addresses = known_agents(shuffle.stores[None])
-    function = _read_parts(shuffle.manifest, parts, folders, config, addresses, wanted)
+    function = _read_parts(shuffle.manifest, parts, folders, config, addresses, arrow_schema)
 
     def frame() -> DataFrame:
         return spark.range(0, len(parts), 1, len(parts)).mapInArrow(function, types)
@@ -99,7 +99,7 @@ def _read_parts(
     folders: Folders,
     config: Config,
     addresses: Mapping[FolderId, str],
-    wanted: pa.Schema,
+    arrow_schema: pa.Schema,
 ) -> Callable[[Batches], Batches]:
     def read(numbers: Batches) -> Batches:
         agents = folders.agents(config, addresses.get)
@@ -108,10 +108,10 @@ def _read_parts(
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     partitions, outputs = parts[number]
-                    some = shuffle.of_outputs(outputs)
+                    part = shuffle.of_outputs(outputs)
                     for partition in partitions:
-                        for rows in some.batches(partition):
-                            yield rows.cast(wanted)
+                        for rows in part.batches(partition):
+                            yield rows.cast(arrow_schema)
         finally:
             agents.close()
 

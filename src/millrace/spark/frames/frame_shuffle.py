@@ -28,7 +28,7 @@ from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import StageReport
-from millrace.spark.frame_rows import write_map_outputs
+from millrace.spark.frames.frame_rows import write_map_outputs
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import SparkTaskRunner
 

@@ -1,8 +1,8 @@
-"""Takes in Spark DataFrames: their rows pass through `mapInArrow` once, into durable files.
+"""Saves the DataFrames of a query: Spark calculates their rows once, into durable files.
 
-Each take-in is a run of the workspace of its own, and each partition of the DataFrame a map task of
-it. Invariant: a query reads one and the same rows of a DataFrame wherever it names it. Rows that
-were taken in before are used again only under the same version and with the same columns.
+Each of them is a run of the workspace of its own, and each partition a map task of that run.
+Invariant: a query reads the same rows of a DataFrame wherever it names it. Rows that were saved
+before are used again only under the same version and with the same columns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from millrace.shuffle import reuse, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import StageReport
-from millrace.spark.frame_rows import write_map_outputs
+from millrace.spark.frames.frame_rows import write_map_outputs
 from millrace.spark.session_settings import settings_of
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import SparkTaskRunner
@@ -72,86 +72,84 @@ def frame_scan(frame: object, version: str | None, config: Config) -> FrameScan:
 def sketch_frames(
     plan: Node, config: Config, workspace: ShuffleWorkspace | None
 ) -> tuple[Node, dict[int, Shuffle]]:
-    """The plan as if its DataFrames had been taken in, and those that really were before.
+    """The plan as if its DataFrames were saved, and those that are.
 
-    One that was not is taken for larger than a task.
+    A DataFrame that is not counts as larger than a task.
     """
     scans = [_whole_if_named(scan) for scan in frames_of(prune(plan))]
     if not scans:
         return plan, {}
     numbers = {id(scan.frame): (-1 - n, scan) for n, scan in enumerate(scans)}
-    found: dict[int, Shuffle] = {}
+    saved: dict[int, Shuffle] = {}
     for number, scan in numbers.values():
-        before = None if workspace is None else _taken_before(workspace, scan)
+        before = None if workspace is None else _saved_before(workspace, scan)
         if workspace is not None and before is not None:
-            found[number] = _handle(workspace, before)
+            saved[number] = _handle(workspace, before)
 
-    def at_rest(scan: FrameScan) -> Node:
+    def read_saved(scan: FrameScan) -> Node:
         number, whole = numbers[id(scan.frame)]
         unknown = max(config.one_task_bytes_max, config.broadcast_bytes_max) + 1
-        size = found[number].bytes if number in found else unknown
+        size = saved[number].bytes if number in saved else unknown
         return read_saved_frame(scan, number, whole.schema, size)
 
-    return with_frames(prune(plan), at_rest), found
+    return with_frames(prune(plan), read_saved), saved
 
 
 @dataclass(frozen=True, slots=True)
 class _SavedFrame:
     scan: FrameScan
-    done: Shuffle
+    shuffle: Shuffle
 
 
-class Frames:
-    """The DataFrames of a query, taken in. `plan` reads them from where they lie now."""
+class QueryFrames:
+    """The DataFrames of a query, saved as shuffles. `plan` reads those."""
 
     def __init__(self, workspace: ShuffleWorkspace, plan: Node, reuse: Reuse) -> None:
-        self._place, self._reuse = workspace, reuse
-        self._taken: dict[int, _SavedFrame] = {}
+        self._workspace, self._reuse = workspace, reuse
+        self._saved: dict[int, _SavedFrame] = {}
         pruned = prune(plan)
         scans = [_whole_if_named(scan) for scan in frames_of(pruned)]
         _check_versions(scans, workspace.config)
         numbers = {id(scan.frame): -1 - n for n, scan in enumerate(scans)}
         for scan in scans:
-            self._taken[numbers[id(scan.frame)]] = _SavedFrame(
-                scan, self._take_in(scan, fresh=False)
-            )
+            self._saved[numbers[id(scan.frame)]] = _SavedFrame(scan, self._save(scan, fresh=False))
 
-        def at_rest(scan: FrameScan) -> Node:
+        def read_saved(scan: FrameScan) -> Node:
             number = numbers[id(scan.frame)]
-            known = self._taken[number]
-            return read_saved_frame(scan, number, known.scan.schema, known.done.bytes)
+            known = self._saved[number]
+            return read_saved_frame(scan, number, known.scan.schema, known.shuffle.bytes)
 
-        self.plan = with_frames(pruned, at_rest) if scans else plan
+        self.plan = with_frames(pruned, read_saved) if scans else plan
 
     @property
     def shuffles(self) -> dict[int, Shuffle]:
-        """What was taken in, by number."""
-        return {number: taken.done for number, taken in self._taken.items()}
+        """The saved rows, by number."""
+        return {number: saved.shuffle for number, saved in self._saved.items()}
 
     @property
     def reports(self) -> tuple[StageReport, ...]:
         """For each DataFrame what was read of it and what was reused."""
-        return tuple(taken.done.report for taken in self._taken.values())
+        return tuple(saved.shuffle.report for saved in self._saved.values())
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
-        """Keep what was taken in from being removed as long as this run is there."""
-        if self._taken:
+        """Keep the saved rows from being removed as long as this run is there."""
+        if self._saved:
             chosen = [c for done in self.shuffles.values() for c in done.manifest.chosen]
             relied = [choice.attempt for choice in chosen if choice.folder is None]
-            runs.rely_on(self._place.store, query_id, stage_id, relied)
+            runs.rely_on(self._workspace.store, query_id, stage_id, relied)
 
     def save_again(self, lost: Sequence[Lost]) -> None:
-        """Take in anew every DataFrame of which something was lost."""
-        gone = {one.attempt for one in lost}
-        for number, taken in self._taken.items():
-            if gone & {choice.attempt for choice in taken.done.manifest.chosen}:
-                self._taken[number] = _SavedFrame(taken.scan, self._take_in(taken.scan, fresh=True))
+        """Save every DataFrame again of which an output was lost."""
+        gone = {loss.attempt for loss in lost}
+        for number, saved in self._saved.items():
+            if gone & {choice.attempt for choice in saved.shuffle.manifest.chosen}:
+                self._saved[number] = _SavedFrame(saved.scan, self._save(saved.scan, fresh=True))
 
-    def _take_in(self, scan: FrameScan, *, fresh: bool) -> Shuffle:
-        workspace, started = self._place, time.monotonic()
+    def _save(self, scan: FrameScan, *, fresh: bool) -> Shuffle:
+        workspace, started = self._workspace, time.monotonic()
         frame = scan.frame
         assert isinstance(frame, DataFrame), "checked when the source was made"
-        before = None if fresh or not self._reuse else _taken_before(workspace, scan)
+        before = None if fresh or not self._reuse else _saved_before(workspace, scan)
         named = None if scan.version is None else _fingerprint(scan, workspace.config)
         about = {"map_tasks": None, "frame": named}
         runner = SparkTaskRunner(frame.sparkSession, workspace.config)
@@ -175,14 +173,14 @@ class Frames:
             return publish(workspace, stage, results, report, choices={})
 
     def _finished(self, stage: MapStage, before: Manifest) -> list[Result] | None:
-        """What an earlier run took in, kept for this one; None if it is no longer all there."""
-        workspace = self._place
+        """What an earlier run saved, kept for this one; None if it is no longer all there."""
+        workspace = self._workspace
         local = [choice.attempt for choice in before.chosen if choice.folder is None]
         runs.rely_on(workspace.store, stage.query_id, stage.stage_id, local)
-        found = _handle(workspace, before)
+        saved = _handle(workspace, before)
         try:
-            indexes = list(found.indexes())
-            whole = self._reuse != "verified" or found.verify().ok
+            indexes = list(saved.indexes())
+            whole = self._reuse != "verified" or saved.verify().ok
         except MillraceError:
             return None
         for choice, index in zip(before.chosen, indexes, strict=True):
@@ -199,7 +197,7 @@ class Frames:
 
 
 def _whole_if_named(scan: FrameScan) -> FrameScan:
-    """Under a version all columns are taken in, for whatever query comes next."""
+    """Under a version all columns are saved, for later queries."""
     if scan.version is None:
         return scan
     return FrameScan(scan.frame, scan.whole, scan.version, tuple(scan.whole.names))
@@ -226,16 +224,16 @@ def _fingerprint(scan: FrameScan, config: Config) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _taken_before(workspace: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
+def _saved_before(workspace: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
     """The newest manifest of the same rows, if they have a name."""
     if scan.version is None:
         return None
     named = _fingerprint(scan, workspace.config)
     for run in reversed(runs.list_runs(workspace.store)):
         if run.about.get("frame") == named:
-            found = runs.find_manifest(workspace.store, run.query_id, STAGE)
-            if found is not None and found.schema.equals(scan.schema):
-                return found
+            manifest = runs.find_manifest(workspace.store, run.query_id, STAGE)
+            if manifest is not None and manifest.schema.equals(scan.schema):
+                return manifest
     return None
 
 

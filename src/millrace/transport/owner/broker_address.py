@@ -1,4 +1,4 @@
-"""What can serve a workspace's journals, by name."""
+"""The brokers that can keep a workspace's journals, by address: embedded, memory or Kafka."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _VERSION: Final = 1
 _EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - recognised, not listened on
 
 
-def check_kind(kind: str) -> str:
-    """Refuse what names no broker."""
+def check_broker(kind: str) -> str:
+    """Refuse an address of no known broker."""
     if kind in (EMBEDDED, MEMORY) or kind.startswith(f"{ELSEWHERE}/"):
         return kind
     if kind.startswith(KAFKA) and len(kind) > len(KAFKA):
@@ -53,9 +53,9 @@ def is_embedded(kind: str) -> bool:
     return kind == EMBEDDED or kind.startswith(ELSEWHERE)
 
 
-def is_same(wanted: str, found: str) -> bool:
-    """Whether who wants one broker is served by another: a joiner need not know the folder."""
-    return wanted == found or (wanted == EMBEDDED and is_embedded(found))
+def is_same(wanted: str, served: str) -> bool:
+    """Whether a served broker is the wanted one; a client need not know the folder."""
+    return wanted == served or (wanted == EMBEDDED and is_embedded(served))
 
 
 def opener(
@@ -63,7 +63,7 @@ def opener(
 ) -> Callable[[], Broker]:
     """How to open the broker of a workspace."""
     folder = os.path.join(path, FOLDER)
-    if check_kind(kind).startswith(ELSEWHERE):
+    if check_broker(kind).startswith(ELSEWHERE):
         folder = kind.removeprefix(ELSEWHERE)
     if is_embedded(kind):
         return lambda: _open_embedded(LocalStore(path), kind, folder, config, accept_loss)
@@ -101,11 +101,11 @@ def recorded(store: LocalStore) -> str | None:
 
 
 def _known_kind(document: Document) -> str:
-    found = document.text("broker")
+    broker = document.text("broker")
     try:
-        return check_kind(found)
+        return check_broker(broker)
     except UserError as error:
-        raise ValueError(f"broker is {shown(found)}") from error
+        raise ValueError(f"broker is {shown(broker)}") from error
 
 
 def _open_embedded(
@@ -115,11 +115,11 @@ def _open_embedded(
     home = recorded(store)
     gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
     if home is not None and (home != kind or gone):
-        found = f"the journals of {store.root} lie in {home}"
+        there = f"the journals of {store.root} lie in {home}"
         raise UserError(
-            f"{found}, not in {kind}\n  to fix: open it with broker={home!r}"
+            f"{there}, not in {kind}\n  to fix: open it with broker={home!r}"
             if home != kind
-            else f"{found}, and they are not there\n"
+            else f"{there}, and they are not there\n"
             "  to fix: open it on the host whose disk that is, or bring them back"
         )
     if kind == EMBEDDED:
@@ -146,11 +146,11 @@ def _refuse_others(store: LocalStore, folder: str) -> None:
     data = there.read(NOTE_FILE)
     noted = None if data is None else _noted(data, there.path(NOTE_FILE))
     inside = above.workspace_id() if above.root != store.root else None
-    for found in (noted, inside):
-        if found is not None and found != mine:
+    for owner in (noted, inside):
+        if owner is not None and owner != mine:
             raise UserError(
                 f"{folder} does not hold the journals of {store.root}\n"
-                f"  found: those of workspace {found}, this is {mine}\n"
+                f"  found: those of workspace {owner}, this is {mine}\n"
                 "  to fix: name the folder of this workspace's journals"
             )
 
@@ -172,7 +172,7 @@ def _noted(data: bytes, where: str) -> str:
     )
 
 
-def place_of(
+def owned_workspace(
     path: str,
     *,
     workspace_id: str,
@@ -187,22 +187,22 @@ def place_of(
 ) -> OwnedWorkspace:
     """A workspace whose journals are to be owned.
 
-    `host` is listened on; by default this host's own address, or loopback. Others are told an
-    address of this host also where all of them are listened on. `accept_loss` says what to do if
-    commits are missing.
+    `host` is listened on; by default this host's own address, or loopback. Clients get
+    one address of this host, also if the owner listens on all of them. `accept_loss` says what
+    to do if commits are missing.
     """
-    told = host if host and host not in _EVERYWHERE else None
+    public_host = host if host and host not in _EVERYWHERE else None
     return OwnedWorkspace(
         path=path,
         workspace_id=workspace_id,
         token=token,
-        kind=check_kind(kind),
+        kind=check_broker(kind),
         open_broker=opener(kind, path, config, accept_loss=accept_loss),
         config=config,
-        takes=lambda found: is_same(
-            kind, found.removesuffix(READ_ONLY) if accept_loss == "read_only" else found
+        takes=lambda served: is_same(
+            kind, served.removesuffix(READ_ONLY) if accept_loss == "read_only" else served
         ),
-        host=told or own_host(os.environ, loopback=loopback and host is None),
+        host=public_host or own_host(os.environ, loopback=loopback and host is None),
         listen=host,
         port=port,
         certificate=own_certificate(os.environ),

@@ -1,10 +1,10 @@
-"""Takes sources in: their rows get offsets once, all or nothing, and later runs read those.
+"""Saves the sources of a job: their rows get offsets once, all or nothing; later runs read those.
 
-Spark's tasks write files; one transaction adopts them and records that the source was taken in,
-with what tells its rows from others. The next run calculates the same of the source as it is then:
-rows that only changed their order are the same rows.
+Spark's tasks write files. One transaction adopts them and records that the source was saved, with a
+digest of its rows. The next run calculates the digest of the source as it is then; rows that only
+changed their order have the same digest.
 
-Invariant: a source is taken in whole or not at all, and no row of it twice.
+Invariant: a source is saved whole or not at all, and no row of it twice.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from millrace.pipeline.define import source_identity
 from millrace.pipeline.define.file_listing import FileListing
 from millrace.pipeline.report.run_history import RunHistory
 from millrace.plan.nodes.frame_scan import frames_of
-from millrace.spark import source_intake_task
-from millrace.spark.frame_rows import write_frame
-from millrace.spark.source_intake_task import HASHES, Print, SourceRows
+from millrace.spark.frames import source_intake_task
+from millrace.spark.frames.frame_rows import write_frame
+from millrace.spark.frames.source_intake_task import HASHES, RowsDigest, SourceRows
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import collect
 from millrace.transport.owner.owner_endpoint import JournalAddress
@@ -49,7 +49,7 @@ _LOW: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeContext:
-    """What is needed to take sources of a job in."""
+    """What is needed to save the sources of a job."""
 
     broker: Broker
     where: JournalAddress
@@ -62,18 +62,18 @@ class IntakeContext:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A source that is not what was taken in."""
+    """A source that is not what was saved."""
 
     source: str
     why: str
 
 
 class SourceReader:
-    """One source as it is now. What tells its rows is calculated once."""
+    """One source as it is now. Its digest is calculated once."""
 
-    def __init__(self, taking: IntakeContext, source: SavedSource) -> None:
-        self._taking, self._source = taking, source
-        self._told: dict[str, Any] | None = None
+    def __init__(self, context: IntakeContext, source: SavedSource) -> None:
+        self._context, self._source = context, source
+        self._digest: dict[str, Any] | None = None
         self._frame: DataFrame | None = None
         self._given = source_identity.told_by(source.given)
 
@@ -83,13 +83,13 @@ class SourceReader:
         return self._source.name
 
     @property
-    def is_taken_in(self) -> bool:
-        """Whether a run before took it in."""
-        return bool(self._taken)
+    def is_saved(self) -> bool:
+        """Whether an earlier run saved it."""
+        return bool(self._saved)
 
     def changed(self) -> Changed | None:
-        """How it differs from what was taken in; None if it does not."""
-        last = self._taken[-1].detail
+        """How it differs from what was saved; None if it does not."""
+        last = self._saved[-1].detail
         columns = [[field.name, str(field.type)] for field in self._source.schema]
         if last["columns"] != columns:
             return self._differs(f"columns {_named(last['columns'])} then, {_named(columns)} now")
@@ -100,68 +100,67 @@ class SourceReader:
             return self._differs(f"version {last['version']!r} then, {version!r} now")
         if self._given and last["given"] == self._given and not _has_frames(self._source.given):
             return None
-        then, now = last["told"], self.told()
+        then, now = last["told"], self.digest()
         if then == now:
             return None
         rows = f"{then['rows']:,} rows then, {now['rows']:,} rows now"
         return self._differs(rows + (", with other values" if then["rows"] == now["rows"] else ""))
 
-    def told(self) -> dict[str, Any]:
-        """What tells its rows from others, in whatever order they come."""
-        if self._told is None:
+    def digest(self) -> dict[str, Any]:
+        """The digest of its rows, in whatever order they come."""
+        if self._digest is None:
             if isinstance(self._source.given, FileListing):
-                self._told = _told_of_listing(self._source.given.listing)
+                self._digest = _digest_of_listing(self._source.given.listing)
             else:
-                self._told = asdict(_print_of_frame(self._hashed(), self._taking))
-        return self._told
+                self._digest = asdict(_digest_of_frame(self._hashed(), self._context))
+        return self._digest
 
-    def bring_in(self) -> int:
-        """Take in what is missing, once the user has agreed; returns how many rows these are."""
-        if not self.is_taken_in:
-            return self.take_in()
-        return 0 if self.changed() is None else self.take_in_new()
+    def save_missing(self) -> int:
+        """Save the rows that are missing, once the user has agreed; returns their count."""
+        if not self.is_saved:
+            return self.save_all()
+        return 0 if self.changed() is None else self.save_new()
 
-    def take_in(self) -> int:
-        """Take it in whole; returns how many rows these are."""
+    def save_all(self) -> int:
+        """Save the whole source; returns the row count."""
         self._make_journals()
         if isinstance(self._source.given, FileListing):
             listing = self._source.given.listing
-            return self._adopt(self._store(listing), _told_of_listing(listing), listing.num_rows)
+            return self._adopt(self._store(listing), _digest_of_listing(listing), listing.num_rows)
         written = self._write(self._hashed())
-        return self._adopt(written.files, asdict(written.told), written.told.rows)
+        return self._adopt(written.files, asdict(written.digest), written.digest.rows)
 
-    def take_in_new(self) -> int:
-        """Take in the rows that were not taken in before; returns how many these are."""
+    def save_new(self) -> int:
+        """Save the rows that were not saved before; returns their count."""
         self._check_nothing_removed()
         self._make_journals()
-        told = self.told()
+        digest = self.digest()
         if isinstance(self._source.given, FileListing):
             listing = self._source.given.listing
-            new = listing.join(self._taken_listing(), listing.schema.names, join_type="left anti")
-            return self._adopt(self._store(new), told, new.num_rows)
+            new = listing.join(self._saved_listing(), listing.schema.names, join_type="left anti")
+            return self._adopt(self._store(new), digest, new.num_rows)
         plain = self._plain()
-        new_rows = call_spark(plain.sparkSession, self._taking.config, self._new_rows)
+        new_rows = call_spark(plain.sparkSession, self._context.config, self._new_rows)
         written = self._write(new_rows)
-        return self._adopt(written.files, told, written.told.rows)
+        return self._adopt(written.files, digest, written.digest.rows)
 
-    # Inside.
     @property
-    def _taken(self) -> list[JobEvent]:
-        return self._taking.history.taken_in(self._source.name)
+    def _saved(self) -> list[JobEvent]:
+        return self._context.history.taken_in(self._source.name)
 
     def _differs(self, why: str) -> Changed:
         return Changed(self._source.name, why)
 
     @property
     def _journals(self) -> list[str]:
-        """The journals that it was taken into, or will be."""
-        prefix = hops.output_prefix(self._taking.history.job, self._source.name)
-        return [info.name for info in self._taking.broker.list(prefix)]
+        """The journals that it was saved to, or will be."""
+        prefix = hops.output_prefix(self._context.history.job, self._source.name)
+        return [info.name for info in self._context.broker.list(prefix)]
 
     def _make_journals(self) -> None:
-        job, name = self._taking.history.job, self._source.name
+        job, name = self._context.history.job, self._source.name
         names = [hops.output_journal(job, name, n) for n in range(self._source.partitions)]
-        self._taking.broker.create_many(names, self._source.schema)
+        self._context.broker.create_many(names, self._source.schema)
 
     def _plain(self) -> DataFrame:
         """Its rows under names that Spark hands over as they are."""
@@ -174,46 +173,46 @@ class SourceReader:
             def plain() -> DataFrame:
                 return frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
 
-            self._frame = call_spark(frame.sparkSession, self._taking.config, plain)
+            self._frame = call_spark(frame.sparkSession, self._context.config, plain)
         return self._frame
 
     def _hashed(self) -> DataFrame:
         plain = self._plain()
-        return call_spark(plain.sparkSession, self._taking.config, lambda: _with_hashes(plain))
+        return call_spark(plain.sparkSession, self._context.config, lambda: _with_hashes(plain))
 
     def _write(self, hashed: DataFrame) -> source_intake_task.IntakeFiles:
-        taking, source = self._taking, self._source
+        context, source = self._context, self._source
         rows = SourceRows(
-            where=taking.where,
+            where=context.where,
             schema=source.schema,
             partitions=source.partitions,
-            config=taking.config,
+            config=context.config,
         )
-        title = f"job {taking.history.job}, source {source.name}"
-        table = write_frame(hashed, rows, taking.config, title=title, watch=taking.check)
+        title = f"job {context.history.job}, source {source.name}"
+        table = write_frame(hashed, rows, context.config, title=title, watch=context.check)
         fault("job.ingest.after_tasks")
         return source_intake_task.read_results(table, source.schema)
 
     def _store(self, rows: pa.Table) -> dict[int, list[SegmentFile]]:
         """Write rows that are here already."""
-        taking, source = self._taking, self._source
+        context, source = self._context, self._source
         files: dict[int, list[SegmentFile]] = {}
         for partition, file in write_journal_files(
-            taking.broker,
+            context.broker,
             rows.cast(source.schema).to_batches(),
             schema=source.schema,
             partitioner=RoundRobinPartitioner(source.partitions),
-            bytes_target=taking.config.task_memory_bytes_max,
+            bytes_target=context.config.task_memory_bytes_max,
         ):
             files.setdefault(partition, []).append(file)
         return files
 
     def _adopt(
-        self, files: Mapping[int, Sequence[SegmentFile]], told: Mapping[str, Any], rows: int
+        self, files: Mapping[int, Sequence[SegmentFile]], digest: Mapping[str, Any], rows: int
     ) -> int:
-        taking, source = self._taking, self._source
+        context, source = self._context, self._source
         detail = {
-            "told": dict(told),
+            "told": dict(digest),
             "rows": rows,
             "version": source.version,
             "given": self._given,
@@ -221,23 +220,23 @@ class SourceReader:
         }
         event = JobEvent(
             at_us=time.time_ns() // 1000,
-            run=taking.lease.epoch,
+            run=context.lease.epoch,
             happened=JobEventKind.TAKEN_IN,
             step=source.name,
             detail=detail,
         )
-        job = taking.history.job
+        job = context.history.job
         fault("job.ingest.before_adopt")
-        with taking.broker.transaction(taking.lease) as t:
+        with context.broker.transaction(context.lease) as t:
             for partition, some in sorted(files.items()):
                 t.adopt(hops.output_journal(job, source.name, partition), some)
             t.append(hops.runs_journal(job), job_events.to_rows([event]))
         fault("job.ingest.after_adopt")
-        taking.history.look()
+        context.history.look()
         return rows
 
     def _check_nothing_removed(self) -> None:
-        broker = self._taking.broker
+        broker = self._context.broker
         cut = [name for name in self._journals if broker.start_offset(name) > 0]
         if cut:
             raise UserError(
@@ -246,8 +245,8 @@ class SourceReader:
                 "  to fix: run with on_change='restart'"
             )
 
-    def _taken_listing(self) -> pa.Table:
-        broker, schema = self._taking.broker, self._source.schema
+    def _saved_listing(self) -> pa.Table:
+        broker, schema = self._context.broker, self._source.schema
         batches = [
             batch
             for name in self._journals
@@ -256,24 +255,24 @@ class SourceReader:
         return pa.Table.from_batches(batches, schema)
 
     def _new_rows(self) -> DataFrame:
-        """Rows that come more often now than they were taken in, so many of each."""
-        taking, plain = self._taking, self._plain()
+        """Rows that come more often now than they were saved, so many of each."""
+        context, plain = self._context, self._plain()
         names = self._journals
-        wanted = to_arrow_schema(plain.schema, timezone="UTC")
-        function = source_intake_task.read_journals(taking.where, names, wanted, taking.config)
+        schema = to_arrow_schema(plain.schema, timezone="UTC")
+        function = source_intake_task.read_journals(context.where, names, schema, context.config)
         numbers = plain.sparkSession.range(0, len(names), 1, len(names))
-        taken = _with_hashes(numbers.mapInArrow(function, plain.schema))
-        counted = taken.groupBy(*HASHES).agg(F.count("*").alias("taken"))
+        saved = _with_hashes(numbers.mapInArrow(function, plain.schema))
+        counted = saved.groupBy(*HASHES).agg(F.count("*").alias("saved"))
         number = F.row_number().over(Window.partitionBy(*HASHES).orderBy(HASHES[0]))
         mine = self._hashed().withColumn("number", number)
         new = mine.join(counted, list(HASHES), "left")
-        new = new.where(F.col("number") > F.coalesce(F.col("taken"), F.lit(0)))
+        new = new.where(F.col("number") > F.coalesce(F.col("saved"), F.lit(0)))
         return new.select(*plain.columns, *HASHES)
 
 
 def refusal(job: str, changed: Sequence[Changed]) -> str:
     """The text for a user who must choose."""
-    what = "\n".join(f"  source {one.source!r}: {one.why}" for one in changed)
+    what = "\n".join(f"  source {change.source!r}: {change.why}" for change in changed)
     return (
         f"job {job!r}: what was taken in is no longer what its sources give\n{what}\n"
         "  to fix: run(on_change='continue') takes in what is new and keeps what is done, "
@@ -291,7 +290,7 @@ def _with_hashes(plain: DataFrame) -> DataFrame:
             parts.append(column.isNull())
     hashes = (F.xxhash64(*parts), F.xxhash64(F.lit(_SALT), *parts))
     return plain.select(
-        *plain.columns, *(each.alias(name) for each, name in zip(hashes, HASHES, strict=True))
+        *plain.columns, *(column.alias(name) for column, name in zip(hashes, HASHES, strict=True))
     )
 
 
@@ -299,7 +298,7 @@ def _is_nested(kind: DataType) -> bool:
     return isinstance(kind, ArrayType | MapType | StructType | VariantType)
 
 
-def _print_of_frame(hashed: DataFrame, taking: IntakeContext) -> Print:
+def _digest_of_frame(hashed: DataFrame, context: IntakeContext) -> RowsDigest:
     """Sums of hashes by Spark alone, in halves that cannot overflow."""
     sums = []
     for name in HASHES:
@@ -308,17 +307,19 @@ def _print_of_frame(hashed: DataFrame, taking: IntakeContext) -> Print:
             F.sum(F.col(name).bitwiseAND(F.lit(_LOW))).alias(f"{name}_low"),
         ]
 
-    def asked() -> DataFrame:
+    def sums_of_hashes() -> DataFrame:
         return hashed.agg(F.count("*").alias("rows"), *sums)
 
-    title = f"job {taking.history.job}, comparing a source"
-    table = collect(asked, hashed.sparkSession, taking.config, title=title, watch=taking.check)
+    title = f"job {context.history.job}, comparing a source"
+    table = collect(
+        sums_of_hashes, hashed.sparkSession, context.config, title=title, watch=context.check
+    )
     row = table.to_pylist()[0]
     totals = [((row[f"{name}_high"] or 0) << 32) + (row[f"{name}_low"] or 0) for name in HASHES]
-    return Print(row["rows"]).plus(Print(0, *totals))
+    return RowsDigest(row["rows"]).plus(RowsDigest(0, *totals))
 
 
-def _told_of_listing(listing: pa.Table) -> dict[str, Any]:
+def _digest_of_listing(listing: pa.Table) -> dict[str, Any]:
     """Of files: how many, and a checksum over the listing, which is sorted."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, listing.schema) as writer:

@@ -1,0 +1,1 @@
+"""DataFrames in and out: their rows into durable files, and durable rows as DataFrames."""
