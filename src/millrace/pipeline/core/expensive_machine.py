@@ -26,7 +26,7 @@ from millrace.pipeline.core.expensive_actions import (
     ForgetCallFiles,
     MakeCalls,
     OpenCallFile,
-    Publish,
+    PublishChange,
     PutBackRows,
     ReadBatch,
     ReadLeftCalls,
@@ -39,7 +39,7 @@ from millrace.pipeline.core.expensive_actions import (
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.paid_step import PaidStep, PastCalls
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.core.worker_deaths import Deaths
 
@@ -230,7 +230,7 @@ class ExpensiveMachine:
         )
         return [
             OpenCallFile(before.next, chosen.rows.offsets, dict(self._past.results)),
-            Publish(change, "publish" if change.outputs else "intent"),
+            PublishChange(change, "publish" if change.outputs else "intent"),
         ]
 
     # Answers of the publisher.
@@ -303,7 +303,7 @@ class ExpensiveMachine:
         record = self._paid.retry(now_us, self._at, next_, calls=calls, totals=totals)
         self._sending = _Retry(share, totals)
         change = UnitPublish(next=self._at, records=(record,), budget=_listed(share))
-        return [Publish(change, "retry")]
+        return [PublishChange(change, "retry")]
 
     def on_called(self, called: BatchOutcome, now_us: int) -> Actions:
         """The outcome of the calls for a batch."""
@@ -371,7 +371,7 @@ class ExpensiveMachine:
         if change.is_empty(self._at):
             return self._settled(change, tuple(then))
         self._sending = _Settle(change, point, tuple(then))
-        return [Publish(change, point)]
+        return [PublishChange(change, point)]
 
     def _settled(self, change: UnitPublish, then: tuple[ExpensiveAction, ...]) -> Actions:
         self._at = change.next

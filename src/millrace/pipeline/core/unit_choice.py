@@ -1,4 +1,4 @@
-"""Which unit a worker takes next. Pure.
+"""Which unit a worker takes next, and why its turn on a unit ends. Pure.
 
 There is no scheduler: each worker ranks the units and tries to lease the best one. Steps near the
 sinks come first, so that rows flow out before more flow in.
@@ -13,9 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_model import ParquetSink
+
+
+class TurnEnd(StrEnum):
+    """Why a turn of a worker on a unit ended."""
+
+    OVER = "over"
+    """Its time was over, there were no more rows, or the worker is to stop."""
+    LOST = "lost"
+    """Another worker has the unit."""
+    FAILED = "failed"
+    HELD = "held"
+    SPENT = "spent"
+    STUCK = "stuck"
+    """Calls never returned: this process should make no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.large.large_values import loaded_bytes
 from millrace.pipeline.sinks.sink_port import SinkWriter

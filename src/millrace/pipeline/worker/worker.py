@@ -29,8 +29,7 @@ from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.turn_end import TurnEnd
-from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, TurnEnd, UnitState
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import journals_of
