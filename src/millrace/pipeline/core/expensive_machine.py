@@ -162,8 +162,11 @@ class ExpensiveMachine:
             budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
         )
         skipped, buried = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
-        if recovered.held is not None:
-            return [*_counted(skipped, buried), *self._hold(change, recovered.held, now_us)]
+        if recovered.waits_for_user is not None:
+            return [
+                *_counted(skipped, buried),
+                *self._hold(change, recovered.waits_for_user, now_us),
+            ]
         record = self._paid.settled(now_us, change.next, change.next, self._totals)
         change = replace(change, records=(record,))
         self._past.results, self._past.doubted = recovered.known, recovered.doubted

@@ -173,7 +173,7 @@ class ExpensiveTurn:
             self.unit.journal.id,
             _RecordedCalls(self),
             in_doubt=action.in_doubt,
-            flight=self._file,
+            call_file=self._file,
             past=action.past,
         )
         fault("worker.call.after")
