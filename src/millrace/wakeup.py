@@ -169,5 +169,5 @@ def within(work: Callable[[], object], limit_ms: int, name: str) -> bool:
 def _where(thread: threading.Thread) -> str:
     frame: FrameType | None = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the one way
     frames = traceback.extract_stack(frame) if frame is not None else []
-    ours = [each for each in reversed(frames) if each.filename not in _WAITING]
-    return " < ".join(f"{each.filename}:{each.lineno} {each.name}" for each in ours[:_FRAMES])
+    calls = [call for call in reversed(frames) if call.filename not in _WAITING]
+    return " < ".join(f"{call.filename}:{call.lineno} {call.name}" for call in calls[:_FRAMES])

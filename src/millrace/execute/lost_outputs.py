@@ -83,9 +83,9 @@ def decode_lost(text: str) -> list[Lost]:
             attempt=parse_attempt(attempt),
             folder=None if folder is None else FolderId(folder),
             kind=kind,
-            text=said,
+            text=message,
         )
-        for attempt, folder, kind, said in json.loads(text)
+        for attempt, folder, kind, message in json.loads(text)
     ]
 
 

@@ -100,9 +100,9 @@ class Draft:
         if os.path.lexists(self.target) and not os.path.isdir(self.target):
             raise UserError(f"{self.target} is a file\n  to fix: name a folder, it will be made")
         if not self._overwrite and os.path.isdir(self.target) and os.listdir(self.target):
-            raise self._taken()
+            raise self._not_empty()
 
-    def _taken(self) -> UserError:
+    def _not_empty(self) -> UserError:
         return UserError(
             f"{self.target} exists already\n  to fix: choose another path, or give mode='overwrite'"
         )
@@ -115,7 +115,7 @@ class Draft:
             if error.errno not in _TAKEN:
                 raise
             if not self._overwrite:
-                raise self._taken() from error
+                raise self._not_empty() from error
             self._swap(result)
 
     def _swap(self, result: str) -> None:

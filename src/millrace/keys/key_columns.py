@@ -149,13 +149,13 @@ def decoded(array: pa.Array) -> pa.Array:
     """The same values with no dictionary or run-end encoding."""
     while array.type != plain_type(array.type):
         if pa.types.is_dictionary(array.type):
-            array = taken(array.dictionary, array.indices)
+            array = take_rows(array.dictionary, array.indices)
         else:
             array = pc.run_end_decode(array)
     return array
 
 
-def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+def take_rows(array: pa.Array, indices: pa.Array) -> pa.Array:
     """The rows of `array` at `indices`, through another type where Arrow cannot take them."""
     plain = _VIEWS.get(array.type)
     if plain is not None:

@@ -65,8 +65,8 @@ class InputFile:
     def is_still_there(self) -> bool:
         """Whether the file is unchanged as far as size and times tell."""
         now = describe(self.path)
-        mine = (self.size, self.mtime_ns, self.ctime_ns)
-        return (now.size, now.mtime_ns, now.ctime_ns) == mine
+        listed = (self.size, self.mtime_ns, self.ctime_ns)
+        return (now.size, now.mtime_ns, now.ctime_ns) == listed
 
 
 def find_files(paths: Paths) -> list[str]:
@@ -178,7 +178,7 @@ def _matches(pattern: str) -> list[str]:
     """What a glob finds, judged by the names that its wildcards stand for."""
     parts = pattern.split("/")
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    found = []
+    paths = []
     for match in sorted(glob.glob(pattern, recursive=True)):
         names = match.split("/")[fixed:]
         if any(_hidden(name) for name in names):
@@ -186,8 +186,8 @@ def _matches(pattern: str) -> list[str]:
         folders = names if os.path.isdir(match) else names[:-1]
         for name in folders:
             _refuse_partitioned(name, match)
-        found.append(match)
-    return found
+        paths.append(match)
+    return paths
 
 
 def _walk(path: str) -> list[str]:

@@ -36,10 +36,10 @@ def _row(reader: SplitReader, split: FileSplit, value: str, batch_bytes: int) ->
     passed = 0
     try:
         for batch in reader.batches(MapInput((split,)), batch_bytes):
-            place = pc.index(batch.column(0).cast(pa.string()), value).as_py()
-            if place >= 0:
+            row = pc.index(batch.column(0).cast(pa.string()), value).as_py()
+            if row >= 0:
                 counted_from = "" if split.row_groups is None else f" of row groups {_shown(split)}"
-                return f"row {passed + place + 1:,}{counted_from} of {split.file.path}"
+                return f"row {passed + row + 1:,}{counted_from} of {split.file.path}"
             passed += batch.num_rows
     except (MillraceError, pa.ArrowException):
         return None  # The message about the value is what counts.

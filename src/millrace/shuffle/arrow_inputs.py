@@ -179,30 +179,30 @@ def _plain(rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordB
 
 def _even(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows in batches of one size, so that equal tables give equal files however they are cut."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         rest = batch
         while rest.num_rows:
             piece = rest.slice(0, _BATCH_ROWS - rows)
             rest = rest.slice(piece.num_rows)
-            held.append(piece)
+            gathered.append(piece)
             rows += piece.num_rows
             size += piece.nbytes
             if rows == _BATCH_ROWS or size >= _BATCH_BYTES_MAX:
-                yield pa.concat_batches(held)
-                held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_batches(held)
+                yield pa.concat_batches(gathered)
+                gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.concat_batches(gathered)
 
 
 def _is_there(path: str, digest: str) -> bool:
     """Whether the file of this digest is there and has its bytes."""
-    found = xxhash.xxh3_128()
+    hashed = xxhash.xxh3_128()
     try:
         with open(path, "rb", buffering=0) as file:
             while chunk := file.read(_READ_BYTES):
-                found.update(chunk)
+                hashed.update(chunk)
     except FileNotFoundError:
         return False
-    return bool(found.hexdigest() == digest)
+    return bool(hashed.hexdigest() == digest)

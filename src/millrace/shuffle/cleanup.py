@@ -59,12 +59,12 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
             # A running stage has yet to say which of its attempts it relies on.
             undecided = alive and runs.find_manifest(store, query_id, stage_id) is None
             for task in runs.map_tasks(store, query_id, stage_id):
-                found = reader.list_attempts(store, task, run_is_alive=alive)
+                listed = reader.list_attempts(store, task, run_is_alive=alive)
                 left += attempts.abandoned(
-                    found, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
+                    listed, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
                 )
                 if not undecided:
-                    old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
+                    old += attempts.expired(listed, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
     stale_ms = now_ms - ms(config.unfinished_grace)
     expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
@@ -80,10 +80,10 @@ def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[Att
     """
     tasks = runs.map_tasks(store, query_id, stage_id)
     left = [
-        found.id
+        attempt.id
         for listed in store.each(lambda task: reader.list_attempts(store, task), tasks)
-        for found in listed
-        if isinstance(found, attempts.Unfinished)
+        for attempt in listed
+        if isinstance(attempt, attempts.Unfinished)
     ]
     return _remove_unfinished(store, left)
 

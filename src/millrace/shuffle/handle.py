@@ -36,7 +36,7 @@ class Remote(Protocol):
         """The index of an attempt."""
 
     def fetch_all(
-        self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
+        self, requests: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
     ) -> Iterator[pa.Buffer]:
         """The bytes of many partitions, each found right, in the order asked for."""
 
@@ -244,8 +244,8 @@ class Shuffle:
         self._read_indexes(chosen)
         metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
         numbers = [first + n for n, meta in enumerate(metas) if meta.rows]
-        found = self._data(zip(chosen, metas, strict=True))
-        for number, data in zip(numbers, found, strict=True):
+        parts = self._data(zip(chosen, metas, strict=True))
+        for number, data in zip(numbers, parts, strict=True):
             yield number, reader.decode(data, self.schema)
 
     def check(self, choice: Choice, partitions: Iterable[int]) -> None:
@@ -302,22 +302,22 @@ class Shuffle:
 
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         self._read_indexes(self.manifest.chosen)
-        wanted = (
+        parts = (
             (choice, reader.partition_meta(self._index(choice), partition))
             for choice in self.manifest.chosen
         )
-        for data in self._data(wanted):
+        for data in self._data(parts):
             yield from reader.decode(data, self.schema, columns)
             fault("shuffle.read.after_output", self.stage_id)
 
-    def _data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
+    def _data(self, chosen: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
         """The bytes of parts that have rows: those here mapped, others fetched many at a time."""
-        for remote, group in groupby(wanted, key=lambda pair: self._remote_for(pair[0])):
+        for remote, group in groupby(chosen, key=lambda pair: self._remote_for(pair[0])):
             parts = [(choice, meta) for choice, meta in group if meta.rows]
             if remote is None:
                 for folder, some in groupby(parts, key=lambda part: part[0].folder):
-                    asked = [(choice.attempt, meta) for choice, meta in some]
-                    yield from reader.map_partitions(self.stores[folder], asked)
+                    requests = [(choice.attempt, meta) for choice, meta in some]
+                    yield from reader.map_partitions(self.stores[folder], requests)
             else:
                 yield from remote.fetch_all(
                     (choice.folder, choice.attempt, meta)

@@ -60,8 +60,8 @@ def begin_attempt(store: Store, attempt: AttemptId) -> None:
 def begin_next_attempt(store: Store, task: MapTaskId, first: Attempt) -> AttemptId:
     """Claim the lowest attempt from `first` on that is above every attempt on disk."""
     for _ in range(_CLAIM_TRIES_MAX):
-        taken = store.numbers(layout.task_folder(task))
-        attempt = AttemptId(task, Attempt(max(first, taken[-1] + 1) if taken else first))
+        numbers = store.numbers(layout.task_folder(task))
+        attempt = AttemptId(task, Attempt(max(first, numbers[-1] + 1) if numbers else first))
         if store.claim(layout.attempt_folder(attempt)):
             return attempt
     raise AttemptExists(

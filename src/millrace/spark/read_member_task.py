@@ -134,9 +134,9 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
 def _is_copy(served: ServedMember, register: Register, seat: MemberSeat) -> bool:
     """Whether another attempt of this task is the member, and lives."""
     return any(
-        _lives(each.address, seat)
-        for each in register.entered
-        if each.member == served.number and each.address != served.address
+        _lives(entry.address, seat)
+        for entry in register.entered
+        if entry.member == served.number and entry.address != served.address
     )
 
 

@@ -167,10 +167,12 @@ def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
         raise damaged(where, what, error, to_fix) from error
 
 
-def damaged(where: str, what: str, found: object, to_fix: str) -> Corrupt:
+def damaged(where: str, what: str, problem: object, to_fix: str) -> Corrupt:
     """The error for a file that is not what was written."""
-    words = f"{type(found).__name__}: {found}" if isinstance(found, KeyError) else str(found)
-    return Corrupt(f"{where} cannot be read as {what}\n  found: {words}\n  to fix: {to_fix}")
+    name = f"{type(problem).__name__}: " if isinstance(problem, KeyError) else ""
+    return Corrupt(
+        f"{where} cannot be read as {what}\n  found: {name}{problem}\n  to fix: {to_fix}"
+    )
 
 
 def _check_seal(data: bytes, document: Document) -> None:

@@ -105,18 +105,18 @@ class BucketCalls:
 
     def put_new(self, relative: str, data: bytes) -> bool:
         """Put a small object unless there is one of this name. Returns whether this call did."""
-        mine = secrets.token_hex(16)
+        token = secrets.token_hex(16)
         with self._errors("creating", relative):
             for tries_left in reversed(range(self.config.s3_tries_max)):
                 try:
                     self._call(
-                        "put_object", relative, Body=data, IfNoneMatch="*", Metadata={_TOKEN: mine}
+                        "put_object", relative, Body=data, IfNoneMatch="*", Metadata={_TOKEN: token}
                     )
                 except self._refusals as error:
                     code = _code(error)
                     if code in _TAKEN:
                         # An answer that was lost on the way may have said that it is ours.
-                        return _was_repeated(error) and self._mark_of(relative) == mine
+                        return _was_repeated(error) and self._mark_of(relative) == token
                     if code not in _AGAIN or not tries_left:
                         raise
                     _LOG.info("creating %s is tried again: %s", relative, code)

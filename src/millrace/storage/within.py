@@ -48,9 +48,9 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _outside(relative: str, root: str, found: str) -> UserError:
+def _outside(relative: str, root: str, target: str) -> UserError:
     return UserError(
-        f"path {relative!r} leads outside the workspace {root}\n  found: {found}\n"
+        f"path {relative!r} leads outside the workspace {root}\n  found: {target}\n"
         "  to fix: use names within the workspace; do not open a workspace of somebody you do not "
         "trust"
     )

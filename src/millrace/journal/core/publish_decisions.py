@@ -84,8 +84,8 @@ def publish(
     }
     if several:
         appended = writing.acks(appended)
-    for wanted in request.commits:
-        decisions.commit(book, wanted, again_is_fine=again_is_fine)
+    for commit in request.commits:
+        decisions.commit(book, commit, again_is_fine=again_is_fine)
     done = Published(producer=producer, clock=writing.last_used(), appended=appended)
     writing.finish(request.sequence, done)
     return done

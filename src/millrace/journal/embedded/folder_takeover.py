@@ -85,7 +85,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def cut_back(
-    root: str, disk: SegmentDisk, ledger: Ledger, held: LedgerContent, *, is_whole: bool
+    root: str, disk: SegmentDisk, ledger: Ledger, content: LedgerContent, *, is_whole: bool
 ) -> None:
     """Cut segments that were being written back to what is published.
 
@@ -94,12 +94,12 @@ def cut_back(
     """
     storing = Storing()
     keep: list[Segment] = []
-    for segment in held.segments:
+    for segment in content.segments:
         if not is_whole:
             storing.segments.append(replace(segment, is_open=False))
             storing.clean.append(segment.id)
             continue
-        if segment.id not in held.dirty:
+        if segment.id not in content.dirty:
             keep.append(segment)
             continue
         path = LocalStore(root).path(segment.file)
@@ -123,4 +123,4 @@ def cut_back(
             keep.append(segment)
     if storing.clean:
         ledger.save(Book().draft(), storing)
-    held.segments[:] = keep
+    content.segments[:] = keep

@@ -68,8 +68,8 @@ def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Re
     yield from _sequences(draft, gone)
     for id_, ranges in draft.rolled_back.own.items():
         if id_ not in gone:
-            found = [[each.producer, each.begin, each.end] for each in ranges or ()]
-            yield _record(found or None, "rolled_back", id_)
+            spans = [[span.producer, span.begin, span.end] for span in ranges or ()]
+            yield _record(spans or None, "rolled_back", id_)
     yield from _groups(draft, gone)
     for lease, state in draft.leases.own.items():
         assert state is not None

@@ -53,28 +53,28 @@ def clocks_of(times_ms: Sequence[int], before: Clock) -> np.ndarray[tuple[int], 
 
 
 def stored_rows(
-    taken: PlainRows, schema: pa.Schema, producer: ProducerId, before: Clock, *, where: str
+    plain: PlainRows, schema: pa.Schema, producer: ProducerId, before: Clock, *, where: str
 ) -> pa.RecordBatch:
     """Messages as stored rows of a journal."""
     kinds = stored_schema(schema)
-    count = len(taken.offsets)
+    count = len(plain.offsets)
     try:
-        users = codec.decode(taken.values, schema)
+        users = codec.decode(plain.values, schema)
     except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
         raise FormatError(
             f"messages of {where} do not have the columns {', '.join(schema.names)}\n"
-            f"  offsets: {taken.offsets[0]} to {taken.offsets[-1]}\n  found: {error}\n"
+            f"  offsets: {plain.offsets[0]} to {plain.offsets[-1]}\n  found: {error}\n"
             f"  to fix: create the journal with one binary column {codec.RAW_COLUMN!r} to read "
             "whatever bytes there are"
         ) from error
-    times = pa.array([None if t == _TIME_MISSING else t * 1000 for t in taken.times_ms], pa.int64())
+    times = pa.array([None if t == _TIME_MISSING else t * 1000 for t in plain.times_ms], pa.int64())
     system = [
-        pa.array(taken.offsets, pa.int64()),
+        pa.array(plain.offsets, pa.int64()),
         pa.array(np.full(count, producer, np.int64)),
-        pa.array(clocks_of(taken.times_ms, before).astype(np.uint64)),
+        pa.array(clocks_of(plain.times_ms, before).astype(np.uint64)),
         pa.array(np.full(count, Flag.OUTSIDE, np.uint8)),
         pa.nulls(count, kinds.field(4).type),
-        pa.array(taken.keys, pa.binary()),
+        pa.array(plain.keys, pa.binary()),
         times.cast(kinds.field(6).type),
     ]
     return pa.RecordBatch.from_arrays([*system, *users], schema=kinds)

@@ -209,11 +209,11 @@ class TopicWriter:
     def _send_offsets(
         self, producer: Producer, group: str, kafka_offsets: Mapping[str, KafkaOffset]
     ) -> None:
-        wanted = [
+        group_offsets = [
             TopicPartition(topic, _PARTITION, kafka_offset)
             for topic, kafka_offset in kafka_offsets.items()
         ]
-        producer.send_offsets_to_transaction(wanted, self._group(group), self._call_s())
+        producer.send_offsets_to_transaction(group_offsets, self._group(group), self._call_s())
 
     def _group(self, group: str) -> object:
         """What Kafka wants to know of a group."""
@@ -229,17 +229,17 @@ class TopicWriter:
     ) -> MillraceError:
         """Abort after an error of Kafka's; what to tell the caller."""
         cause = error.args[0]
-        said = self._translated(error, "publishing a transaction")
-        if isinstance(said, BrokerStopped):
-            return said
+        translated = self._translated(error, "publishing a transaction")
+        if isinstance(translated, BrokerStopped):
+            return translated
         if cause.fatal() or (is_ending and not cause.txn_requires_abort()):
             self._producer = None
             return KafkaUnreachable(
-                f"{said}\n  it may have been carried out\n"
+                f"{translated}\n  it may have been carried out\n"
                 "  to fix: look whether it was, or ask again with `expected`"
             )
         self._abort(producer)
-        return said
+        return translated
 
     def _abort(self, producer: Producer) -> None:
         try:

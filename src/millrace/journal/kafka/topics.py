@@ -127,17 +127,17 @@ class Topics:
 
     def cut(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
         """Delete what lies before a Kafka offset."""
-        wanted = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
-        done = self._admin.delete_records(wanted, request_timeout=self._call_s())
+        cut_offsets = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
+        done = self._admin.delete_records(cut_offsets, request_timeout=self._call_s())
         self._settle(done, f"truncating {spot.topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def _make(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
-        if not wanted:
+    def _make(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        if not topics:
             return
         # The cluster's own default says on how many nodes each of them lies.
         new = [
             NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(settings))
-            for name, settings in wanted.items()
+            for name, settings in topics.items()
         ]
         done = self._admin.create_topics(new, operation_timeout=self._call_s())
         self._settle(done, "making topics", KafkaError.TOPIC_ALREADY_EXISTS)

@@ -264,8 +264,8 @@ class SourceReader:
         saved = _with_hashes(numbers.mapInArrow(function, plain.schema))
         counted = saved.groupBy(*HASHES).agg(F.count("*").alias("saved"))
         number = F.row_number().over(Window.partitionBy(*HASHES).orderBy(HASHES[0]))
-        mine = self._hashed().withColumn("number", number)
-        new = mine.join(counted, list(HASHES), "left")
+        numbered = self._hashed().withColumn("number", number)
+        new = numbered.join(counted, list(HASHES), "left")
         new = new.where(F.col("number") > F.coalesce(F.col("saved"), F.lit(0)))
         return new.select(*plain.columns, *HASHES)
 

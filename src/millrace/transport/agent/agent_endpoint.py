@@ -45,9 +45,9 @@ def read(store: LocalStore) -> Endpoint | None:
 
 def remove(store: LocalStore, instance: str) -> None:
     """Take back what this instance said. Whoever is starting another replaces it anyway."""
-    with locked(store, LOCK_FILE, wait_ms=0) as mine:
+    with locked(store, LOCK_FILE, wait_ms=0) as has_lock:
         endpoint = read(store)
-        if mine and endpoint is not None and endpoint.instance == instance:
+        if has_lock and endpoint is not None and endpoint.instance == instance:
             store.remove_file(AGENT_FILE)
 
 

@@ -47,9 +47,9 @@ def store_of(workspace: str) -> LocalStore:
     return LocalStore(os.path.abspath(os.path.expanduser(workspace)))
 
 
-def write(store: LocalStore, said: OwnerEndpoint) -> None:
+def write(store: LocalStore, endpoint: OwnerEndpoint) -> None:
     """Say where the owner answers, in place of whatever an earlier one said."""
-    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(said)}).encode())
+    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(endpoint)}).encode())
 
 
 def read(store: LocalStore) -> OwnerEndpoint | None:

@@ -48,7 +48,7 @@ class OwnerLink(Protocol):
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
         """Hand a file of this process's over, to be adopted; return it as the owner has it."""
 
-    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+    def follow(self, request: FollowRequest) -> Generator[Message]:
         """The messages for a follower, from the first one on."""
 
     def shared_folder(self) -> str | None:
@@ -137,14 +137,14 @@ class FlightLink:
             )
         return decode_answer(answer, SegmentFile)
 
-    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+    def follow(self, request: FollowRequest) -> Generator[Message]:
         """See `OwnerLink.follow`."""
         config = self._flight.config
         # The owner gives a sign of life far more often; the other half is for finding the next one.
         silent_ms = max(2 * config.live_beat_ms, ms(config.gone_after) // 2)
         timeout_ms = config.live_stream_ms_max + ms(config.owner_timeout)
         received = self._flight.receive(
-            self.address, encode_request(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
+            self.address, encode_request(request), timeout_ms=timeout_ms, silent_ms=silent_ms
         )
         with contextlib.closing(received):
             for batch in received:

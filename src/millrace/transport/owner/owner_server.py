@@ -134,8 +134,8 @@ class OwnerServer(GuardedServer):
             self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
 
     def _pong(self) -> bytes:
-        mine = self.identity
-        about = {"workspace": mine.workspace_id, "epoch": mine.epoch, "instance": mine.instance}
+        own = self.identity
+        about = {"workspace": own.workspace_id, "epoch": own.epoch, "instance": own.instance}
         return json.dumps({"protocol": PROTOCOL, "version": __version__, **about}).encode()
 
     def _answer(self, work: Callable[[], bytes]) -> bytes:

@@ -119,7 +119,7 @@ class Ledger(Protocol):
         """Some ranges in order, from the one that holds this offset on, as of one moment."""
 
     def ranges_of(
-        self, wanted: Sequence[tuple[JournalId, Offset, Offset]]
+        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """Ranges of many journals, in the order given, each in order, as of one moment.
 

@@ -171,11 +171,11 @@ class SqliteLedger:
         return self._read(ledger_tables.RANGES_FROM, (journal, offset, count))
 
     def ranges_of(
-        self, wanted: Sequence[tuple[JournalId, Offset, Offset]]
+        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """See `Ledger.ranges_of`."""
         with self._reported("reading"), self._readers.reader() as reader:
-            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(wanted),))
+            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(spans),))
             try:
                 yield from map(ledger_tables.range_of, cursor)
             finally:
