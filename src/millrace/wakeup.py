@@ -1,4 +1,4 @@
-"""How a thread sleeps, is woken, is told to stop, and is waited for.
+"""How a thread sleeps, is woken, is stopped, and is waited for.
 
 Invariant: a stop is never lost. `WakeUp` keeps "was rung" and "is stopped" under one lock, tests
 both before it sleeps and after, and forgets a ring only in the call that returns because of it. A
@@ -59,7 +59,7 @@ class WakeUp:
 
     @contextmanager
     def stops(self, other: WakeUp) -> Iterator[None]:
-        """Within the block, who stops this stops the other one, too."""
+        """Within the block, a stop of this one stops the other one, too."""
         with self._changed:
             self._also.append(other)
             is_stopped = self._is_stopped
@@ -115,7 +115,7 @@ def is_main() -> bool:
 
 
 def join(threads: Iterable[WorkerThread], limit_ms: int, limit: str) -> None:
-    """Wait for threads that were told to stop; the first that does not end is an error.
+    """Wait for threads that are to stop; the first that does not end is an error.
 
     A thread that was not started, and the caller's own, are not waited for. `limit` is the name of
     the limit in `Config`.
@@ -130,7 +130,7 @@ def join(threads: Iterable[WorkerThread], limit_ms: int, limit: str) -> None:
 
 
 def still_running(threads: Iterable[WorkerThread], limit_ms: int) -> list[WorkerThread]:
-    """Wait for threads that were told to stop, so long for all together; which did not end."""
+    """Wait so long for all threads that are to stop; return those that did not end."""
     until = time.monotonic() + limit_ms / 1000
     running = []
     for thread in threads:

@@ -36,7 +36,7 @@ def shifted_value(sql: str, kind: SqlType, by: Offset, *, low: bool) -> str:
     """A value plus an offset, as the low or the high end of an interval.
 
     A whole number that leaves its type becomes the end of the type, or null if the whole interval
-    lies beyond.
+    is beyond it.
     """
     if isinstance(by, Span):
         term = TypedSql(sql=sql, type=kind)

@@ -27,7 +27,7 @@ LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A map output that could not be read, and the error that said so."""
+    """A map output that could not be read, and the error of the reader."""
 
     attempt: AttemptId
     folder: FolderId | None

@@ -8,7 +8,7 @@
 
 Invariant: whenever the writer is killed, the target is what it was before or the new result, whole.
 On a disk that cannot swap two folders at once there is a moment in which the target is missing;
-what was there then lies in `old`, and the next write puts it back first.
+the earlier result is then in `old`, and the next write puts it back first.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _decode_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decode_list_view(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """List views, which may lie in any order and share values: each one's values side by side."""
+    """List views, which may be in any order and share values: each one's values side by side."""
     sizes = np.where(column.is_valid(), column.sizes, 0).astype(np.int64)
     offsets = np.asarray(column.offsets, np.int64)
     used = sizes > 0

@@ -57,7 +57,7 @@ _EXACT: Final[Mapping[type, Callable[[Any], object]]] = {
     str: str.__str__,
     bytes: lambda value: bytes.__getitem__(value, slice(None)),
 }
-"""The plain value of an object whose class extends a plain type, whatever the class redefines."""
+"""The plain value of an object of a class that extends a plain type and redefines parts of it."""
 _PICKLING: Final = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__"})
 _BASES: Final = (*PLAIN, *_CONTAINERS, *_REDUCED, collections.defaultdict, property, object)
 

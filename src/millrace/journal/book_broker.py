@@ -299,7 +299,7 @@ class BookBroker(BookReader):
         )
 
     def _prepare(self, part: Append | Adopt) -> Part:
-        """Check rows against their journal before anybody waits for them."""
+        """Check rows against their journal before a caller waits for them."""
         journal = self._book.journal(part.journal)
         if isinstance(part, Adopt):
             for file in part.files:

@@ -281,7 +281,7 @@ class BookReader(ABC):
     def _rows_between(
         self, journal: Journal, begin: Offset, end: Offset, rolled_back: Sequence[RolledBackRange]
     ) -> int:
-        """Committed rows in [begin, end), which must lie below the stable end."""
+        """Committed rows in [begin, end), which are all below the stable end."""
         if begin >= end:
             return 0
 

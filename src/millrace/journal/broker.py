@@ -188,7 +188,7 @@ class Broker(Protocol):
         bytes_max: Span | None = None,
         isolation: Isolation = "committed",
     ) -> Fetched:
-        """Rows from an offset on; at least one if there is one, whatever the limits."""
+        """Rows from an offset on; at least one if there is one, even above the limits."""
 
     @reads
     def read_many(
@@ -242,7 +242,7 @@ class Broker(Protocol):
 
     @reads
     def positions(self, wanted: Sequence[tuple[str, str]]) -> tuple[Position, ...]:
-        """Where groups stand, many in one call; each is asked for by group and journal."""
+        """The positions of many groups in one call, by pairs of group and journal."""
 
     @writes(always)
     def truncate_before(self, name: str, offset: Int64, *, force: bool = False) -> Truncated:

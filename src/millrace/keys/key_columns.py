@@ -1,7 +1,7 @@
 """Key columns as the few physical forms that are hashed and compared.
 
 Every atomic Arrow type becomes `Fixed`, `Bytes` or `Wide`; a type that would lose something is
-refused here, with its column. Invariant: equal values have equal forms whatever their encoding,
+refused here, with its column. Invariant: equal values have equal forms in every encoding,
 unit or chunking, so equal keys go to one partition.
 """
 

@@ -2,7 +2,7 @@
 
 Invariant: two versions of a file that differ never get the same identity. Size and the times of
 change (nanoseconds, of content and of inode) tell versions apart; a file that changed so recently
-that another change could carry the same times is told apart by a checksum of its bytes too.
+that another change could carry the same times has a checksum of its bytes in its identity too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InputFile:
     """One version of one file.
 
     `content` is a checksum of its bytes, for a file that changed just before it was listed or where
-    the user wants files told apart by their bytes alone (`by_content`).
+    the user compares files by their bytes alone (`by_content`).
     """
 
     path: str

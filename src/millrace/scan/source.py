@@ -89,7 +89,7 @@ class SplitReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """How files are told apart: by time, and by bytes where they changed just before `now_ms`."""
+    """How versions of files differ: by time, and by bytes if they changed just before `now_ms`."""
 
     now_ms: int
     recent_ms: int

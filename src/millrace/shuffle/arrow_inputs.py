@@ -1,11 +1,11 @@
-"""Arrow rows that a user hands over, kept in the workspace as files that are named by their bytes.
+"""Arrow rows of a user, kept in the workspace as files that are named by their bytes.
 
     inputs/{digest}.arrow    the rows
-    inputs/{digest}.used     its time of change says when somebody last meant to read them
+    inputs/{digest}.used     its time of change says when a run last meant to read them
     inputs/{digest}.lock     held while the file is made or removed; stays, and has no bytes
 
-Invariant: a file appears whole under the digest of its bytes, and rows that were handed over before
-are not written again. One that a run of now may read is not removed.
+Invariant: a file appears whole under the digest of its bytes, and the same rows are not written
+twice. A file that a running run may read is not removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _READ_BYTES: Final = 4 * MIB
 
 
 def stream_of(data: object) -> pa.RecordBatchReader:
-    """Rows that were handed over, as a stream: a table, a batch, a reader, or who can be one."""
+    """A user's rows as a stream: a table, a batch, a reader, or an object that can be one."""
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -92,10 +92,10 @@ def note_use(store: Store, paths: Iterable[str]) -> None:
 def remove_unused(
     store: Store, *, ttl_ms: int, now_ms: int, config: Config
 ) -> tuple[tuple[str, ...], int]:
-    """Remove files that nobody meant to read for so long; their paths, and how many bytes.
+    """Remove files that no run meant to read for so long; their paths, and how many bytes.
 
-    A run says so when it begins, so those that a living run may read are younger than it. Datasets
-    that were described and not run yet are given `Config.unfinished_grace`.
+    A run marks its files when it begins, so those that a living run may read are younger than
+    it. Datasets that were described and not run yet are given `Config.unfinished_grace`.
     """
     grace = ms(config.unfinished_grace)
     before_ms = min([now_ms - max(ttl_ms, grace), *_living(store, now_ms, config, grace)])
@@ -119,7 +119,7 @@ def remove_unused(
 
 
 def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
-    """Whether nobody meant to read a file since; one without a word of that is as old as itself."""
+    """Whether no run meant to read a file since; a file without a mark is as old as itself."""
     times = [store.changed_at_ms(f"{layout.INPUTS}/{digest}{end}") for end in (_USED, _ROWS)]
     known = [time for time in times if time is not None]
     return bool(known) and max(known) <= before_ms
@@ -136,7 +136,7 @@ def _locked(store: Store, digest: str) -> Iterator[None]:
 
 
 def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterator[int]:
-    """For each living run, the time before which it has not said what it reads."""
+    """For each living run, the time before which it has not marked the files it reads."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         if runs.is_alive(store, query_id, now_ms=now_ms, config=config):
             try:

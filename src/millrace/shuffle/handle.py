@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Remote(Protocol):
-    """Map outputs that lie in folders of other hosts."""
+    """Map outputs in folders of other hosts."""
 
     def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
         """The index of an attempt."""
@@ -83,11 +83,11 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shuffle:
-    """Rows at rest by key.
+    """Rows saved by key.
 
     Example:
         >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
-        >>> shuffle.read(1).to_pylist()  # all rows of customer 1, and of whoever else lies there
+        >>> shuffle.read(1).to_pylist()  # all rows of customer 1, and of others in its partition
         [{'cust_id': 1, 'amount': 10}, {'cust_id': 1, 'amount': 30}]
     """
 
@@ -361,7 +361,7 @@ class Shuffle:
         return index
 
     def _remote_for(self, choice: Choice) -> Remote | None:
-        """Who can fetch a map output; None if its folder is on this host."""
+        """The client that fetches a map output; None if its folder is on this host."""
         if choice.folder in self.stores:
             return None
         if self.remote is None or choice.folder is None:

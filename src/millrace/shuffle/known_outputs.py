@@ -1,4 +1,4 @@
-"""Which map outputs are known, by exact attempt, and in which folder each lies.
+"""Which map outputs are known, by exact attempt, and in which folder each is.
 
 Invariant: an attempt that was not registered is never answered with another one.
 """
@@ -14,7 +14,7 @@ from millrace.shuffle.index import MapTaskIndex
 
 @dataclass(frozen=True, slots=True)
 class KnownOutput:
-    """A known map output and where it lies (None: the workspace's own folder)."""
+    """A known map output and its folder (None: the workspace's own folder)."""
 
     index: MapTaskIndex
     folder: FolderId | None

@@ -5,7 +5,7 @@ as they come; slices too small to be worth a batch wait in a spill file until th
 them. `OneFile` collects slices in memory, spills them when they grow too many, and at the end puts
 each partition's pieces together.
 
-Invariant: the batches of a partition have rows in input order, and are few and large whatever the
+Invariant: the batches of a partition have rows in input order, and are few and large under every
 memory limit.
 """
 
@@ -53,7 +53,7 @@ class _Spill:
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """The path of the spill file."""
         return os.path.join(self.folder, SPILL_FILE)
 
     def put(self, batches: Iterable[pa.RecordBatch]) -> _Range:

@@ -1,7 +1,7 @@
 """Writes one attempt of a map task.
 
 Invariant: the index is made exclusively and last, so an attempt is there whole or not at all.
-Memory is bounded by `Config.task_memory_bytes_max` whatever the input's size; a partition is made
+Memory is bounded by `Config.task_memory_bytes_max` for an input of any size; a partition is made
 of few, large batches.
 """
 
@@ -83,7 +83,7 @@ def write_map_output(
 ) -> MapTaskIndex:
     """Write the rows of an attempt that was begun, cut by `partitioner`, and make its index.
 
-    If that fails, for whatever reason, nothing of the attempt is left. A folder that is not empty
+    If that fails, nothing of the attempt is left. A folder that is not empty
     belongs to another writer: `AttemptExists`, and it stays as it is.
     """
     plain = plain_schema(schema)

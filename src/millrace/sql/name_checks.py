@@ -102,7 +102,7 @@ def check_rows(rows: object, call: str) -> None:
 
 
 def free_name(name: str, names: Iterable[str], ending: str = "_right") -> str:
-    """The name, with an ending as often as it is taken, in whatever case."""
+    """The name, with endings until none of `names` equals it in any case."""
     used = {_lowered(other) for other in names}
     while _lowered(name) in used:
         name += ending

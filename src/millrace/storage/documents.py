@@ -158,7 +158,7 @@ def hint(data: bytes | None, kind: type[Value]) -> Value | None:
 
 @contextmanager
 def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
-    """Whatever goes wrong while bytes at rest are decoded becomes `Corrupt` with their place."""
+    """Every error while stored bytes are decoded becomes `Corrupt` with their path."""
     try:
         yield
     except MillraceError:

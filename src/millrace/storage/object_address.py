@@ -47,7 +47,7 @@ class BucketAddress:
 
     @property
     def server(self) -> str:
-        """Who keeps the bucket, in words."""
+        """The service that keeps the bucket, in words."""
         return self.endpoint or f"Amazon S3 in {self.region}"
 
     def key(self, relative: str) -> str:

@@ -68,7 +68,7 @@ _AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedObject:
-    """An object in a listing, or a name that others lie below (no time)."""
+    """An object in a listing, or a name with others below it (no time)."""
 
     name: str
     size: int
@@ -99,7 +99,7 @@ class BucketCalls:
                 raise
 
     def put(self, relative: str, data: bytes) -> None:
-        """Put a small object, over whatever was there."""
+        """Put a small object, over an earlier one."""
         with self._errors("writing", relative):
             self._call("put_object", relative, Body=data)
 
@@ -143,7 +143,7 @@ class BucketCalls:
     def list(
         self, folder: str, *, deep: bool = False, most: int | None = None
     ) -> Iterator[ListedObject]:
-        """What lies directly in a folder, or anywhere below it, each by its name from there on."""
+        """The objects directly in a folder, or anywhere below it, by their names from there on."""
         prefix = self.folder_prefix(folder)
         given: dict[str, Any] = {"Prefix": prefix}
         if not deep:
@@ -297,7 +297,7 @@ class BucketCalls:
         return self._ms(described["LastModified"])
 
     def _ms(self, moment: Any) -> int:  # noqa: ANN401 - as botocore's
-        """A time that the server told, by this host's clock."""
+        """A time of the server, by this host's clock."""
         return int(moment.timestamp() * 1000) + self._ahead_ms
 
     @property

@@ -1,7 +1,7 @@
-"""Which paths lie within a folder: names that lead out of it, and links that do, are refused.
+"""Which paths are within a folder: names that lead out of it, and links that do, are refused.
 
 Invariant: what is refused is never opened. A folder is looked at once for each process, which is
-enough for a workspace that somebody else wrote, and not for one who changes it meanwhile.
+enough for a workspace that another user wrote, and not against a user that changes it meanwhile.
 """
 
 from __future__ import annotations

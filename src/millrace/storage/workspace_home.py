@@ -134,7 +134,7 @@ def missing(store: Store) -> WorkspaceUnknown:
 
 
 def _content(store: Store) -> str:
-    """What is there instead of a workspace, in a few words."""
+    """What the folder has instead of a workspace, in a few words."""
     if store.remote:
         return f"no object {store.path(layout.WORKSPACE_FILE)}"
     if not os.path.lexists(store.root):
@@ -159,7 +159,7 @@ def _refuse_file(root: str) -> None:
 
 
 def _others(store: Store) -> list[str]:
-    """Names in a folder that are somebody else's."""
+    """Names in a folder that are not Millrace's."""
     if store.remote:
         return []
     return [

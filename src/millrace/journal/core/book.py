@@ -97,7 +97,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Rows that lie in an adopted file."""
+    """Rows in an adopted file."""
 
     path: str
     part: FileRange
@@ -149,7 +149,7 @@ class Layer(Generic[K, V]):
                 self.own[key] = value
 
     def some_keys(self, count: int) -> list[K]:
-        """So many keys of this table and those it lies on, for an error to name."""
+        """So many keys of this table and the tables below it, for an error to name."""
         present: list[K] = []
         layer: Layer[K, V] | None = self
         while layer is not None and len(present) < count:
@@ -159,7 +159,7 @@ class Layer(Generic[K, V]):
         return present[:count]
 
     def all(self) -> Iterable[tuple[K, V]]:
-        """Everything in a table that lies on no other."""
+        """Everything in a table that has no table below it."""
         assert self.below is None
         return ((key, value) for key, value in list(self.own.items()) if value is not None)
 

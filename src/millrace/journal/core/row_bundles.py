@@ -1,4 +1,4 @@
-"""Rows of very many journals on their way out of a broker: packed as they lie, unpacked at once.
+"""Rows of very many journals on their way out of a broker: packed as stored, unpacked at once.
 
 What is small is put together by schema into streams of Arrow messages, with a list of whose rows
 are where in them. So nothing is decoded on the way, not even by an owner that sends them on, and a
@@ -62,7 +62,7 @@ class Formats:
 
 
 def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
-    """The batches of messages that follow each other, where they lie."""
+    """The batches of messages that follow each other, without a copy."""
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
     return [pa.ipc.read_record_batch(message, stored) for message in reader]
 

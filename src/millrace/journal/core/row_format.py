@@ -79,7 +79,7 @@ def journal_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """How the rows of a journal with this schema lie in its segments."""
+    """The schema of the segments of a journal with this schema."""
     return pa.schema([*SYSTEM_FIELDS, *_nullable(schema)])
 
 

@@ -317,7 +317,7 @@ class Commit:
     expected: Int64 | Anything | None
     """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
     id: JournalId | None = None
-    """Which journal of this name is meant, if one was deleted and made again; None: whichever."""
+    """Which journal of this name is meant, if one was deleted and made again; None: any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What happens when a folder is opened: it is held, and what a dead owner left is cut back.
 
-Invariant: whatever was published before is there afterwards, and nothing else of the segments that
+Invariant: all that was published before is there afterwards, and nothing else of the segments that
 were being written.
 """
 

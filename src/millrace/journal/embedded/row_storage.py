@@ -95,7 +95,7 @@ class RowStorage:
         self._write_and_publish(draft, storing, out)
 
     def move_out(self, journals: Sequence[Journal]) -> None:
-        """Move what rides in the ledger to segments."""
+        """Move rows that wait in the ledger to segments."""
         out = {journal.id: self._out([journal], header_of(journal)) for journal in journals}
         moving = {id_: output for id_, output in out.items() if output.pieces}
         self._write_and_publish(Book().draft(), Storing(), moving)
@@ -123,7 +123,7 @@ class RowStorage:
         return replace(piece.range, where=InLedger(self.next_body - 1, content))
 
     def _adopt(self, storing: Storing, blocks: Sequence[RowBlock]) -> list[AppendRange]:
-        """Make adopted files durable where they lie, each a segment of its own."""
+        """Make adopted files durable where they are, each a segment of its own."""
         files: dict[str, Segment] = {}
         ranges = []
         for block in blocks:

@@ -34,7 +34,7 @@ _ROW_BYTES_MIN: Final = 32
 _PAGE_RANGES: Final = (2, 8, 16)
 _PAGE_JOURNALS: Final = 4096
 _INSIDE_MAX: Final = 4096
-"""Of how many files it is remembered that they lie within the folder."""
+"""How many files are remembered as checked to be within the folder."""
 
 
 class SegmentReader(BookBroker):
@@ -175,7 +175,7 @@ class SegmentReader(BookBroker):
         return data
 
     def _path(self, file: str) -> str:
-        """Where a segment's file lies; one that a link leads out of the folder is refused."""
+        """The path of a segment's file; a link that leads out of the folder is refused."""
         if file not in self._inside:
             if len(self._inside) >= _INSIDE_MAX:
                 self._inside.clear()

@@ -1,4 +1,4 @@
-"""Ranges on their way to where they will lie, with their bytes. Pure."""
+"""Ranges on their way to a segment or the ledger, with their bytes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger
 
 @dataclass(slots=True)
 class StoredRange:
-    """A range with its bytes, on the way to where it will lie."""
+    """A range with its bytes, on the way to a segment or the ledger."""
 
     range: AppendRange
     parts: list[bytes | memoryview]

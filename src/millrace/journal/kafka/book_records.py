@@ -94,7 +94,7 @@ def forgotten_file(path: str) -> Record:
 
 
 def extent(journal: Journal, point: OffsetPoint | None) -> Record:
-    """How far a journal goes, and where one of its rows lies."""
+    """The end of a journal, and the Kafka offset of one of its rows."""
     known = None if point is None else [point.offset, point.kafka_offset]
     return _record([journal.start, journal.end, journal.rows, known], "extent", journal.id)
 

@@ -68,7 +68,7 @@ class Cluster:
         self.readers.close()
 
     def _records(self, *, beyond: KafkaOffset) -> dict[bytes, bytes]:
-        """The last record of each key, read to an end that lies beyond a Kafka offset."""
+        """The last record of each key, read to an end beyond a Kafka offset."""
         spot = JournalTopic(self.topics.state)
         records: dict[bytes, bytes] = {}
         with self.readers.reader(spot, None) as reader:

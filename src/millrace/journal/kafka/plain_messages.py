@@ -1,8 +1,8 @@
 """Plain topics that others write, as journals: each message commits itself. Pure.
 
 Offsets are Kafka's own. A row's clock is its timestamp's, or one above the row before it if that is
-higher. So a clock depends on all rows before it; anchors remember it at some offsets, and whoever
-reads from between them begins at the last one and counts on.
+higher. So a clock depends on all rows before it; anchors remember it at some offsets, and a
+reader that starts between two anchors begins at the last one and counts on.
 
 Invariant: a row has the same clock whenever it is read, as long as an anchor or the topic's first
 row is there to count from.

@@ -58,7 +58,7 @@ class JournalTopic:
 
 
 def kafka_offset_of(message: Received) -> KafkaOffset:
-    """Where a message lies."""
+    """The Kafka offset of a message."""
     offset = message.offset()
     assert offset is not None
     return KafkaOffset(offset)
@@ -87,7 +87,7 @@ class TopicReader:
         """The end of the topic, if it has been reached."""
 
     def seek(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
-        """Go to a Kafka offset of a topic, or to its first one if that lies above."""
+        """Go to a Kafka offset of a topic, or to its first one if that is higher."""
         self._consumer.assign([TopicPartition(spot.topic, spot.partition, kafka_offset)])
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
 
@@ -110,7 +110,7 @@ class TopicReader:
                 )
 
     def take_to_end(self, count_max: int, beyond: KafkaOffset, deadline: float) -> list[Received]:
-        """Some messages; none at the end of the topic, which lies beyond a Kafka offset."""
+        """Some messages; none at the end of the topic, which is beyond a Kafka offset."""
         while True:
             is_there = self.end is not None and self.end > beyond
             left = 0.0 if is_there else max(0.0, deadline - time.monotonic())

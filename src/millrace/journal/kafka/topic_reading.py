@@ -34,7 +34,7 @@ Missing = Callable[[Journal, Offset], MillraceError]
 
 
 class Fetching:
-    """Reads journals' rows, and knows where in their topics they lie."""
+    """Reads journals' rows, and knows their Kafka offsets."""
 
     def __init__(self, readers: TopicReaders, config: Config, missing: Missing) -> None:
         self._readers = readers
@@ -62,7 +62,7 @@ class Fetching:
                 self._points[journal] = self.points(journal).from_offset(before)
 
     def locate(self, journal: Journal, spot: JournalTopic, offset: Offset) -> KafkaOffset:
-        """Where the row of an offset lies, or the end of the topic if it is not written yet."""
+        """The Kafka offset of a row, or the end of the topic if it is not written yet."""
         with self._readers.reader(spot, None) as reader:
             if offset >= journal.end:
                 return reader.bounds(spot, self._readers.deadline())[1]
@@ -120,7 +120,7 @@ class Fetching:
     def _take_messages(
         self, reader: TopicReader, journal: Journal, at: Offset, count: int, deadline: float
     ) -> list[Received]:
-        """Some messages; if there are none, why."""
+        """Some messages; if there are none, the error says why."""
         try:
             messages = reader.take(count, deadline)
         except Retriable:

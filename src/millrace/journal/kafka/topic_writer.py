@@ -47,7 +47,7 @@ class TopicBatch:
 
 @dataclass(slots=True)
 class _Sent:
-    """Where the first message of each batch came to lie."""
+    """The Kafka offset of the first message of each batch."""
 
     kafka_offsets: dict[int, KafkaOffset] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class TopicWriter:
         self._producer = producer
 
     def probe(self) -> KafkaOffset:
-        """Write a record to the state topic and abort it; where it lies."""
+        """Write a record to the state topic and abort it; its Kafka offset."""
         producer, sent = self._open_one(), _Sent()
         with kafka_client.reported("trying a transaction", self._servers, self._config):
             producer.begin_transaction()
@@ -119,7 +119,7 @@ class TopicWriter:
         records: Iterable[Record],
         groups: Mapping[str, Mapping[str, KafkaOffset]],
     ) -> dict[int, KafkaOffset]:
-        """Write everything in one transaction; where the first message of a batch lies, by number.
+        """Write everything in one transaction; the offset of each batch's first message, by number.
 
         `groups` are the next Kafka offsets of topics; other tools see them as the group's offsets.
         After an error, `is_lost` says whether the transaction may have been carried out.

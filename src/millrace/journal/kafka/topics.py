@@ -126,7 +126,7 @@ class Topics:
             self._settle(done, "deleting topics", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     def cut(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
-        """Delete what lies before a Kafka offset."""
+        """Delete the messages before a Kafka offset."""
         cut_offsets = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
         done = self._admin.delete_records(cut_offsets, request_timeout=self._call_s())
         self._settle(done, f"truncating {spot.topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)

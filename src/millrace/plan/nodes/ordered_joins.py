@@ -1,6 +1,6 @@
 """Joins by an ordered column: as-of joins and interval joins.
 
-Keys are equal, and the values of a number, date or timestamp column lie near each other.
+Keys are equal, and the values of a number, date or timestamp column are near each other.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class AsOfJoin(OrderedJoin):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class IntervalJoin(OrderedJoin):
-    """Pairs of rows; the right value lies within the left one plus `lower` and plus `upper`."""
+    """Pairs of rows; the right value is between the left one plus `lower` and plus `upper`."""
 
     lower: Offset
     upper: Offset

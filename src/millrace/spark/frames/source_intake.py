@@ -107,7 +107,7 @@ class SourceReader:
         return self._differs(rows + (", with other values" if then["rows"] == now["rows"] else ""))
 
     def digest(self) -> dict[str, Any]:
-        """The digest of its rows, in whatever order they come."""
+        """The digest of its rows, in any order."""
         if self._digest is None:
             if isinstance(self._source.given, FileListing):
                 self._digest = _digest_of_listing(self._source.given.listing)

@@ -32,7 +32,7 @@ VERSION: Final = 1
 
 
 def open_folder(store: LocalStore, mode: int = modes.PRIVATE) -> FolderId:
-    """The id of a host's folder, made with the folder if need be, for whom its mode names."""
+    """The id of a host's folder, made with the folder if it is missing, with this mode."""
     store.make_folder(".", mode)
     if not store.exists(FOLDER_FILE):
         about = {"version": VERSION, "id": secrets.token_hex(16)}
@@ -102,7 +102,7 @@ class HostFolder:
 class Hosting:
     """All folders that an agent serves, found again whenever one is asked for.
 
-    `roots` lists where they lie. `token` counts for all of them; without it each has its own.
+    `roots` lists their paths. `token` counts for all of them; without it each has its own.
     """
 
     roots: Callable[[], list[str]]

@@ -119,7 +119,7 @@ class Agents:
         return indexes
 
     def ping(self, folder: FolderId) -> AgentPong:
-        """Ask the agent of a folder who it is."""
+        """Ask the agent of a folder for its identity."""
         (answer,) = self._ask(folder, agent_messages.PING)
         return agent_messages.decode_pong(answer)
 
@@ -142,7 +142,7 @@ class Agents:
     def fetch_all(self, requests: Iterable[PartitionRequest]) -> Iterator[pa.Buffer]:
         """The bytes of many partitions, each found right, in the order asked for.
 
-        Those that lie in one folder are fetched together, as far as memory allows: a call alone
+        Those in one folder are fetched together, as far as memory allows: a call alone
         takes longer than it takes to send a small partition.
         """
         for window in self._windows(requests):

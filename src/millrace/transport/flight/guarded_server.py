@@ -66,7 +66,7 @@ class Admission:
         required: Mapping[str, str] | None = None,
         optional: Mapping[str, str] | None = None,
     ) -> None:
-        """`reason` is what others are told. An `optional` header may be missing, but not wrong."""
+        """`reason` is sent to the caller. An `optional` header may be missing, but not wrong."""
         self.reason = reason
         self.is_ending = False
         """Whether every further call is turned away."""
@@ -207,7 +207,7 @@ def only(headers: AnyHeaders, name: str) -> str:
 
 
 def _parent() -> str:
-    """Where the folder of Flight's own socket lies: a socket's path must be short."""
+    """The parent folder of Flight's own socket: a socket's path must be short."""
     folder = tempfile.gettempdir()
     return folder if len(folder) + 2 * len(_FOLDER) < _SOCKET_PATH_MAX else "/tmp"  # noqa: S108
 

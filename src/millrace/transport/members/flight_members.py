@@ -78,7 +78,7 @@ class FlightMembers:
         self._watch: SilenceWatch | None = None
         self._is_closing = False
         self._lost: Future[tuple[int, BaseException]] = Future()
-        """Done with the first failure: who, and why."""
+        """Done with the first failure: the member, and the reason."""
         self._clients = [
             MemberClient(number, address, session=session, config=config, roots=roots)
             for number, address in enumerate(addresses)
@@ -86,7 +86,7 @@ class FlightMembers:
         self._pool = ThreadPoolExecutor(max(1, request.count), thread_name_prefix="reads-asks")
 
     def start(self) -> None:
-        """Open every stream; the first error is raised, naming who and why."""
+        """Open every stream; the first error is raised, with the member and the reason."""
         self._opening = StreamOpening(
             self._clients,
             slice_=None,
@@ -145,7 +145,7 @@ class FlightMembers:
             self._ask(lambda client: client.release(shown, rolled_back))
 
     def set_disk_limit(self, *, is_on: bool) -> None:
-        """Every queue takes whatever comes, or keeps to its disk limit again."""
+        """Every queue ignores its disk limit, or keeps to it again."""
         self._ask(lambda client: client.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> list[int]:

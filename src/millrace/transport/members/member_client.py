@@ -210,11 +210,11 @@ class VisibleRows:
             raise
 
     def __del__(self) -> None:
-        """End what nobody wants any more."""
+        """End a call whose answer is not needed any more."""
         with contextlib.suppress(Exception):
             self.cancel()
             self._holding.close()
 
     def cancel(self) -> None:
-        """End it; whoever reads on gets an error."""
+        """End it; a reader that reads on gets an error."""
         self._stream.cancel()

@@ -310,7 +310,7 @@ def read_rows(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _padding(envelope: int, body: int) -> int:
-    """How many bytes behind an envelope let many rows beside it lie where Arrow can use them.
+    """How many bytes behind an envelope let many rows beside it be where Arrow can use them.
 
     Flight puts an envelope and its length before the rows and theirs; lengths have 7 bits a byte.
     Where that turns out wrong, rows are copied on arrival and nothing else happens.

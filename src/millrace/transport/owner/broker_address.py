@@ -111,7 +111,7 @@ def _known_kind(document: Document) -> str:
 def _open_embedded(
     store: LocalStore, kind: str, folder: str, config: Config, accept_loss: AcceptLoss
 ) -> Broker:
-    """Open the one folder in which the journals of a workspace lie; a second is never begun."""
+    """Open the one folder of a workspace's journals; a second is never begun."""
     home = recorded(store)
     gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
     if home is not None and (home != kind or gone):
@@ -140,7 +140,7 @@ def _open_embedded(
 
 
 def _refuse_others(store: LocalStore, folder: str) -> None:
-    """Refuse a folder that holds the journals of another workspace, whatever names it."""
+    """Refuse a folder that holds the journals of another workspace."""
     workspace_id, there = store.workspace_id(), LocalStore(folder)
     above = LocalStore(os.path.dirname(there.root))
     data = there.read(NOTE_FILE)

@@ -66,7 +66,7 @@ class OwnerIdentity:
 class OwnerServer(GuardedServer):
     """Serves a broker. It listens as soon as it is made.
 
-    `stopped` is told when the broker says that it writes no more. `check_there` raises once the
+    `stopped` is called once the broker writes no more. `check_there` raises once the
     workspace was deleted.
     """
 

@@ -104,7 +104,7 @@ class StreamAddress:
 
 
 def tell(store: LocalStore, read: str, address: str) -> None:
-    """Say where the stream of a coordinated read answers, in place of whatever was said before."""
+    """Write the address of a coordinated read's stream to its file, over an earlier one."""
     store.make_folder(FOLDER)
     store.replace(_file(read), documents.AddressHint(address).to_json())
 

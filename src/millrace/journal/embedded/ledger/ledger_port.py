@@ -38,7 +38,7 @@ class InSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRange:
-    """An append range: its offsets, its bytes and their checksum, and where they lie."""
+    """An append range: its offsets, its bytes and their checksum, and where they are stored."""
 
     journal: JournalId
     first: Offset
@@ -131,7 +131,7 @@ class Ledger(Protocol):
         """A journal's ranges that ride in the ledger, in order."""
 
     def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
-        """Segments whose rows all lie below an offset; all of the journal's for None."""
+        """Segments whose rows are all below an offset; all of the journal's for None."""
 
     def unused_shared(self) -> Sequence[Segment]:
         """Shared segments that are full, and of which no range is left."""

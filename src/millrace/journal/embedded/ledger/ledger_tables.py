@@ -1,8 +1,8 @@
-"""The tables of the SQLite ledger, and how values lie in them. Pure.
+"""The tables of the SQLite ledger, and how values are stored in them. Pure.
 
 Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
-brought to version 2 when it is opened. Clocks are 64 bits without a sign and lie in SQLite's signed
-integers as the same bits.
+brought to version 2 when it is opened. Clocks are 64 bits without a sign; SQLite's
+signed integers store the same bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS_READ: Final = (1, 2)
 _DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 """The last is for statements that SQLite does not understand: names of columns are damaged."""
 FOLDERS: Final = ("segments", "adopted")
-"""Where the files of segments lie, within the folder of the journals."""
+"""The folder of the segment files, within the folder of the journals."""
 _PARTS_MIN: Final = 2
 _NOWHERE: Final = frozenset({"", ".", ".."})
 
