@@ -22,7 +22,7 @@ from millrace.errors import Retriable
 _FRAMES: Final = 4
 """How many calls of a thread that does not end are named, the last one first."""
 _WAITING: Final = (threading.__file__, __file__)
-"""What stands here only says that it waits."""
+"""Frames in these files only show that a thread waits."""
 
 
 class WakeUp:
@@ -99,7 +99,7 @@ class WorkerThread(threading.Thread):
             assert work is not None, "run once"
             work()
         finally:
-            del work  # What it holds goes with the thread, not with who still knows the thread.
+            del work  # Its objects are freed with the thread, not with the last reference to it.
             self.ended.set()
 
 
@@ -142,7 +142,7 @@ def still_running(threads: Iterable[WorkerThread], limit_ms: int) -> list[Worker
 
 
 def within(work: Callable[[], object], limit_ms: int, name: str) -> bool:
-    """Do something that may hang, in a thread of this name; whether it ended in time.
+    """Run a function that may hang, in a thread of this name; whether it ended in time.
 
     What it raised in time is raised here.
     """

@@ -19,7 +19,7 @@ _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input E
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
 
 Find = Callable[[str, str], str | None]
-"""Asked for a column and a value: the row and the file it stands in."""
+"""From a column and a value: the row and the file of that value."""
 
 
 def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> TaskFailed:

@@ -208,12 +208,12 @@ def _sweep(target: str) -> None:
 
 
 def _clear(folder: str, target: str) -> None:
-    """Put back what was moved aside if nothing took its place, then remove the rest."""
+    """Put the earlier result back if no new one is there, then remove the rest."""
     old = os.path.join(folder, _OLD)
     if os.path.isdir(old) and not os.path.lexists(target):
         os.rename(old, target)
     for name in (_TASKS, _RESULT, _OLD):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    if os.listdir(folder) == [_LOCK]:  # The lock goes last: without it nobody would clear the rest.
+    if os.listdir(folder) == [_LOCK]:  # The lock goes last: without it the rest would stay.
         os.unlink(os.path.join(folder, _LOCK))
         os.rmdir(folder)

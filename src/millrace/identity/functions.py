@@ -298,7 +298,7 @@ class _FunctionVisitor:
             self.lines.append("unbound")
 
     def _visit_named(self, value: object, what: str, depth: int = 0) -> None:
-        """Add what stands behind a name: a module by the names that code uses of it."""
+        """Add the value of a name: a module by the names that code uses of it."""
         if not issubclass(type(value), ModuleType):
             self.visit(value, what, depth)
             return

@@ -112,7 +112,7 @@ def _distributions_text(top: str) -> str | None:
     """The distributions that a top-level name comes from, and all they require."""
     own = _packages().get(top)
     if not own:
-        return None  # Nobody installed it: somebody put it there, so its text counts.
+        return None  # Not installed but put there by hand, so its text counts.
     pending, reached = sorted(map(_plain, own)), set[str]()
     while pending:
         name = pending.pop()

@@ -105,7 +105,7 @@ def _special_parts(value: Any) -> list[Any] | None:  # noqa: ANN401 - any value
 
 
 def _hint_parts(value: object) -> list[Any] | None:
-    """Types as they stand in annotations."""
+    """Types as they are in annotations."""
     origin = typing.get_origin(value)
     if origin is not None:
         return [origin, *typing.get_args(value)]

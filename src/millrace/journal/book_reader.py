@@ -56,7 +56,7 @@ class BookReader(ABC):
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
-        """Make what was decided durable, or raise and leave everything as it was."""
+        """Make a draft durable, or raise and leave everything as it was."""
 
     def _afterwards(self) -> None:  # noqa: B027 - a broker may have nothing to do
         """Do what is due after a commit."""

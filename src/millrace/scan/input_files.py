@@ -175,7 +175,7 @@ def _expand(path: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """What a glob finds, judged by the names that its wildcards stand for."""
+    """The paths that match a glob, checked by the names that its wildcards match."""
     parts = pattern.split("/")
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     paths = []

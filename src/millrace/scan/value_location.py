@@ -1,4 +1,4 @@
-"""Finds the file and the row that a value stands in, for a message about that value."""
+"""Finds the file and the row of a value, for a message about that value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES_NAMED_MAX: Final = 3
 def where_is(
     reader: SplitReader, inputs: Sequence[MapInput], column: str, value: str, batch_bytes: int
 ) -> str:
-    """The row and the file of a value; the files that were read if it stands in none as it is."""
+    """The row and the file of a value; the files that were read if none has it as it is."""
     splits = [split for part in inputs for split in part.splits]
     if column in reader.schema.names:
         alone = replace(reader, columns=(column,))

@@ -67,7 +67,7 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
             target = store.path(f"{layout.INPUTS}/{digest}{_ROWS}")
             if sync:
                 sync_file(draft)
-            # A file that others were told of is not replaced: they would take it for another one.
+            # A file that others know is not replaced: they would take it for another one.
             with _locked(store, digest):
                 store.touch(f"{layout.INPUTS}/{digest}{_USED}")
                 if not _is_there(target, digest):
@@ -81,7 +81,7 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
 
 
 def note_use(store: Store, paths: Iterable[str]) -> None:
-    """Say that a run is about to read these files, as far as they are kept here."""
+    """Mark these files as about to be read by a run, as far as they are kept here."""
     folder = store.path(layout.INPUTS)
     for path in paths:
         if os.path.dirname(path) == folder and path.endswith(_ROWS):

@@ -155,7 +155,7 @@ def _remove_unfinished(store: Store, candidates: Sequence[AttemptId]) -> tuple[A
 
 
 def _mark(store: Store, attempt: AttemptId, cleaner: str) -> bool:
-    """Say that an attempt is about to go; False if it went already."""
+    """Mark an attempt as about to be removed; False if it is gone already."""
     try:
         return store.create(layout.removal_mark(attempt, cleaner), b"")
     except StorageError as error:
@@ -165,7 +165,7 @@ def _mark(store: Store, attempt: AttemptId, cleaner: str) -> bool:
 
 
 def _unmark(store: Store, attempt: AttemptId, cleaner: str) -> None:
-    """Take back one's own mark."""
+    """Remove the mark of this clean-up."""
     store.remove_file(layout.removal_mark(attempt, cleaner))
 
 

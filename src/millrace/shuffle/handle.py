@@ -38,7 +38,7 @@ class Remote(Protocol):
     def fetch_all(
         self, requests: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
     ) -> Iterator[pa.Buffer]:
-        """The bytes of many partitions, each found right, in the order asked for."""
+        """The checked bytes of many partitions, in the order of the requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class Shuffle:
                 )
 
     def _read_indexes(self, chosen: Sequence[Choice]) -> None:
-        """Have the indexes of map outputs in a bucket, asked for many at a time."""
+        """Read the indexes of map outputs in a bucket, many at a time."""
         store = self.stores.get(None)
         if store is None or not store.remote:
             return

@@ -39,7 +39,7 @@ class KnownOutputs:
         return sorted(self.tasks.get(task, ()))
 
     def find(self, task: MapTaskId, attempt: Attempt | Latest) -> KnownOutput:
-        """The output of just this attempt, or of the highest one if asked for the latest."""
+        """The output of just this attempt, or of the highest one for `Latest`."""
         known = self.attempts(task)
         number = known[-1] if isinstance(attempt, Latest) and known else attempt
         if isinstance(number, Latest) or number not in known:

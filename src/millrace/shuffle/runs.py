@@ -269,7 +269,7 @@ def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart
         with beating(store, query_id, config) as heart:
             yield heart
     except S3Unreachable:
-        raise  # Where it could be said that the run has ended, nobody answers.
+        raise  # The storage that would record the run's end does not answer.
     except BaseException:
         end_run(store, query_id)
         raise

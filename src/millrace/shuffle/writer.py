@@ -107,7 +107,7 @@ def write_map_output(
             reuse.note(store, attempt, provenance.made_from)
         _create_index(store, index, sync=config.sync)
     except AttemptExists:
-        raise  # What lies there is somebody else's.
+        raise  # The files there are another writer's.
     except BaseException:
         # What cannot be removed now has no index; clean-up sweeps it later.
         with contextlib.suppress(StorageError, S3Unreachable):
@@ -151,7 +151,7 @@ def _write_files(
     kind = OneFile if one_file else PartFiles
     payload: Payload = kind(folder, schema, partitioner.partitions, config)
     # Gathered rows, their copy in one piece and their reordered copy exist side by side. As much
-    # again may wait to be written, and a quarter is left to whoever reads the input.
+    # again may wait to be written, and a quarter is left to the reader of the input.
     gather_bytes = max(1, config.task_memory_bytes_max // 8)
     try:
         conformed = _conformed(batches, schema, gather_bytes)

@@ -225,7 +225,7 @@ class SparkJob:
         self._thread.start()
 
     def why_lost(self, error: BaseException) -> BaseException:
-        """See `MemberJob.why_lost`: Spark is asked whether it is there."""
+        """See `MemberJob.why_lost`: checks whether Spark is there."""
         if not isinstance(error, MemberLost):
             return error
         reason = pulse_of(self._spark).ask_now(self._config.reads_stop_ms_max / 1000)
@@ -271,7 +271,7 @@ class SparkJob:
 
 
 class _MembersCancelled(Exception):
-    """Ends a Spark job that is no longer wanted."""
+    """Ends a Spark job that is no longer needed."""
 
 
 def fixed_slots(spark: SparkSession, config: Config) -> int | None:

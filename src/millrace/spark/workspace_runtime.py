@@ -258,7 +258,7 @@ class WorkspaceRuntime:
         return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
     def close(self) -> None:
-        """Close what was opened; stop Spark if it was started here."""
+        """Close everything; stop Spark if it was started here."""
         self._journals.close()
         with self._opening:
             opened, self._agents = self._agents, None

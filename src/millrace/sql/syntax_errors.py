@@ -1,6 +1,6 @@
 """Explains what is wrong with a text that is not Spark SQL: where, and what was expected.
 
-Invariant: a mark stands below the very place, also in a text of many lines or a very long one.
+Invariant: a mark is below the exact position, also in a text of many lines or a very long one.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def make_room(frames: int) -> None:
 
 @dataclass(slots=True)
 class _Level:
-    """What stands between two brackets: the operators and the deepest brackets of one operand."""
+    """The text between two brackets: the operators and the deepest brackets of one operand."""
 
     operators: int = 0
     inner: int = 0

@@ -92,7 +92,7 @@ class Document:
 
 
 def seal(fields: Mapping[str, Any], *, indent: int | None = None) -> bytes:
-    """A document's bytes, with the checksum of all that stands before it."""
+    """A document's bytes, with the checksum of all bytes before it."""
     assert fields, "a document has fields"
     separators = (",", ":") if indent is None else None
     text = json.dumps(fields, indent=indent, separators=separators)
@@ -149,7 +149,7 @@ class AddressHint(msgspec.Struct, frozen=True):
 
 
 def hint(data: bytes | None, kind: type[Value]) -> Value | None:
-    """Read a file without which things go on; None if it is missing or not understood."""
+    """Read a file that is only a hint; None if it is missing or not understood."""
     try:
         return msgspec.json.decode(data or b"", type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):

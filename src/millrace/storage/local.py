@@ -184,7 +184,7 @@ class LocalStore:
         return self.path(layout.SPILL)
 
     def touch(self, relative: str) -> None:
-        """Set a file's time of change to now, making it if need be."""
+        """Set a file's time of change to now, making it if it is missing."""
         with (
             storage_errors(f"touching {relative}"),
             open(self.path(relative), "ab", opener=modes.opener),
@@ -271,7 +271,7 @@ class LocalStore:
         *,
         size_of: Callable[[Item], int],
     ) -> Iterator[Answer]:
-        """One after the other, when it is wanted."""
+        """One after the other, when the caller takes the next."""
         del size_of
         return map(function, items)
 

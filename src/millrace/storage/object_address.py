@@ -66,7 +66,7 @@ class BucketAddress:
 
 
 def parse(url: str, environment: Mapping[str, str]) -> BucketAddress:
-    """Read an address; what it does not say is taken from the usual variables."""
+    """Read an address; what it leaves out is taken from the usual variables."""
     split = urlsplit(url)
     if "@" in split.netloc:
         raise UserError(

@@ -68,7 +68,7 @@ class ObjectStore:
         return self.address.name(relative)
 
     def workspace_id(self) -> str | None:
-        """Which workspace this is; asked for once, since it never changes."""
+        """The id of the workspace; read once, since it never changes."""
         if self._workspace_id is None:
             data = self.read(layout.WORKSPACE_FILE)
             if data is not None:
@@ -115,7 +115,7 @@ class ObjectStore:
         self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
     ) -> bool:
         """Put an object, unless the name is taken. Returns whether this call did."""
-        del sync, mode  # A server that has answered keeps it, for whom the bucket is open to.
+        del sync, mode  # A server that has answered keeps it; the bucket has its own rights.
         fault("bucket.create.before_put")
         return self.calls.put_new(relative, data)
 

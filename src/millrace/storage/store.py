@@ -122,13 +122,13 @@ class Store(Protocol):
         """Where tasks put rows aside on this host's disk."""
 
     def touch(self, relative: str) -> None:
-        """Set a file's time of change to now, making it if need be."""
+        """Set a file's time of change to now, making it if it is missing."""
 
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
 
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
-        """Remove what was begun in a folder long ago and never became a file."""
+        """Remove unfinished files that were begun in a folder long ago."""
 
     def remove_file(self, relative: str) -> None:
         """Remove a file if it is there."""

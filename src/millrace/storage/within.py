@@ -34,7 +34,7 @@ def path_within(root: str, relative: str) -> str:
 
 @functools.lru_cache(_FOLDERS_MAX)
 def _check_folder(root: str, folder: str) -> None:
-    """Refuse a folder that links lead out of the workspace; looked at once, for it costs much."""
+    """Refuse a folder that links lead out of the workspace; checked once, for it costs much."""
     _check_real(root, folder)
 
 

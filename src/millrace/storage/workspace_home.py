@@ -29,7 +29,7 @@ Mark = tuple[int, int, int]
 
 
 def store_at(path: str, config: Config, *, mode: int | None = None) -> Store:
-    """What keeps the files of a workspace at a path. Nothing of it is looked at."""
+    """The store of a workspace at a path. Nothing is read yet."""
     if not is_url(path):
         return LocalStore(os.path.abspath(os.path.expanduser(path)))
     if mode is not None:

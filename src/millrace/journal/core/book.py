@@ -140,7 +140,7 @@ class Layer(Generic[K, V]):
         self.own[key] = value
 
     def absorb(self, above: Layer[K, V]) -> None:
-        """Take over what was changed on top."""
+        """Take over the changes of the table above."""
         assert above.below is self
         for key, value in above.own.items():
             if value is None and self.below is None:
@@ -196,7 +196,7 @@ class Book:
         )
 
     def absorb(self, draft: Book) -> None:
-        """Take over what was decided on a draft of this book."""
+        """Take over the changes of a draft of this book."""
         self.sequences.absorb(draft.sequences)
         self.rolled_back.absorb(draft.rolled_back)
         self.groups.absorb(draft.groups)
@@ -258,7 +258,7 @@ class Book:
         return value
 
     def sequence(self, journal: JournalId, producer: ProducerId) -> Sequence:
-        """Where a producer stands in a journal."""
+        """The state of a producer in a journal."""
         return (self.sequences.get(journal) or {}).get(producer, Sequence())
 
     def put_sequences(self, journal: JournalId, changed: Mapping[ProducerId, Sequence]) -> None:

@@ -77,7 +77,7 @@ def delete(book: Book, name: str) -> None:
 
 
 def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> ProducerId:
-    """The producer of this name, made if need be."""
+    """The producer of this name, made if it is missing."""
     check_name(name)
     there = book.producer_names.get(name)
     if there is not None:

@@ -104,7 +104,7 @@ class Bundle:
 
 @dataclass(slots=True)
 class Packed:
-    """What was read of many journals."""
+    """The rows read from many journals."""
 
     heads: list[Fetched] = field(default_factory=list)
     """In order, without rows."""
@@ -155,7 +155,7 @@ def _takes_more(bundle: Bundle, form: Format) -> bool:
 
 
 def pack(fetched: Iterable[Fetched], formats: Formats) -> Packed:
-    """Pack what was read of each journal, for brokers that have it in batches."""
+    """Pack the rows read from each journal, for brokers that have them in batches."""
     packed, packing = Packed(), Packing()
     for number, rows in enumerate(fetched):
         packed.heads.append(rows.with_batches(()))

@@ -86,7 +86,7 @@ class EmbeddedBroker(SegmentReader):
         times: Times | None = None,
         accept_loss: AcceptLoss = False,
     ) -> Self:
-        """Open a folder's journals, making them if need be.
+        """Open a folder's journals; make them if they are missing.
 
         Raises `AlreadyOwned` while another process has them open, and `DataLost` if commits are
         missing that were acknowledged. With `accept_loss="read_only"` what is left can be read;
@@ -207,7 +207,7 @@ class EmbeddedBroker(SegmentReader):
         return [self._book.journal(self._names[id_]) for id_ in ids]
 
     def _drop_shared(self) -> None:
-        """Let go of segments whose ranges were all truncated."""
+        """Drop segments whose ranges were all truncated."""
         gone = self._ledger.unused_shared()
         if gone:
             storing = Storing(

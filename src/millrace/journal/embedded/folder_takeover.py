@@ -1,4 +1,4 @@
-"""What happens when a folder is opened: it is held, and what a dead owner left is cut back.
+"""What happens when a folder is opened: it is locked, and leftovers of a dead owner are cut back.
 
 Invariant: all that was published before is there afterwards, and nothing else of the segments that
 were being written.
@@ -44,7 +44,7 @@ def make_folders(path: str) -> None:
 
 
 def lock(path: str) -> int:
-    """Hold the folder for this process; the system lets go when it dies, whatever its number."""
+    """Lock the folder for this process; the system unlocks it when the process dies."""
     handle = modes.opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

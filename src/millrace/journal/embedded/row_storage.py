@@ -101,7 +101,7 @@ class RowStorage:
         self._write_and_publish(Book().draft(), Storing(), moving)
 
     def gather(self, journals: Sequence[Journal]) -> None:
-        """Move what rides in the ledger of many journals to one segment that they share."""
+        """Move rows of many journals from the ledger to one segment that they share."""
         gathered = self._out(journals, b"")
         if gathered.pieces:
             self._write_and_publish(Book().draft(), Storing(), {SHARED: gathered})

@@ -35,7 +35,7 @@ class SegmentOutput:
 
 
 def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:
-    """A range whose checksum is computed when it is known what it is put together with."""
+    """A range whose checksum is computed later, together with its neighbours."""
     message = memoryview(content.serialize())
     return StoredRange(range_of(block, len(message), ""), [message])
 

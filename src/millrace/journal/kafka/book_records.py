@@ -57,7 +57,7 @@ class StateTopicContent:
 
 
 def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Record]:
-    """The records for what was decided on a draft; `points` are those known so far."""
+    """The records of a draft's changes; `points` are those known so far."""
     for name, count in draft.counters.own.items():
         yield _record(count, "counter", name)
     for journal in draft.deleted:

@@ -97,7 +97,7 @@ class KafkaBroker(PlainTopicsBroker):
         times: Times | None = None,
         reading: kafka_client.Settings | None = None,
     ) -> Self:
-        """Open a workspace's journals in a cluster, making them if need be.
+        """Open a workspace's journals in a cluster; make them if they are missing.
 
         Args:
             url: `kafka://host:port[,host:port...][/name]`; without a name the workspace keeps one

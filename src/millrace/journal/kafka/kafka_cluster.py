@@ -30,7 +30,7 @@ class Cluster:
     def at(
         cls, servers: str, name: str, config: Config, reading: kafka_client.Settings | None
     ) -> Cluster:
-        """Find the cluster, and make the state topic if need be."""
+        """Find the cluster, and make the state topic if it is missing."""
         topics = Topics(servers, name, config)
         topics.prepare()
         return cls(
@@ -63,7 +63,7 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the connections to the cluster."""
         self.writer.close()
         self.readers.close()
 

@@ -70,7 +70,7 @@ def headers_of(message: Received) -> Headers:
 
 
 class TopicReader:
-    """A consumer that stands somewhere in a topic."""
+    """A consumer with a position in a topic."""
 
     def __init__(self, servers: str, settings: kafka_client.Settings, config: Config) -> None:
         self._servers = servers
@@ -92,7 +92,7 @@ class TopicReader:
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
 
     def take(self, count_max: int, deadline: float) -> list[Received]:
-        """Some messages from where it stands; none if there are none up to the deadline.
+        """Some messages from its position on; none if there are none up to the deadline.
 
         Raises `Retriable` then, unless the end of the topic had been reached.
         """
@@ -142,7 +142,7 @@ class TopicReader:
                 return KafkaOffset(low), KafkaOffset(high)
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _some(self, count_max: int, timeout_s: float) -> list[Received]:

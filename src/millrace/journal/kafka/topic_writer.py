@@ -1,4 +1,4 @@
-"""The one producer of a broker: what was decided becomes one Kafka transaction.
+"""The one producer of a broker: a draft becomes one Kafka transaction.
 
 Invariant: a transaction that was not committed was aborted, or its outcome is unknown. Then
 nothing more is written until a new producer, under the same transactional id, has found out.
@@ -151,7 +151,7 @@ class TopicWriter:
         return sent.kafka_offsets
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Drop the producer."""
         self._producer = None
 
     def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:

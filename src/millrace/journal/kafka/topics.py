@@ -65,7 +65,7 @@ class Topics:
         return plain_spot(journal.labels) or JournalTopic(self.of(journal))
 
     def prepare(self) -> None:
-        """Make the state topic if need be; journals without one are lost data."""
+        """Make the state topic if it is missing; journals without one are lost data."""
         if self.state in self.there():
             return
         self.refuse_lost_state()
@@ -91,7 +91,7 @@ class Topics:
             )
 
     def leftovers(self, known: Collection[str], last: JournalId) -> list[str]:
-        """Topics of journals that were deleted, or whose making came to nothing.
+        """Topics of journals that were deleted, or whose creation failed.
 
         One with an id above the last that was given out is left alone: the next journal may want
         it, and a state that was lost in part must not take rows with it.
@@ -134,7 +134,7 @@ class Topics:
     def _make(self, topics: Mapping[str, Mapping[str, str]]) -> None:
         if not topics:
             return
-        # The cluster's own default says on how many nodes each of them lies.
+        # The cluster's own default is the number of copies of each.
         new = [
             NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(settings))
             for name, settings in topics.items()

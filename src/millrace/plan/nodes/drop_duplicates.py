@@ -37,7 +37,7 @@ class DropDuplicates(UnaryNode):
         return ({name: name for name in columns} if columns <= {*self.keys} else None,)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the keys."""
+        """The needed columns and the keys."""
         return self, (needed | {*self.keys},)
 
     def describe(self) -> str:

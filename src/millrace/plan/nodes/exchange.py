@@ -20,7 +20,7 @@ class Repartition(UnaryNode):
         return (None if isinstance(self.placement, InPlace) else {name: name for name in columns},)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the keys; all columns of rows that are to be saved."""
+        """The needed columns and the keys; all columns of rows that are to be saved."""
         if isinstance(self.placement, InPlace):
             return self, (set(self.schema.names),)
         return self, (needed | set(getattr(self.placement, "keys", ())),)

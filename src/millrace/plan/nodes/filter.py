@@ -22,7 +22,7 @@ class Filter(UnaryNode):
         return self.child.output_placement
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and those of the condition."""
+        """The needed columns and those of the condition."""
         return self, (needed | self.condition.columns,)
 
     def describe(self) -> str:

@@ -120,7 +120,7 @@ class Join(Node):
         )
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys, the wanted columns, and those of the condition."""
+        """The keys, the needed columns, and those of the condition."""
         some = tuple(c for c in self.columns if c.name in needed) or self.columns[:1]
         about = self.condition.columns if self.condition is not None else frozenset()
         named = {name for _, name in self.right_names}

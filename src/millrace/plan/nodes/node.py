@@ -41,7 +41,7 @@ class Node(ABC):
 
     @abstractmethod
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The operator without unwanted columns, and the columns it then reads of each child."""
+        """The operator without unneeded columns, and the columns it then reads of each child."""
 
     @property
     def output_placement(self) -> Placement | None:
@@ -91,7 +91,7 @@ class UnaryNode(Node):
         return self.child.schema
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns."""
+        """The needed columns."""
         return self, (needed,)
 
 

@@ -89,7 +89,7 @@ class OrderedJoin(Node):
         return (left, keys if len(keys) == len(left) else None)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """Keys, values and wanted columns."""
+        """Keys, values and needed columns."""
         some = tuple(c for c in self.columns if c.name in needed) or self.columns[:1]
         left = {c.source for c in some if c.side == "left"} | {*self.left_keys, self.left_on}
         right = {c.source for c in some if c.side == "right"} | {*self.right_keys, self.right_on}

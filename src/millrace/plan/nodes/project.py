@@ -45,7 +45,7 @@ class Project(UnaryNode):
         return ({name: next(iter(bare[name])) for name in columns},)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What the wanted columns are calculated from."""
+        """What the needed columns are calculated from."""
         some = tuple((name, e) for name, e in self.columns if name in needed) or self.columns[:1]
         return Project(self.child, some), ({name for _, e in some for name in e.columns},)
 

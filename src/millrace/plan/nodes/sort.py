@@ -57,7 +57,7 @@ class Sort(UnaryNode):
         return ({name: name for name in columns} if self.rows is None else None,)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the sort keys."""
+        """The needed columns and the sort keys."""
         return self, (needed | {key.column for key in self.order},)
 
     def describe(self) -> str:

@@ -154,7 +154,7 @@ class Window(UnaryNode):
         return ({name: name for name in columns} if whole else None,)
 
     def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys, the order and the columns read; no window if none of its columns is wanted."""
+        """The keys, the order and the columns read; no window if none of its columns is needed."""
         some = tuple(column for column in self.columns if column.name in needed)
         new = {column.name for column in self.columns}
         rest = needed - new

@@ -62,7 +62,7 @@ class IntakeContext:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A source that is not what was saved."""
+    """A source that differs from the saved rows."""
 
     source: str
     why: str
@@ -88,7 +88,7 @@ class SourceReader:
         return bool(self._saved)
 
     def changed(self) -> Changed | None:
-        """How it differs from what was saved; None if it does not."""
+        """How it differs from the saved rows; None if it does not."""
         last = self._saved[-1].detail
         columns = [[field.name, str(field.type)] for field in self._source.schema]
         if last["columns"] != columns:
@@ -163,7 +163,7 @@ class SourceReader:
         self._context.broker.create_many(names, self._source.schema)
 
     def _plain(self) -> DataFrame:
-        """Its rows under names that Spark hands over as they are."""
+        """Its rows under names that Spark does not change."""
         if self._frame is None:
             source = self._source.given
             given_frame = source.to_spark() if isinstance(source, Dataset) else source

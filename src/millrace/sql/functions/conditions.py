@@ -110,7 +110,7 @@ def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
 
 
 def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
-    """LIKE with Spark's escape, which stands only before %, _ and itself."""
+    """LIKE with Spark's escape, which is only allowed before %, _ and itself."""
     for side in (part, pattern):
         if side.type not in (STRING, VOID):
             raise ExpressionRefused(

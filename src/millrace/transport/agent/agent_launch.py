@@ -52,7 +52,7 @@ class AgentRequest:
 
 
 def ensure_agent(request: AgentRequest, calls: AgentCalls) -> str:
-    """The address of an agent that serves the folder, started if need be."""
+    """The address of an agent that serves the folder; it is started if it is missing."""
     _started[:] = [process for process in _started if process.poll() is None]
     address = _service(request, calls) or _answering(request, calls)
     if address is not None:

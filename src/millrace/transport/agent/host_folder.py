@@ -100,7 +100,7 @@ class HostFolder:
 
 @dataclass(slots=True)
 class Hosting:
-    """All folders that an agent serves, found again whenever one is asked for.
+    """All folders that an agent serves, listed again for an unknown one.
 
     `roots` lists their paths. `token` counts for all of them; without it each has its own.
     """
@@ -140,5 +140,5 @@ def _ids(root: str) -> list[FolderId]:
     try:
         folder_id = find_folder(LocalStore(root))
     except MillraceError:
-        return []  # Not a folder that can be served; whoever opens it is told why.
+        return []  # Not a folder that can be served; opening it raises the reason.
     return [] if folder_id is None else [folder_id]

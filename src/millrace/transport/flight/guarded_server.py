@@ -76,7 +76,7 @@ class Admission:
 
     def refusal(self, headers: AnyHeaders) -> str | None:
         """Why a call with these headers is not admitted; None if it is."""
-        # All are compared, each in the same time whatever is shown.
+        # All are compared, each in the same time for every token.
         are_right = [same(only(headers, name), value) for name, value in self._required.items()]
         are_right += [only(headers, name) in ("", value) for name, value in self._optional.items()]
         return None if all(are_right) else self.reason
@@ -106,7 +106,7 @@ class GuardedServer(fl.FlightServerBase):  # type: ignore[misc]
         config: Config,
         limit: MessageLimit,
     ) -> None:
-        """`who` names the server in errors."""
+        """`who` is the server's name in errors."""
         self.listen = listen
         self.config = config
         self.limit = limit

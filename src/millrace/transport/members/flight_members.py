@@ -138,8 +138,8 @@ class FlightMembers:
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         """Every queue may free what is shown.
 
-        What it was told for is committed by now. So one that does not answer fails the session, and
-        not this call.
+        The rows are committed by now. So a queue that does not answer fails the session, and not
+        this call.
         """
         with contextlib.suppress(MillraceError):
             self._ask(lambda client: client.release(shown, rolled_back))
@@ -176,8 +176,8 @@ class FlightMembers:
     def _ask(self, ask: Callable[[MemberClient], Answer]) -> list[Answer]:
         """Ask all at once; one that does not answer fails the session.
 
-        Whoever asks may hold what the session is told of failures under. So a failure that is
-        noticed meanwhile ends the asking, and failures of the asking are told by this thread.
+        The caller may hold the lock under which the session gets failures. So a failure that is
+        noticed meanwhile ends the calls, and this thread reports failures of the calls.
         """
         futures = [self._pool.submit(ask, client) for client in self._clients]
         waiting: set[Future[Any]] = {*futures}

@@ -69,7 +69,7 @@ class StreamCommand(WireMessage, frozen=True):
 
 
 class MemberStats(WireMessage, frozen=True):
-    """How a member stands."""
+    """The state of a member."""
 
     used_bytes: int
     """On disk."""

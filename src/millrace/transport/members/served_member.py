@@ -282,7 +282,7 @@ class _MemberLinks:
 
 
 def _as_ours(error: BaseException) -> MillraceError:
-    """An error of any kind as one that travels."""
+    """An error of any kind as one that can be sent."""
     return MillraceError(
         f"{type(error).__name__}: {error}\n"
         "  to fix: look at the log of the member, and open the session again"

@@ -54,7 +54,7 @@ def is_embedded(kind: str) -> bool:
 
 
 def is_same(requested: str, served: str) -> bool:
-    """Whether a served broker is the wanted one; a client need not know the folder."""
+    """Whether a served broker is the requested one; a client need not know the folder."""
     return requested == served or (requested == EMBEDDED and is_embedded(served))
 
 

@@ -101,7 +101,7 @@ class OwnerCaller:
         )
 
     def follow(self, request: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
-        """Open a stream of rows and return what begins it; the rest is to be closed."""
+        """Open a stream of rows; return its first message and the rest, which the caller closes."""
 
         def begin(
             link: OwnerLink, _left_ms: int

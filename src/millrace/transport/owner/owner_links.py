@@ -55,13 +55,13 @@ class OwnerLink(Protocol):
         """The adoption folder, if files that are written here are there for the owner, too."""
 
     def is_stale(self) -> bool:
-        """Whether this owner has ended, or another has begun; asked before each call."""
+        """Whether this owner has ended, or another has begun; checked before each call."""
 
     def is_superseded(self) -> bool:
         """Whether another owner with a higher epoch is known."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

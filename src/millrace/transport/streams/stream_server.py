@@ -48,7 +48,7 @@ class RowSource(Protocol):
     """Of every batch."""
 
     def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece; the same whenever it is asked for."""
+        """The rows of a piece; every call returns the same."""
 
 
 class StreamServer(GuardedServer):

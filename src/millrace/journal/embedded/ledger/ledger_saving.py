@@ -21,7 +21,7 @@ def is_freeing(draft: Book, storing: Storing) -> bool:
 
 
 def put_book(db: Connection, draft: Book) -> None:
-    """Write what was decided on a draft."""
+    """Write the changes of a draft."""
     for journal in filter(None, draft.journals.own.values()):
         _put_journal(db, journal)
     below = draft.sequences.below
@@ -109,7 +109,7 @@ def put_storing(db: Connection, storing: Storing) -> None:
 
 
 def take_away(db: Connection, draft: Book) -> None:
-    """Delete what was truncated, and journals that were deleted."""
+    """Delete truncated ranges and deleted journals."""
     for journal in draft.truncated:
         key = (journal.id, journal.start)
         db.execute(

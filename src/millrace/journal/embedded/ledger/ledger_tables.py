@@ -104,7 +104,7 @@ FROM json_each(?1) w
       WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
   LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
 """
-"""By journal in the order wanted: the loops run as they are written."""
+"""By journal in the order given: the loops run as they are written."""
 UNUSED_SHARED: Final = """
 SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
   AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
@@ -226,7 +226,7 @@ def answer_text(answer: Published | None) -> str | None:
 
 
 def answer_of(text: str | None) -> Published | None:
-    """The answer to a numbered publish, from what was kept."""
+    """The answer to a numbered publish, from its row."""
     if text is None:
         return None
     kept = json.loads(text)

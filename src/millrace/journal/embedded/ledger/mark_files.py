@@ -6,7 +6,7 @@ is acknowledged. The file is not synced: it survives the death of the process, a
 it may be behind, never ahead. It is there twice, beside the ledger and among the segments, so that
 neither of them can be replaced by an older copy without notice.
 
-Invariant: what the mark says was durable in the ledger before the mark said it. Two slots are
+Invariant: a commit is durable in the ledger before the mark names it. Two slots are
 written in turn, so a torn write leaves the other one.
 """
 
@@ -138,6 +138,6 @@ class MarkFiles:
         self._next_slot = 1 - self._next_slot
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         while self._handles:
             os.close(self._handles.pop())

@@ -71,7 +71,7 @@ class SqliteLedger:
     """One writer, and as many reading connections as there were readers at once."""
 
     def __init__(self, path: str, config: Config, start: LedgerStart) -> None:
-        """Open the ledger at `path`, making it if need be, under the next epoch."""
+        """Open the ledger at `path`, under the next epoch; make it if it is missing."""
         self._path = path
         self._config = config
         self._start = start
