@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ INSIDE = {
     "Checkpoint": {"to_bytes", "from_bytes"},
     "CleanupReport": {"attempts"},
     "Config": {"peer_ms"},
+    "KeyRange": {"contains", "mask", "overlap"},
+    "PartitionedBatch": {"nbytes", "partitions", "rows", "part"},
     "PaidService": {"caption"},
 }
 # These keep a contract that is listed with their base, or that only Millrace itself calls.
@@ -100,7 +103,9 @@ def test_every_public_name_has_an_example() -> None:
     lacking = [
         each.name
         for each in PUBLIC
-        if "Example:\n    >>> " not in each.docstring and referred(each, BY_END) is None
+        if not isinstance(each.found, types.UnionType)
+        and "Example:\n    >>> " not in each.docstring
+        and referred(each, BY_END) is None
     ]
 
     assert lacking == []

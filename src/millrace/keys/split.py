@@ -32,6 +32,11 @@ class PartitionedBatch:
     """A batch ordered by partition.
 
     Partition p has the rows from `offsets[p]` to `offsets[p + 1]`; in a broadcast each has all.
+
+    Example:
+        >>> parts = mr.split(rows, mr.HashPartitioner("cust_id", 4), first_row=0)
+        >>> parts.partitions, parts.rows(1), parts.part(1).num_rows
+        (4, 2, 2)
     """
 
     batch: pa.RecordBatch
@@ -40,7 +45,7 @@ class PartitionedBatch:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are, empty ones included."""
+        """The number of partitions, empty ones included."""
         return len(self.offsets) - 1
 
     @property
