@@ -38,7 +38,7 @@ class Config(Limits):
 
     # Input files.
     split_bytes_target: int = 256 * MIB
-    """Files larger than this (uncompressed) are split by row groups into parts of about this size."""
+    """Files larger than this (uncompressed) are split by row groups into parts of this size."""
     recent_change: Duration = "2s"
     """A file that changed this recently is identified by its bytes too."""
 
