@@ -20,7 +20,12 @@ KEY_MAX: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class KeyRange:
-    """The keys from `begin` to `end`, both included."""
+    """The keys from `begin` to `end`, both included.
+
+    Example:
+        >>> mr.tile(2)[0]
+        KeyRange(begin=0, end=2147483647)
+    """
 
     begin: int
     end: int

@@ -167,10 +167,10 @@ def _profile(spark: SparkSession, config: Config, group: WorkerGroup) -> Resourc
     """What each task of a group needs; Spark puts it where that is."""
     if not group.resources or not has_profiles(spark, config):
         return None
-    asked = TaskResourceRequests()
+    requests = TaskResourceRequests()
     for name, amount in group.resources:
-        asked = asked.cpus(int(amount)) if name == "cpus" else asked.resource(name, amount)
-    return ResourceProfileBuilder().require(asked).build
+        requests = requests.cpus(int(amount)) if name == "cpus" else requests.resource(name, amount)
+    return ResourceProfileBuilder().require(requests).build
 
 
 def _worker_failed(error: Exception) -> TaskFailed:

@@ -76,7 +76,8 @@ def test_rows_flow_until_none_are_left(
         budget -= 1
         assert budget, "rows do not come to an end"
         places = [
-            UnitState(unit=unit, rows=count, held=unit in working) for unit, count in rows.items()
+            UnitState(unit=unit, rows=count, is_leased=unit in working)
+            for unit, count in rows.items()
         ]
         found = rank(steps, places, LIMITS)
         if found and len(working) < slots:

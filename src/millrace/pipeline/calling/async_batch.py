@@ -46,9 +46,9 @@ class _Several:
     def __init__(self, batch: CallBatch) -> None:
         self.batch, self.caller, self.called = batch, batch.caller, batch.called
         self.dicts: list[Row] = batch.caller.passing.dicts(batch.rows.batch)
-        self.found: dict[int, list[Row] | Failure] = dict(batch.past.settled)
-        places = [place for place in range(len(self.dicts)) if place not in self.found]
-        self.places: Iterator[int] = iter(places)
+        self.results: dict[int, list[Row] | Failure] = dict(batch.past.settled)
+        indexes = [index for index in range(len(self.dicts)) if index not in self.results]
+        self.waiting: Iterator[int] = iter(indexes)
         self.is_ending = False
         self.recording = asyncio.Lock()
 
@@ -59,58 +59,58 @@ class _Several:
                 group.create_task(self._serve(slot))
 
     async def _serve(self, slot: int) -> None:
-        while not self.is_ending and (place := next(self.places, None)) is not None:
+        while not self.is_ending and (index := next(self.waiting, None)) is not None:
             try:
-                answer = await self._one(slot, place)
+                answer = await self._call_until_settled(slot, index)
             except Stopped:
                 self.is_ending = True
                 return
-            self.found[place] = answer
+            self.results[index] = answer
             if isinstance(answer, Failure) and self.caller.options.on_error == "fail":
                 self.is_ending = True
 
-    async def _one(self, slot: int, place: int) -> list[Row] | Failure:
-        await asyncio.sleep(self.batch.hooks.delay_s(place))
-        number = 1 + self.batch.past.attempts.get(place, 0)
+    async def _call_until_settled(self, slot: int, index: int) -> list[Row] | Failure:
+        await asyncio.sleep(self.batch.hooks.delay_s(index))
+        number = 1 + self.batch.past.attempts.get(index, 0)
         if number > self.caller.options.retries + 1:
-            return ended_process(place, number - 1)
+            return ended_process(index, number - 1)
         while True:
             self.called.calls += 1
             try:
-                return await self._call(slot, place, number)
+                return await self._call(slot, index, number)
             except BaseException as error:
                 if _is_cancelled(error):
                     raise
                 self.called.errors += 1
                 if isinstance(error, SchemaMismatch) or number > self.caller.options.retries:
-                    failure = failure_of(place, error, number)
+                    failure = failure_of(index, error, number)
                     if self.caller.options.on_error != "fail":
-                        self.batch.flight.left_out(failure)
+                        self.batch.call_file.left_out(failure)
                     return failure
-                self.batch.flight.raised(place)
+                self.batch.call_file.raised(index)
             await asyncio.sleep(self.caller.backoff_s(number))
             async with self.recording:
-                wait_s = await asyncio.to_thread(self.batch.hooks.before_retry, place)
+                wait_s = await asyncio.to_thread(self.batch.hooks.before_retry, index)
             await asyncio.sleep(wait_s)
             number += 1
 
-    async def _call(self, slot: int, place: int, number: int) -> list[Row]:
-        context = self.batch.context(place, place + 1, number)
-        self.batch.flight.begin(slot, place, place + 1, number)
+    async def _call(self, slot: int, index: int, number: int) -> list[Row]:
+        context = self.batch.context(index, index + 1, number)
+        self.batch.call_file.begin(slot, index, index + 1, number)
         try:
             async with asyncio.timeout(self.caller.options.timeout):
-                rows = await self.caller.function.call_row_async(self.dicts[place], context)
+                rows = await self.caller.function.call_row_async(self.dicts[index], context)
             if rows:
                 self.caller.to_batch(rows)
-            self.batch.keep(place, rows)
+            self.batch.keep(index, rows)
         finally:
-            self.batch.flight.end(slot)
+            self.batch.call_file.end(slot)
         return rows
 
     def finish(self) -> BatchOutcome:
         """Settle rows from the first on, up to one that failed or was not called for."""
-        for place in range(len(self.dicts)):
-            answer = self.found.get(place)
+        for index in range(len(self.dicts)):
+            answer = self.results.get(index)
             if answer is None:
                 break
             if isinstance(answer, Failure):
@@ -118,9 +118,9 @@ class _Several:
                     break
             else:
                 self.batch.made += answer
-                self.batch.places += [place] * len(answer)
-            self.called.done = place + 1
-        behind = [place for place in self.found if place > self.called.done]
+                self.batch.row_indexes += [index] * len(answer)
+            self.called.done = index + 1
+        behind = [index for index in self.results if index > self.called.done]
         self.called.wasted = len(behind)
         return self.batch.finish()
 

@@ -42,15 +42,15 @@ class CallBatch:
         journal_id: int,
         hooks: CallHooks,
         *,
-        flight: CallFile,
+        call_file: CallFile,
         past: KnownCalls,
         in_doubt: bool,
     ) -> None:
         self.caller, self.rows, self.hooks = caller, rows, hooks
         self.journal_id, self.in_doubt = journal_id, in_doubt
-        self.flight, self.past = flight, past
+        self.call_file, self.past = call_file, past
         self.made: list[Row] = []
-        self.places: list[int] = []
+        self.row_indexes: list[int] = []
         self.raised: BaseException | None = None
         self.called = BatchOutcome(done=0, out=nothing(caller.schema or rows.batch.schema))
 
@@ -75,35 +75,35 @@ class CallBatch:
                 at = self._quickly(dicts, at)
         return self.finish()
 
-    def one_row(self, place: int, row: Row) -> Failure | None:
+    def one_row(self, index: int, row: Row) -> Failure | None:
         """Call for a row until it succeeds or is given up."""
-        known = self.past.settled.get(place)
+        known = self.past.settled.get(index)
         if isinstance(known, Failure):
             return known
         if known is not None:
-            self._take(place, known)
+            self._take(index, known)
             return None
         if self.raised is None:
-            self.hooks.sleep(self.hooks.delay_s(place))
+            self.hooks.sleep(self.hooks.delay_s(index))
 
         def attempt(number: int) -> None:
-            self.flight.begin(0, place, place + 1, number)
-            made = self.caller.call_row(row, self.context(place, place + 1, number))
-            self._take(place, made)
-            self.keep(place, made)
-            self.flight.end(0)
+            self.call_file.begin(0, index, index + 1, number)
+            made = self.caller.call_row(row, self.context(index, index + 1, number))
+            self._take(index, made)
+            self.keep(index, made)
+            self.call_file.end(0)
 
-        return self._attempts(place, attempt)
+        return self._attempts(index, attempt)
 
-    def _take(self, place: int, made: list[Row]) -> None:
+    def _take(self, index: int, made: list[Row]) -> None:
         self.made += made
-        self.places += [place] * len(made)
+        self.row_indexes += [index] * len(made)
 
-    def keep(self, place: int, made: list[Row]) -> None:
+    def keep(self, index: int, made: list[Row]) -> None:
         """Put the results of a paid call where they outlive this process."""
-        if self.flight.keeps:
+        if self.call_file.keeps:
             rows = self.caller.to_batch(made) if made else None
-            self.flight.settled(place, place + 1, rows)
+            self.call_file.settled(index, index + 1, rows)
 
     def settle(self, failure: Failure) -> bool:
         """Deal with a row that was given up; whether to go on behind it."""
@@ -111,7 +111,7 @@ class CallBatch:
             self.called.failed = failure
             return False
         self.called.left_out.append(failure)
-        self.flight.left_out(failure)
+        self.call_file.left_out(failure)
         return True
 
     def context(self, begin: int, end: int, attempt: int) -> Context:
@@ -139,15 +139,15 @@ class CallBatch:
 
     def _quickly(self, dicts: Sequence[Row], at: int = 0) -> int:
         """Call for rows until one raises; the place of that one, or behind the last."""
-        call, made, places = self.caller.function.call_row, self.made, self.places
-        begun, first, marks = time.perf_counter(), at, self.flight.marks
-        self.flight.begin(0, at, 0, 1)
+        call, made, row_indexes = self.caller.function.call_row, self.made, self.row_indexes
+        begun, first, marks = time.perf_counter(), at, self.call_file.marks
+        self.call_file.begin(0, at, 0, 1)
         try:
             while at < len(dicts):
                 marks[0] = at + 1
                 several = call(dicts[at], NO_CONTEXT)
                 made += several
-                places += [at] * len(several)
+                row_indexes += [at] * len(several)
                 at += 1
         except BaseException as error:  # noqa: BLE001 - dealt with as the row's first attempt
             self.raised = error
@@ -157,11 +157,11 @@ class CallBatch:
         self.called.done = at
         return at
 
-    def _attempts(self, place: int, attempt: Callable[[int], None]) -> Failure | None:
+    def _attempts(self, index: int, attempt: Callable[[int], None]) -> Failure | None:
         """Call until it succeeds, or as often as the step says."""
-        number = 1 + self.past.attempts.get(place, 0)
+        number = 1 + self.past.attempts.get(index, 0)
         if number > self.caller.options.retries + 1:
-            return ended_process(place, number - 1)
+            return ended_process(index, number - 1)
         while True:
             begun = time.perf_counter()
             try:
@@ -169,8 +169,8 @@ class CallBatch:
                 self._raise_first()
                 attempt(number)
             except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
-                self.flight.end(0)
-                failure = failure_of(place, error, number)
+                self.call_file.end(0)
+                failure = failure_of(index, error, number)
                 self.called.errors += 1
                 is_final = isinstance(error, SchemaMismatch) or (
                     isinstance(error, CallTimedOut) and self.caller.is_stuck()
@@ -181,9 +181,9 @@ class CallBatch:
                 self.called.seconds += time.perf_counter() - begun
             if is_final or number > self.caller.options.retries:
                 return failure
-            self.flight.raised(place)
+            self.call_file.raised(index)
             self.hooks.sleep(self.caller.backoff_s(number))
-            self.hooks.sleep(self.hooks.before_retry(place))
+            self.hooks.sleep(self.hooks.before_retry(index))
             number += 1
 
     def _raise_first(self) -> None:
@@ -204,11 +204,11 @@ class CallBatch:
             given = self.rows.batch.slice(begin, end - begin)
             # A half is called for once: no attempt is left behind it.
             last = number if end - begin == count else self.caller.options.retries + 1
-            self.flight.begin(0, begin, end, last)
+            self.call_file.begin(0, begin, end, last)
             made = self.caller.call_batch(given, self.context(begin, end, number))
             out.append(made)
-            self.flight.settled(begin, end, made if self.caller.schema is not None else None)
-            self.flight.end(0)
+            self.call_file.settled(begin, end, made if self.caller.schema is not None else None)
+            self.call_file.end(0)
 
         def halve(begin: int, end: int, failure: Failure) -> None:
             """Settle the rows from `begin` to `end`, which raised together."""
@@ -221,11 +221,11 @@ class CallBatch:
                 if self.caller.is_stuck():
                     raise Stopped
                 self.hooks.sleep(self.hooks.before_retry(begin))
-                each = self._once(begin + low, begin + high, attempt)
-                if each is None:
+                half_failure = self._once(begin + low, begin + high, attempt)
+                if half_failure is None:
                     self.called.done = begin + high
                 else:
-                    halve(begin + low, begin + high, each)
+                    halve(begin + low, begin + high, half_failure)
 
         try:
             self.hooks.sleep(self.hooks.delay_s(0))
@@ -246,10 +246,10 @@ class CallBatch:
     def _give_up(self) -> BatchOutcome:
         """Calls for this batch ended their process too often, and it was halved before."""
         failure = ended_process(0, self.past.attempts[0])
-        for place in range(len(self.rows)):
-            if not self.settle(replace(failure, place=place)):
+        for index in range(len(self.rows)):
+            if not self.settle(replace(failure, place=index)):
                 break
-            self.called.done = place + 1
+            self.called.done = index + 1
         return self.called
 
     def _once(
@@ -260,7 +260,7 @@ class CallBatch:
             self.called.calls += 1
             attempt(1, begin, end)
         except BaseException as error:  # noqa: BLE001 - goes into the record, and to the user
-            self.flight.end(0)
+            self.call_file.end(0)
             self.called.errors += 1
             return failure_of(begin, error, self.caller.options.retries + 1)
         finally:
@@ -286,25 +286,25 @@ class CallBatch:
         except SchemaMismatch:
             self._drop_misfits()
             batch = self.caller.to_batch(self.made)
-        offsets = self.rows.offsets[np.array(self.places, np.int64)]
+        offsets = self.rows.offsets[np.array(self.row_indexes, np.int64)]
         called.out = HopRows(batch, offsets)
         return called
 
     def _drop_misfits(self) -> None:
         """Give up the rows whose results do not fit; one that fails takes all behind it with it."""
         rows_of: dict[int, list[Row]] = {}
-        for place, row in zip(self.places, self.made, strict=True):
-            rows_of.setdefault(place, []).append(row)
-        self.made, self.places = [], []
-        for place, rows in rows_of.items():
+        for index, row in zip(self.row_indexes, self.made, strict=True):
+            rows_of.setdefault(index, []).append(row)
+        self.made, self.row_indexes = [], []
+        for index, rows in rows_of.items():
             try:
                 self.caller.to_batch(rows)
             except SchemaMismatch as error:
                 self.called.errors += 1
-                if not self.settle(failure_of(place, error, 1)):
-                    self.called.done = place
-                    self.called.left_out = [f for f in self.called.left_out if f.place < place]
+                if not self.settle(failure_of(index, error, 1)):
+                    self.called.done = index
+                    self.called.left_out = [f for f in self.called.left_out if f.place < index]
                     return
             else:
                 self.made += rows
-                self.places += [place] * len(rows)
+                self.row_indexes += [index] * len(rows)

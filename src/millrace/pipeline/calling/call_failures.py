@@ -30,7 +30,7 @@ class MakingFailed(Exception):
         self.step, self.failure = step, failure
 
 
-def failure_of(place: int, error: BaseException, attempts: int) -> Failure:
+def failure_of(index: int, error: BaseException, attempts: int) -> Failure:
     """What is told of an error: its text, and its traceback from the user's code on."""
     own = error.__traceback__
     while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
@@ -38,7 +38,7 @@ def failure_of(place: int, error: BaseException, attempts: int) -> Failure:
     text = "".join(traceback.format_exception(type(error), error, own))
     lines = [line for line in text.splitlines() if line.strip()]
     return Failure(
-        place=place,
+        place=index,
         error=f"{type(error).__name__}: {error}",
         traceback="\n".join(lines[-_TRACE_LINES_MAX:]),
         attempts=attempts,

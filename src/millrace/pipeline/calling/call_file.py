@@ -57,13 +57,13 @@ class CallFile:
         cls, path: str | None, header: Mapping[str, Any], *, slots: int, keeps: bool
     ) -> CallFile:
         """Begin a file; without a path, or where that is impossible, a flight that keeps none."""
-        flight, boot = cls(slots), boot_id()
+        call_file, boot = cls(slots), boot_id()
         if path is None or boot is None or path in _OPEN:
-            return flight
+            return call_file
         with contextlib.suppress(OSError):
-            flight._begin(path, dict(header) | {"version": VERSION, "boot": boot}, slots)
-            flight.keeps = keeps
-        return flight
+            call_file._begin(path, dict(header) | {"version": VERSION, "boot": boot}, slots)
+            call_file.keeps = keeps
+        return call_file
 
     def _begin(self, path: str, header: Mapping[str, Any], slots: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -121,11 +121,11 @@ class CallFile:
             with self._kept_whole():
                 self._write(b"F", json.dumps(asdict(failure)).encode())
 
-    def raised(self, place: int) -> None:
+    def raised(self, index: int) -> None:
         """A call raised, and is to be made again."""
         if self.keeps:
             with self._kept_whole():
-                self._write(b"R", _RANGE.pack(place, 0))
+                self._write(b"R", _RANGE.pack(index, 0))
 
     def known(self, offset: int, result: CallResult) -> None:
         """The result of a row behind the batch, which a process before this one left."""
@@ -218,27 +218,27 @@ def _parsed(data: bytes) -> LeftCalls | None:
     if begin > len(data):
         return None
     marks = memoryview(data)[_WORD:begin].cast("q")
-    flown: LeftCalls | None = None
+    left: LeftCalls | None = None
     for payload in _frames(data, begin):
         if payload[:1] == b"H":
-            flown = LeftCalls(header=json.loads(payload[1:]))
-            if flown.header["version"] != VERSION or flown.header["boot"] != boot_id():
+            left = LeftCalls(header=json.loads(payload[1:]))
+            if left.header["version"] != VERSION or left.header["boot"] != boot_id():
                 return None
-        elif flown is not None:
-            _add(flown, payload[:1], payload[1:])
-    if flown is not None:
-        found = [marks[at : at + _FIELDS].tolist() for at in range(0, len(marks), _FIELDS)]
-        flown.marks = [
-            CallMark(first - 1, end or first, number) for first, end, number in found if first
+        elif left is not None:
+            _add(left, payload[:1], payload[1:])
+    if left is not None:
+        fields = [marks[at : at + _FIELDS].tolist() for at in range(0, len(marks), _FIELDS)]
+        left.marks = [
+            CallMark(first - 1, end or first, number) for first, end, number in fields if first
         ]
-    return flown if flown is None or _makes_sense(flown) else None
+    return left if left is None or _makes_sense(left) else None
 
 
-def _makes_sense(flown: LeftCalls) -> bool:
+def _makes_sense(left: LeftCalls) -> bool:
     """Whether all places are those of rows."""
-    ends = [(mark.begin, mark.end) for mark in flown.marks]
-    ends += [*flown.settled, *((place, place + 1) for place in flown.raised)]
-    return all(0 <= begin < end <= len(flown.offsets) for begin, end in ends)
+    ends = [(mark.begin, mark.end) for mark in left.marks]
+    ends += [*left.settled, *((index, index + 1) for index in left.raised)]
+    return all(0 <= begin < end <= len(left.offsets) for begin, end in ends)
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -252,24 +252,24 @@ def _frames(data: bytes, at: int) -> Iterator[bytes]:
         at += _FRAME.size + length
 
 
-def _add(flown: LeftCalls, kind: bytes, body: bytes) -> None:
+def _add(left: LeftCalls, kind: bytes, body: bytes) -> None:
     match kind:
         case b"B":
             length = int.from_bytes(body[:4], "little")
-            flown.step = body[4 : 4 + length].decode()
-            flown.offsets = np.frombuffer(body[4 + length :], np.int64)
+            left.step = body[4 : 4 + length].decode()
+            left.offsets = np.frombuffer(body[4 + length :], np.int64)
         case b"S":
             begin, end = _RANGE.unpack_from(body)
-            flown.settled[begin, end] = body[_RANGE.size :]
+            left.settled[begin, end] = body[_RANGE.size :]
         case b"F":
             failure = Failure(**json.loads(body))
-            flown.settled[failure.place, failure.place + 1] = failure
+            left.settled[failure.place, failure.place + 1] = failure
         case b"R":
-            flown.raised.append(_RANGE.unpack_from(body)[0])
+            left.raised.append(_RANGE.unpack_from(body)[0])
         case b"K":
-            flown.known[_RANGE.unpack_from(body)[0]] = body[_RANGE.size :]
+            left.known[_RANGE.unpack_from(body)[0]] = body[_RANGE.size :]
         case b"L":
             failure = Failure(**json.loads(body[_RANGE.size :]))
-            flown.known[_RANGE.unpack_from(body)[0]] = failure
+            left.known[_RANGE.unpack_from(body)[0]] = failure
         case _:
             raise ValueError(f"a frame of kind {kind!r}")

@@ -17,7 +17,7 @@ def call_for(
     hooks: CallHooks,
     *,
     in_doubt: bool = False,
-    flight: CallFile | None = None,
+    call_file: CallFile | None = None,
     past: KnownCalls = NO_PAST,
 ) -> BatchOutcome:
     """Call the function for all rows, or until it fails.
@@ -28,11 +28,13 @@ def call_for(
         journal_id: of the journal they come from.
         hooks: what has to happen before calls.
         in_doubt: whether a process that ended may have made these calls.
-        flight: where calls are marked, so that the next process can tell which ended this one.
+        call_file: marks the calls, so that the next process knows which of them ended this one.
         past: what processes that ended left of these rows.
     """
-    marked = flight or CallFile(caller.options.concurrency)
-    batch = CallBatch(caller, rows, journal_id, hooks, flight=marked, past=past, in_doubt=in_doubt)
+    marked = call_file or CallFile(caller.options.concurrency)
+    batch = CallBatch(
+        caller, rows, journal_id, hooks, call_file=marked, past=past, in_doubt=in_doubt
+    )
     calling = caller.step.calling
     if calling.rows == "batch":
         called = batch.as_whole()

@@ -74,11 +74,11 @@ def _serve(
     work: queue.SimpleQueue[Work | None],
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]],
 ) -> None:
-    while (one := work.get()) is not None:
+    while (call := work.get()) is not None:
         answer: tuple[Any, BaseException | None]
         try:
-            answer = (one(), None)
+            answer = (call(), None)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             answer = (None, error)
         answers.put(answer)
-        del one, answer
+        del call, answer

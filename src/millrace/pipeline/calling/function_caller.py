@@ -139,10 +139,10 @@ class FunctionCaller:
 
 def check_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> None:
     """Refuse nulls in columns that have none."""
-    for column, each in zip(batch.columns, schema, strict=True):
-        if not each.nullable and column.null_count:
+    for column, field in zip(batch.columns, schema, strict=True):
+        if not field.nullable and column.null_count:
             raise SchemaMismatch(
-                f"the function returned no value for column {each.name!r}\n"
-                f"  expected: {each.type} in every row, found: {column.null_count} nulls\n"
+                f"the function returned no value for column {field.name!r}\n"
+                f"  expected: {field.type} in every row, found: {column.null_count} nulls\n"
                 "  to fix: return a value, or let the schema allow nulls"
             )

@@ -68,12 +68,12 @@ def instance_of(hop: Hop, step: Map | FunctionSink) -> Instance:
         return _instance(step)
     key = key_of(hop, step.calling)
     with _LOCK:
-        found = _MADE.get(key)
-        if found is None:
-            mine = {key_of(hop, each) for each in hop.callings}
-            _free(lambda other: other not in mine)
-            found = _MADE[key] = _instance(step)
-        return found
+        instance = _MADE.get(key)
+        if instance is None:
+            own_keys = {key_of(hop, calling) for calling in hop.callings}
+            _free(lambda other: other not in own_keys)
+            instance = _MADE[key] = _instance(step)
+        return instance
 
 
 def _instance(step: Map | FunctionSink) -> Instance:

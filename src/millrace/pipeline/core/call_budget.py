@@ -50,11 +50,11 @@ class BudgetTail:
 
 
 def take(
-    last: BudgetShare | None, options: StepOptions, wanted: int, now_us: int
+    last: BudgetShare | None, options: StepOptions, calls: int, now_us: int
 ) -> BudgetShare | None:
-    """Take up to `wanted` calls; None if the budget is used up."""
+    """Take up to `calls` calls; None if the budget is used up."""
     total = last.total if last is not None else 0
-    left = wanted if options.max_calls is None else min(wanted, options.max_calls - total)
+    left = calls if options.max_calls is None else min(calls, options.max_calls - total)
     if left <= 0:
         return None
     ahead = 0

@@ -28,11 +28,11 @@ CallResult = bytes | Failure
 """The outcome of one call: rows as an Arrow IPC message, or the reason why there are none."""
 
 
-def ended_process(place: int, attempts: int) -> Failure:
+def ended_process(index: int, attempts: int) -> Failure:
     """The failure of calls that ended their process."""
     times = "once" if attempts == 1 else f"{attempts} times"
     return Failure(
-        place=place,
+        place=index,
         error=f"the process of the worker ended in the call for this row, {times}: it called "
         "os._exit, crashed, had no memory left or was killed",
         traceback="",

@@ -51,8 +51,8 @@ class RecoveredCalls:
     """Added to the totals of the unit."""
     doubted: frozenset[int] = frozenset()
     """Offsets of rows whose calls are made again."""
-    held: HopRows | None = None
-    """Rows whose calls are in doubt and wait for the user."""
+    waits_for_user: HopRows | None = None
+    """Rows whose calls are in doubt: the user decides about them."""
 
 
 def recover_calls(
@@ -166,7 +166,7 @@ class _Recovery:
         self._settle(settled)
         if attempts and self._options.on_doubt == "hold":
             last = max(suspect.end for suspect in attempts)
-            out.held = self._rows.slice(out.done, last)
+            out.waits_for_user = self._rows.slice(out.done, last)
             return out
         self._count(in_doubt=len(attempts))
         out.doubted = frozenset(

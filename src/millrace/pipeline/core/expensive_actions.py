@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from millrace.pipeline.core.call_outcomes import CallResult, KnownCalls
 from millrace.pipeline.core.call_records import CallRecord
 from millrace.pipeline.core.hop_rows import HopRows, Offsets
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 
 
@@ -76,7 +76,7 @@ class RemoveCallFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class PublishChange:
     """Publish a change; then `on_published` or `on_budget_moved`."""
 
     change: UnitPublish
@@ -130,7 +130,7 @@ ExpensiveAction = (
     | StoreLarge
     | PutBackRows
     | ReadBatch
-    | Publish
+    | PublishChange
     | MakeCalls
     | WaitForRate
     | StopCalls

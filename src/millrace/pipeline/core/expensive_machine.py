@@ -1,11 +1,9 @@
 """Decides about the calls of an expensive step on one unit, so that none is paid for twice. Pure.
 
-Batch by batch: intent, calls, results with the next intent. Events come in by the `on_*` methods;
-each returns the actions that follow. The clock is an argument.
-
+Batch by batch: intent, calls, results with the next intent. `on_*` methods return actions.
 Invariant: no call is made before its intent is durable, and an intent is published only together
-with the results of the batch before it. So at most one batch of a worker is ever without results
-when it dies. Its call file tells which calls of that batch were under way: only these are in doubt.
+with the results of the batch before it. So a dead worker lacks the results of at most one batch.
+Its call file says which calls of that batch were under way: only these are in doubt.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from millrace.pipeline.core.expensive_actions import (
     ForgetCallFiles,
     MakeCalls,
     OpenCallFile,
-    Publish,
+    PublishChange,
     PutBackRows,
     ReadBatch,
     ReadLeftCalls,
@@ -39,7 +37,7 @@ from millrace.pipeline.core.expensive_actions import (
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.paid_step import PaidStep, PastCalls
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.core.worker_deaths import Deaths
 
@@ -162,8 +160,11 @@ class ExpensiveMachine:
             budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
         )
         skipped, buried = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
-        if recovered.held is not None:
-            return [*_counted(skipped, buried), *self._hold(change, recovered.held, now_us)]
+        if recovered.waits_for_user is not None:
+            return [
+                *_counted(skipped, buried),
+                *self._hold(change, recovered.waits_for_user, now_us),
+            ]
         record = self._paid.settled(now_us, change.next, change.next, self._totals)
         change = replace(change, records=(record,))
         self._past.results, self._past.doubted = recovered.known, recovered.doubted
@@ -230,7 +231,7 @@ class ExpensiveMachine:
         )
         return [
             OpenCallFile(before.next, chosen.rows.offsets, dict(self._past.results)),
-            Publish(change, "publish" if change.outputs else "intent"),
+            PublishChange(change, "publish" if change.outputs else "intent"),
         ]
 
     # Answers of the publisher.
@@ -303,7 +304,7 @@ class ExpensiveMachine:
         record = self._paid.retry(now_us, self._at, next_, calls=calls, totals=totals)
         self._sending = _Retry(share, totals)
         change = UnitPublish(next=self._at, records=(record,), budget=_listed(share))
-        return [Publish(change, "retry")]
+        return [PublishChange(change, "retry")]
 
     def on_called(self, called: BatchOutcome, now_us: int) -> Actions:
         """The outcome of the calls for a batch."""
@@ -371,7 +372,7 @@ class ExpensiveMachine:
         if change.is_empty(self._at):
             return self._settled(change, tuple(then))
         self._sending = _Settle(change, point, tuple(then))
-        return [Publish(change, point)]
+        return [PublishChange(change, point)]
 
     def _settled(self, change: UnitPublish, then: tuple[ExpensiveAction, ...]) -> Actions:
         self._at = change.next

@@ -41,10 +41,10 @@ class PublishOutcome(StrEnum):
     """Another worker moved on: nothing of this worker's counts."""
 
 
-def what_became(*, expected: int | None, wanted: int, committed: int | None) -> PublishOutcome:
+def what_became(*, expected: int | None, new_offset: int, committed: int | None) -> PublishOutcome:
     """Judge a lost answer by the unit's committed offset."""
-    assert wanted != expected, "a transaction that moves nothing cannot be told by the offset"
-    if committed == wanted:
+    assert new_offset != expected, "a transaction that moves nothing cannot be told by the offset"
+    if committed == new_offset:
         return PublishOutcome.DONE
     return PublishOutcome.AGAIN if committed == expected else PublishOutcome.OVERTAKEN
 
@@ -202,9 +202,9 @@ class PublishMachine:
 
     def on_committed(self, committed: int | None) -> PublishAction:
         """The unit's committed offset, as read."""
-        wanted = self._pending().next
+        new_offset = self._pending().next
         return self._judged(
-            what_became(expected=self._expected, wanted=wanted, committed=committed)
+            what_became(expected=self._expected, new_offset=new_offset, committed=committed)
         )
 
     def on_calls(self, end: int, records: Sequence[CallRecord]) -> PublishAction:

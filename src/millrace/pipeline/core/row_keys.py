@@ -32,12 +32,12 @@ def row_keys(asker: bytes, journal_id: int, rows: HopRows, begin: int, end: int)
     repeats = np.arange(begin, end) - np.searchsorted(rows.offsets, offsets)
     batch = rows.batch.slice(begin, end - begin)
     columns = str([(field.name, str(field.type)) for field in batch.schema]).encode()
-    places = zip(offsets.tolist(), repeats.tolist(), batch.to_pylist(), strict=True)
+    numbered_rows = zip(offsets.tolist(), repeats.tolist(), batch.to_pylist(), strict=True)
     return tuple(
         _digest(
             asker, b"%d/%d/%d" % (journal_id, offset, repeat), columns, _content(row)
         ).hexdigest()
-        for offset, repeat, row in places
+        for offset, repeat, row in numbered_rows
     )
 
 
@@ -48,11 +48,11 @@ def batch_key(keys: Sequence[str]) -> str:
 
 def _digest(*parts: bytes) -> hashlib.blake2b:
     """Of the parts with their lengths, so that no two lists of parts are read as one text."""
-    found = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
-        found.update(len(part).to_bytes(_LENGTH_BYTES))
-        found.update(part)
-    return found
+        digest.update(len(part).to_bytes(_LENGTH_BYTES))
+        digest.update(part)
+    return digest
 
 
 def _content(row: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Which unit a worker takes next. Pure.
+"""Which unit a worker takes next, and why its turn on a unit ends. Pure.
 
 There is no scheduler: each worker ranks the units and tries to lease the best one. Steps near the
 sinks come first, so that rows flow out before more flow in.
@@ -13,9 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_model import ParquetSink
+
+
+class TurnEnd(StrEnum):
+    """Why a turn of a worker on a unit ended."""
+
+    OVER = "over"
+    """Its time was over, there were no more rows, or the worker is to stop."""
+    LOST = "lost"
+    """Another worker has the unit."""
+    FAILED = "failed"
+    HELD = "held"
+    SPENT = "spent"
+    STUCK = "stuck"
+    """Calls never returned: this process should make no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +49,7 @@ class UnitState:
     unit: Unit
     rows: int
     """That wait for it."""
-    held: bool = False
+    is_leased: bool = False
     """Whether somebody has its lease."""
     waited_ms: int = 0
     """How long the worker has seen rows wait."""
@@ -53,7 +68,7 @@ class Steps:
         """The hops of a job, in any order."""
         named = {hop.name: hop for hop in hops}
         before: dict[str, set[str]] = {name: set() for name in named}
-        for hop in sorted(hops, key=lambda each: each.depth):
+        for hop in sorted(hops, key=lambda hop: hop.depth):
             for fed in hop.feeds:
                 before[fed] |= before[hop.name] | {hop.name}
         return cls(hops=named, before={name: frozenset(some) for name, some in before.items()})
@@ -61,7 +76,7 @@ class Steps:
 
 def rank(
     steps: Steps,
-    places: Sequence[UnitState],
+    states: Sequence[UnitState],
     limits: FlowLimits,
     *,
     aside: Collection[Unit] = (),
@@ -73,14 +88,14 @@ def rank(
     `aside` are units that are left alone in this run. `warm` is a hop whose callable the worker
     has made already, `row_bytes` how large rows of a hop are found to be.
     """
-    seen = _Seen(steps, places, limits, frozenset(aside), row_bytes or {})
-    open_ = [place for place in places if seen.takes(place)]
+    seen = _Seen(steps, states, limits, frozenset(aside), row_bytes or {})
+    open_ = [state for state in states if seen.takes(state)]
 
-    def order(place: UnitState) -> tuple[bool, int, int, Unit]:
-        hop = steps.hops[place.unit.hop]
-        return (hop.name != warm, -hop.depth, -place.rows, place.unit)
+    def order(state: UnitState) -> tuple[bool, int, int, Unit]:
+        hop = steps.hops[state.unit.hop]
+        return (hop.name != warm, -hop.depth, -state.rows, state.unit)
 
-    return [place.unit for place in sorted(open_, key=order)]
+    return [state.unit for state in sorted(open_, key=order)]
 
 
 class _Seen:
@@ -89,7 +104,7 @@ class _Seen:
     def __init__(
         self,
         steps: Steps,
-        places: Sequence[UnitState],
+        states: Sequence[UnitState],
         limits: FlowLimits,
         aside: frozenset[Unit],
         row_bytes: Mapping[str, float],
@@ -100,30 +115,30 @@ class _Seen:
         self.busy = dict.fromkeys(names, 0)
         self.units = dict.fromkeys(names, 0)
         self.runs: set[str] = set()
-        for place in places:
-            name = place.unit.hop
-            self.backlog[name] += place.rows
-            self.busy[name] += place.held
+        for state in states:
+            name = state.unit.hop
+            self.backlog[name] += state.rows
+            self.busy[name] += state.is_leased
             self.units[name] += 1
-            if place.held or (place.rows and place.unit not in aside):
+            if state.is_leased or (state.rows and state.unit not in aside):
                 self.runs.add(name)
 
-    def takes(self, place: UnitState) -> bool:
-        hop = self.steps.hops[place.unit.hop]
-        if not place.rows or place.held or place.unit in self.aside:
+    def takes(self, state: UnitState) -> bool:
+        hop = self.steps.hops[state.unit.hop]
+        if not state.rows or state.is_leased or state.unit in self.aside:
             return False
         workers = hop.options.workers
         if workers is not None and self.busy[hop.name] >= workers:
             return False
         if any(self.backlog[name] >= self.limits.backlog_rows_max for name in hop.feeds):
             return False
-        return not isinstance(hop.sink, ParquetSink) or self._is_enough(hop, place)
+        return not isinstance(hop.sink, ParquetSink) or self._is_enough(hop, state)
 
-    def _is_enough(self, hop: Hop, place: UnitState) -> bool:
+    def _is_enough(self, hop: Hop, state: UnitState) -> bool:
         """Whether a file is worth writing: it is large, nothing more comes, or it is late."""
         rows = max(1, self.limits.backlog_rows_max // max(1, self.units[hop.name]))
-        each = self.row_bytes.get(hop.name)
-        if each:
-            rows = min(rows, max(1, int(self.limits.sink_bytes / each)))
+        row_size = self.row_bytes.get(hop.name)
+        if row_size:
+            rows = min(rows, max(1, int(self.limits.sink_bytes / row_size)))
         more_comes = not self.runs.isdisjoint(self.steps.before[hop.name])
-        return place.rows >= rows or not more_comes or place.waited_ms >= self.limits.sink_ms
+        return state.rows >= rows or not more_comes or state.waited_ms >= self.limits.sink_ms

@@ -41,9 +41,9 @@ class Death:
 class Deaths:
     """All that are known of one unit in this run."""
 
-    def __init__(self, found: Iterable[Death] = ()) -> None:
-        self._found: dict[tuple[str, int, int, int], Death] = {}
-        for death in found:
+    def __init__(self, deaths: Iterable[Death] = ()) -> None:
+        self._deaths: dict[tuple[str, int, int, int], Death] = {}
+        for death in deaths:
             self.add(death)
 
     @classmethod
@@ -60,22 +60,22 @@ class Deaths:
     def add(self, death: Death) -> None:
         """Note one; of the same rows the one with the most attempts counts."""
         key = (death.step, death.first, death.next, death.repeat)
-        known = self._found.get(key)
+        known = self._deaths.get(key)
         if known is None or known.attempts <= death.attempts:
-            self._found[key] = death
+            self._deaths[key] = death
 
     def attempts(self, step: str, first: int, next_: int, repeat: int = 0) -> int | None:
         """How many calls for exactly these rows are known to have failed; None if none died."""
-        known = self._found.get((step, first, next_, repeat))
+        known = self._deaths.get((step, first, next_, repeat))
         return None if known is None else known.attempts
 
     def is_suspect(self, offset: int) -> bool:
         """Whether a call for the row at this offset ended its process."""
-        return any(death.first <= offset < death.next for death in self._found.values())
+        return any(death.first <= offset < death.next for death in self._deaths.values())
 
     def parts(self, rows: HopRows) -> list[tuple[int, int]]:
         """Rows cut so that those of each death are by themselves."""
-        ends = {edge for d in self._found.values() for edge in (d.first, d.next, d.middle)}
+        ends = {edge for d in self._deaths.values() for edge in (d.first, d.next, d.middle)}
         edges = np.array(sorted(edge for edge in ends if edge is not None), np.int64)
         cuts = sorted({0, len(rows), *np.searchsorted(rows.offsets, edges).tolist()})
         return list(itertools.pairwise(cuts))
@@ -84,22 +84,22 @@ class Deaths:
         self, step: str, rows: HopRows, kind: Literal["row", "batch"], retries: int
     ) -> dict[int, int]:
         """How many calls were made already for rows of a batch, by place; a batch has place 0."""
-        mine = [death for death in self._found.values() if death.step == step]
-        if not mine or not len(rows):
+        deaths = [death for death in self._deaths.values() if death.step == step]
+        if not deaths or not len(rows):
             return {}
         if kind == "batch":
-            return _past_of_batch(mine, rows, retries)
-        found: dict[int, int] = {}
-        for death in mine:
-            place = int(np.searchsorted(rows.offsets, death.first)) + death.repeat
-            if place < len(rows) and rows.offsets[place] == death.first and death.attempts:
-                found[place] = death.attempts
-        return found
+            return _past_of_batch(deaths, rows, retries)
+        attempts: dict[int, int] = {}
+        for death in deaths:
+            index = int(np.searchsorted(rows.offsets, death.first)) + death.repeat
+            if index < len(rows) and rows.offsets[index] == death.first and death.attempts:
+                attempts[index] = death.attempts
+        return attempts
 
 
-def _past_of_batch(mine: Sequence[Death], rows: HopRows, retries: int) -> dict[int, int]:
+def _past_of_batch(deaths: Sequence[Death], rows: HopRows, retries: int) -> dict[int, int]:
     first, last = int(rows.offsets[0]), int(rows.offsets[-1])
-    around = [death for death in mine if death.first <= first and last < death.next]
+    around = [death for death in deaths if death.first <= first and last < death.next]
     if not around:
         return {}
     nearest = min(around, key=lambda death: death.next - death.first)

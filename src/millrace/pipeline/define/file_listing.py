@@ -21,7 +21,12 @@ Pattern = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileListing:
-    """A listing of files. Made by `millrace.files`."""
+    """A listing of files. Made by `millrace.files`.
+
+    Example:
+        >>> mr.files("texts/*.txt").listing.column_names
+        ['path', 'size', 'modified']
+    """
 
     patterns: tuple[str, ...]
     listing: pa.Table
@@ -40,17 +45,17 @@ def files(*patterns: Pattern | Sequence[Pattern]) -> FileListing:
         >>> texts.columns
         ['path', 'size', 'modified']
     """
-    given = [text for one in patterns for text in _texts(one)]
+    given = [text for entry in patterns for text in _texts(entry)]
     if not given:
         raise UserError('files() of nothing\n  to fix: name files, as in files("videos/**/*.mp4")')
-    paths = sorted({path for pattern in given for path in _found(pattern)})
+    paths = sorted({path for pattern in given for path in _matching_files(pattern)})
     rows = []
     for path in paths:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except FileNotFoundError:
             continue  # It went while it was listed.
-        rows.append({"path": path, "size": found.st_size, "modified": found.st_mtime_ns // 1000})
+        rows.append({"path": path, "size": status.st_size, "modified": status.st_mtime_ns // 1000})
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA]
     return FileListing(tuple(given), pa.Table.from_arrays(columns, schema=SCHEMA))
 
@@ -59,10 +64,10 @@ def _texts(given: Pattern | Sequence[Pattern]) -> list[str]:
     several: Sequence[object] = [given]
     if not isinstance(given, str) and isinstance(given, Sequence):
         several = given
-    return [path_text(one, "files()") for one in several]
+    return [path_text(path, "files()") for path in several]
 
 
-def _found(pattern: str) -> list[str]:
+def _matching_files(pattern: str) -> list[str]:
     full = os.path.abspath(os.path.expanduser(pattern.removeprefix("file:")))
     if "://" in pattern.removeprefix("file:"):
         raise UserError(f"files({pattern!r}) is not a local path\n  to fix: mount it")
@@ -70,13 +75,13 @@ def _found(pattern: str) -> list[str]:
     matches = [full] if os.path.exists(full) else sorted(glob.glob(full, recursive=True))
     if not os.path.exists(full) and fixed is not None:
         matches = [match for match in matches if not _hidden(match.split("/")[fixed:])]
-    found = [path for match in matches for path in _below(match)]
-    if not found:
+    paths = [path for match in matches for path in _below(match)]
+    if not paths:
         raise UserError(
             f"files({pattern!r}) finds none\n  looked at: {full}\n"
             "  to fix: check the path; names that begin with . or _ are left out"
         )
-    return found
+    return paths
 
 
 def _below(path: str) -> Iterator[str]:

@@ -71,10 +71,10 @@ def checked(call: str, schema: pa.Schema) -> pa.Schema:
     """Columns as journals keep them, or an error that says why they cannot."""
     if not schema.names:
         raise UserError(f"{call}: schema has no columns\n  to fix: name at least one")
-    taken = [name for name in schema.names if name.startswith(PREFIX)]
-    if taken:
+    reserved = [name for name in schema.names if name.startswith(PREFIX)]
+    if reserved:
         raise UserError(
-            f"{call}: column {taken[0]!r} begins with {PREFIX}, as Millrace's own do\n"
+            f"{call}: column {reserved[0]!r} begins with {PREFIX}, as Millrace's own do\n"
             "  to fix: choose another name"
         )
     check_names(schema)
@@ -85,26 +85,26 @@ def checked(call: str, schema: pa.Schema) -> pa.Schema:
 def hinted_schema(call: str, hint: object) -> pa.Schema:
     """Columns as a return annotation says them."""
     try:
-        return checked(call, pa.schema(_fields(_one(hint))))
+        return checked(call, pa.schema(_fields(_row_type(hint))))
     except Unclear as unclear:
         raise UserError(
             f"{call}: what the function returns is not known\n  found: {unclear}\n  to fix: {_HOW}"
         ) from None
 
 
-def _one(hint: object) -> object:
+def _row_type(hint: object) -> object:
     """The type of one row, behind lists, iterators and None."""
     if hint is None or hint is Any:
         raise Unclear("no type hint" if hint is None else "Any")
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _one(typing.get_args(hint)[0])
+        return _row_type(typing.get_args(hint)[0])
     if origin in (typing.Union, types.UnionType):
-        return _one(_not_none(hint))
+        return _row_type(_not_none(hint))
     if origin in _MANY or getattr(origin, "__origin__", None) in _MANY:
-        return _one(typing.get_args(hint)[0])
+        return _row_type(typing.get_args(hint)[0])
     if isinstance(origin, type) and issubclass(origin, Iterable) and not issubclass(origin, dict):
-        return _one(typing.get_args(hint)[0])
+        return _row_type(typing.get_args(hint)[0])
     return hint
 
 
@@ -166,9 +166,9 @@ def _from_ddl(call: str, text: str) -> pa.Schema:
     try:
         return pa.schema([(column.name, _ddl_type(column.kind)) for column in _ddl_columns(text)])
     except (sqlglot.errors.SqlglotError, AttributeError, Unclear) as error:
-        found = str(error) if isinstance(error, Unclear) else repr(text)
+        problem = str(error) if isinstance(error, Unclear) else repr(text)
         raise UserError(
-            f"{call}: schema is not Spark's DDL\n  found: {found}\n"
+            f"{call}: schema is not Spark's DDL\n  found: {problem}\n"
             '  to fix: write "id bigint, score double, tags array<string>", or pa.schema([...])'
         ) from None
 

@@ -66,11 +66,11 @@ def hops_of(
 
 def readers_of(nodes: Sequence[JobNode]) -> dict[str, list[JobNode]]:
     """Who reads each node, in order."""
-    found: dict[str, list[JobNode]] = {node.name: [] for node in nodes}
+    readers: dict[str, list[JobNode]] = {node.name: [] for node in nodes}
     for node in nodes:
         for given in node.inputs:
-            found[given.name].append(node)
-    return found
+            readers[given.name].append(node)
+    return readers
 
 
 def downstream(nodes: Sequence[JobNode], names: set[str]) -> tuple[str, ...]:
@@ -233,8 +233,8 @@ def _hop(
 def _inputs(job: str, node: JobNode, inputs: Sequence[JobNode]) -> tuple[str, ...]:
     """What a hop reads; no journal may be read twice, since its rows would count once."""
     names = [name for given in inputs for name in _journals(job, given)]
-    for place, name in enumerate(names):
-        for other in names[:place]:
+    for index, name in enumerate(names):
+        for other in names[:index]:
             if under(name, other) or under(other, name):
                 raise UserError(
                     f"step {node.name!r} of job {job!r} reads journals twice\n"

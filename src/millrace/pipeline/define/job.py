@@ -237,20 +237,20 @@ class Job:
                 f"{call}: journals have partitions and rows of their own\n"
                 "  to fix: leave out partitions= and version="
             )
-        wanted = _wanted(self.name, call, journal, journals)
-        schemas = self._workspace.journals(wanted.removesuffix("/"))
+        selector = _journal_selector(self.name, call, journal, journals)
+        schemas = self._workspace.journals(selector.removesuffix("/"))
         if journal is not None:
             schemas = {name: schema for name, schema in schemas.items() if name == journal}
         else:
-            schemas = {name: schema for name, schema in schemas.items() if under(wanted, name)}
+            schemas = {name: schema for name, schema in schemas.items() if under(selector, name)}
         if not schemas:
-            what = f"journal {journal!r}" if journal is not None else f"journals below {wanted!r}"
+            what = f"journal {journal!r}" if journal is not None else f"journals below {selector!r}"
             raise UserError(
                 f"{call}: there are no {what}\n  to fix: make it with ws.journals.create(...)"
             )
         schema = _one_schema(call, schemas)
         node = job_model.JournalSource(
-            name=self._graph.take_name(name, call), schema=schema, journals=(wanted,)
+            name=self._graph.take_name(name, call), schema=schema, journals=(selector,)
         )
         self._graph.add(node)
         return self._step(node)
@@ -261,18 +261,18 @@ def graph_of(job: Job) -> JobGraph:
     return job._graph  # noqa: SLF001 - for the package, not for users
 
 
-def _wanted(job: str, call: str, journal: str | None, journals: str | None) -> str:
+def _journal_selector(job: str, call: str, journal: str | None, journals: str | None) -> str:
     """What a source reads: a name, or a prefix with a slash behind it."""
     if journal is not None:
-        wanted = check_name(journal)
+        selector = check_name(journal)
     else:
-        wanted = check_name((journals or "").removesuffix("/")) + "/"
-    if under(f"{ROOT}/{job}", wanted) or under(wanted, f"{ROOT}/{job}"):
+        selector = check_name((journals or "").removesuffix("/")) + "/"
+    if under(f"{ROOT}/{job}", selector) or under(selector, f"{ROOT}/{job}"):
         raise UserError(
-            f"{call}: {wanted} holds what job {job!r} itself writes\n"
+            f"{call}: {selector} holds what job {job!r} itself writes\n"
             "  to fix: read journals of yours, or of another job"
         )
-    return wanted
+    return selector
 
 
 def _one_schema(call: str, schemas: Mapping[str, pa.Schema]) -> pa.Schema:

@@ -90,14 +90,14 @@ def compare(
     ran, lines = _that_ran(before, since.fresh)
     now = _lineages(after, {name: lines[name] for name in same if name in lines})
     met = {name: ran.get(name) or last.get(name) for name in new if name not in same}
-    found = [_change(old, new[name]) for name, old in met.items() if old is not None]
+    changes = [_change(old, new[name]) for name, old in met.items() if old is not None]
     other = {name for name, line in lines.items() if now.get(name, line) != line}
     # What was fused meanwhile and is kept again has rows of long ago.
     again = {
         name for name in ran if name in since.stale or (name in last and not last[name].is_kept)
     }
     affected = _affected(after, ran, other | again)
-    changed = _that_matter(after, [change for change in found if change is not None], affected)
+    changed = _that_matter(after, [change for change in changes if change is not None], affected)
     return Changes(
         job=after.job,
         changed=(*changed, *_unexplained(after, changed, affected, again)),
@@ -130,11 +130,11 @@ def decide(
         return changes.affected
     stuck = [name for name in changes.stuck if name in done]
     if on_change == "fail" or (on_change == "continue" and stuck):
-        raise JobChanged(told(changes, rows=rows, calls=made, stuck=stuck))
+        raise JobChanged(refusal_text(changes, rows=rows, calls=made, stuck=stuck))
     return changes.affected if on_change == "restart" else ()
 
 
-def told(
+def refusal_text(
     changes: Changes, *, rows: Mapping[str, int], calls: Mapping[str, int], stuck: Sequence[str]
 ) -> str:
     """The text for a user who must choose."""
@@ -169,10 +169,10 @@ def _that_ran(
     ran: dict[str, JobPart] = {}
     lines: dict[str, str] = {}
     for record in before:
-        found = _lineages(record, {})
+        lineages = _lineages(record, {})
         kept = [part for part in record.parts if part.is_kept and part.name not in fresh]
         ran |= {part.name: part for part in kept}
-        lines |= {part.name: found[part.name] for part in kept}
+        lines |= {part.name: lineages[part.name] for part in kept}
     return ran, lines
 
 
@@ -205,14 +205,14 @@ def _has_expression(part: JobPart) -> bool:
 
 def _lineages(record: JobRecord, known: Mapping[str, str]) -> dict[str, str]:
     """For each part a digest of what tells it, and all before it, from others."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for part in record.parts:
-        before = [found[name] for name in part.inputs]
+        before = [digests[name] for name in part.inputs]
         order = sorted(before) if part.kind == "union" else before
         line = json.dumps([part.kind, sorted(part.identity.items()), order])
         digest = hashlib.blake2b(line.encode(), digest_size=16).hexdigest()
-        found[part.name] = known.get(part.name, digest)
-    return found
+        digests[part.name] = known.get(part.name, digest)
+    return digests
 
 
 def _change(old: JobPart, new: JobPart) -> JobChange | None:
@@ -259,8 +259,8 @@ def _that_matter(
     after: JobRecord, changes: Sequence[JobChange], affected: Sequence[str]
 ) -> tuple[JobChange, ...]:
     """The changes of what is affected, and of what lies before it."""
-    wanted = {*affected, *(other for name in affected for other in after.before(name))}
-    return tuple(change for change in changes if change.name in wanted)
+    relevant = {*affected, *(other for name in affected for other in after.before(name))}
+    return tuple(change for change in changes if change.name in relevant)
 
 
 def _unexplained(

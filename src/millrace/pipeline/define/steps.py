@@ -243,9 +243,9 @@ class Step:
         call = f"union({', '.join(repr(getattr(other, 'name', other)) for other in others)})"
         if not others:
             raise UserError(f"{call} of nothing\n  to fix: give at least one other step")
-        for place, other in enumerate(others):
+        for index, other in enumerate(others):
             _check_side(call, self, other)
-            if other.name in (self.name, *(one.name for one in others[:place])):
+            if other.name in (self.name, *(earlier.name for earlier in others[:index])):
                 raise UserError(
                     f"{call} of {other.name!r} with itself\n  to fix: for its rows twice, give "
                     f"{other.name}.select('*') as well"

@@ -100,15 +100,15 @@ def _called(call: str, function: object) -> Callable[..., Any]:
     if inspect.isroutine(inner):
         return typing.cast("Callable[..., Any]", inner)
     kind = inner if isinstance(inner, type) else type(inner)
-    found = getattr(kind, "__call__", None)  # noqa: B004 - the function itself is wanted
-    if not inspect.isroutine(found) or (
+    method = getattr(kind, "__call__", None)  # noqa: B004 - the function itself is wanted
+    if not inspect.isroutine(method) or (
         isinstance(inner, type) and not any("__call__" in vars(k) for k in kind.__mro__[:-1])
     ):
         raise UserError(
             f"{call}: instances of {kind.__qualname__} cannot be called\n"
             "  to fix: give the class a method __call__(self, row)"
         )
-    return typing.cast("Callable[..., Any]", found)
+    return typing.cast("Callable[..., Any]", method)
 
 
 def _parameters(
@@ -116,10 +116,10 @@ def _parameters(
 ) -> list[inspect.Parameter]:
     """The parameter for rows, and the one for a context if there is one."""
     try:
-        taken = inspect.signature(called if inspect.isclass(_inner(function)) else function)
+        signature = inspect.signature(called if inspect.isclass(_inner(function)) else function)
     except ValueError:
         return []  # Some built-in functions have none to be seen.
-    every = list(taken.parameters.values())
+    every = list(signature.parameters.values())
     if inspect.isclass(_inner(function)):
         every = every[1:]
     known = [p for p in every if p.kind in _POSITIONAL]
@@ -183,13 +183,13 @@ def _rows(call: str, hint: Any, *, batch: bool | None) -> Rows:  # noqa: ANN401 
                 f"  to fix: write {_WANTED}, or say batch=True or batch=False"
             )
         return hinted or "row"
-    asked: Rows = "batch" if batch else "row"
-    if hinted is not None and hinted != asked:
+    chosen: Rows = "batch" if batch else "row"
+    if hinted is not None and hinted != chosen:
         raise UserError(
             f"{call}: batch={batch} and a first parameter of type {hint.__name__}\n"
             "  to fix: leave one of them out"
         )
-    return asked
+    return chosen
 
 
 def _is_mapping(hint: Any) -> bool:  # noqa: ANN401 - any type
@@ -232,13 +232,13 @@ class WorkerFunction:
         concurrency: int,
     ) -> list[list[dict[str, Any]] | BaseException]:
         """What an async function makes of each row, or raised, so many calls at once."""
-        places = asyncio.Semaphore(concurrency)
+        slots = asyncio.Semaphore(concurrency)
 
-        async def one(row: Mapping[str, Any], context: Context) -> list[dict[str, Any]]:
-            async with places:
+        async def call_in_slot(row: Mapping[str, Any], context: Context) -> list[dict[str, Any]]:
+            async with slots:
                 return await self.call_row_async(row, context)
 
-        calls = [one(row, context) for row, context in zip(rows, contexts, strict=True)]
+        calls = [call_in_slot(row, context) for row, context in zip(rows, contexts, strict=True)]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     def to_batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
@@ -265,18 +265,18 @@ class WorkerFunction:
     def _rows(self, answer: object) -> list[dict[str, Any]]:
         if self.schema is None or answer is None:
             return []
-        one = _as_row(answer)
-        if one is not None:
-            return [self._checked(one)]
+        single_row = _as_row(answer)
+        if single_row is not None:
+            return [self._checked(single_row)]
         if not isinstance(answer, Iterable) or isinstance(answer, str | bytes):
             raise self._not_rows(answer)
-        found = []
+        rows = []
         for item in answer:
             row = _as_row(item)
             if row is None:
                 raise self._not_rows(item)
-            found.append(self._checked(row))
-        return found
+            rows.append(self._checked(row))
+        return rows
 
     def _batch(self, answer: object) -> pa.RecordBatch:
         if self.schema is None:
@@ -286,20 +286,20 @@ class WorkerFunction:
         several = [answer] if isinstance(answer, _BATCHES) else answer
         if not isinstance(several, Iterable) or isinstance(several, str | bytes | Mapping):
             raise self._not_rows(answer)
-        found: list[pa.RecordBatch] = []
-        for one in several:
-            if not isinstance(one, _BATCHES):
-                raise self._not_rows(one)
-            self._check(one.schema)
-            batches = [one] if isinstance(one, pa.RecordBatch) else one.to_batches()
-            found += [conform(b, self.schema, where=self.calling.name) for b in batches]
-        if not found:
+        conforming: list[pa.RecordBatch] = []
+        for item in several:
+            if not isinstance(item, _BATCHES):
+                raise self._not_rows(item)
+            self._check(item.schema)
+            batches = [item] if isinstance(item, pa.RecordBatch) else item.to_batches()
+            conforming += [conform(b, self.schema, where=self.calling.name) for b in batches]
+        if not conforming:
             return pa.RecordBatch.from_pylist([], schema=self.schema)
-        return found[0] if len(found) == 1 else pa.concat_batches(found)
+        return conforming[0] if len(conforming) == 1 else pa.concat_batches(conforming)
 
-    def _check(self, found: pa.Schema) -> None:
+    def _check(self, returned: pa.Schema) -> None:
         assert self.schema is not None, "looked at before"
-        different = first_difference(plain_schema(found), self.schema)
+        different = first_difference(plain_schema(returned), self.schema)
         if different is not None:
             raise SchemaMismatch(
                 f"{self.calling.name} returned other columns than its schema says\n  {different}\n"
@@ -326,23 +326,23 @@ class WorkerFunction:
                 f"{field.type}\n  found: {error}\n  to fix: return those, or change the schema"
             ) from None
 
-    def _not_rows(self, found: object) -> SchemaMismatch:
+    def _not_rows(self, answer: object) -> SchemaMismatch:
         if self.calling.rows == "batch":
-            wanted = "a RecordBatch, a Table, an iterator of them, or None"
+            expected = "a RecordBatch, a Table, an iterator of them, or None"
         else:
-            wanted = "a dict, dataclass or NamedTuple, a list or iterator of them, or None"
+            expected = "a dict, dataclass or NamedTuple, a list or iterator of them, or None"
         return SchemaMismatch(
-            f"{self.calling.name} returned no rows\n  expected: {wanted}, "
-            f"found: {type(found).__name__}\n  to fix: return rows; for none at all, None"
+            f"{self.calling.name} returned no rows\n  expected: {expected}, "
+            f"found: {type(answer).__name__}\n  to fix: return rows; for none at all, None"
         )
 
 
-def _as_row(found: object) -> dict[str, Any] | None:
+def _as_row(value: object) -> dict[str, Any] | None:
     """One row as a dict; None if it is none."""
-    if isinstance(found, Mapping):
-        return dict(found)
-    if isinstance(found, tuple) and hasattr(found, "_asdict"):
-        return dict(found._asdict())
-    if dataclasses.is_dataclass(found) and not isinstance(found, type):
-        return dataclasses.asdict(found)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
     return None

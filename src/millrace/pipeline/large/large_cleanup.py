@@ -121,14 +121,14 @@ def _put_back(aside: str) -> None:
 
 def _referenced(broker: Broker, below: str, rounds_max: int) -> pa.Array:
     """The paths below a folder that rows of any journal refer to."""
-    found: list[pa.Array] = [pa.array([], pa.string())]
+    paths: list[pa.Array] = [pa.array([], pa.string())]
     read: dict[JournalId, int] = {}
     for _ in range(rounds_max):
         starts = _starts(broker)
         for (id_, name), start in starts.items():
-            read[id_] = _gather(broker, name, max(start, read.get(id_, 0)), below, found)
+            read[id_] = _gather(broker, name, max(start, read.get(id_, 0)), below, paths)
         if _starts(broker) == starts:
-            return pa.concat_arrays(found).unique()
+            return pa.concat_arrays(paths).unique()
     raise Conflict(
         "large values were not looked through: journals are being truncated all the time\n"
         "  to fix: try again later"
@@ -137,15 +137,15 @@ def _referenced(broker: Broker, below: str, rounds_max: int) -> pa.Array:
 
 def _starts(broker: Broker) -> dict[tuple[JournalId, str], int]:
     """Where the journals begin whose rows may refer to values."""
-    found: dict[tuple[JournalId, str], int] = {}
+    starts: dict[tuple[JournalId, str], int] = {}
     for info in broker.list():
         if large.references(info.schema):
             with contextlib.suppress(JournalUnknown):
-                found[info.id, info.name] = broker.start_offset(info.name)
-    return found
+                starts[info.id, info.name] = broker.start_offset(info.name)
+    return starts
 
 
-def _gather(broker: Broker, name: str, offset: int, below: str, found: list[pa.Array]) -> int:
+def _gather(broker: Broker, name: str, offset: int, below: str, gathered: list[pa.Array]) -> int:
     """Add the paths in rows from an offset on; where to read on."""
     while True:
         try:
@@ -156,7 +156,7 @@ def _gather(broker: Broker, name: str, offset: int, below: str, found: list[pa.A
         for batch in fetched.batches:
             for column in large.references(fetched.schema):
                 paths = pc.struct_field(batch.column(column), "path").unique()
-                found.append(paths.filter(pc.starts_with(paths, below)))
+                gathered.append(paths.filter(pc.starts_with(paths, below)))
         if fetched.next_offset == offset:
             return offset
         offset = fetched.next_offset

@@ -141,8 +141,8 @@ def pieces(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
         ends = np.linspace(0, batch.nbytes, batch.num_rows + 1)[1:]
     begin = 0
     while begin < batch.num_rows:
-        taken = ends[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, taken + size, side="right")))
+        bytes_before = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, bytes_before + size, side="right")))
         yield batch.slice(begin, end - begin)
         begin = end
 
@@ -191,8 +191,8 @@ def with_values(
     """Rows for a function, references in them as `Large` values. The rows given are changed."""
     for name in references(schema):
         for row in rows:
-            place: Mapping[str, Any] | None = row[name]
-            row[name] = None if place is None else Large(workspace=workspace, **place)
+            reference: Mapping[str, Any] | None = row[name]
+            row[name] = None if reference is None else Large(workspace=workspace, **reference)
     return rows
 
 
@@ -212,8 +212,8 @@ def without_values(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list
 
 
 def _reference(value: Large) -> dict[str, Any]:
-    place = {"path": value.path, "size": value.size, "checksum": value.checksum}
-    return place | ({"encoding": value.encoding} if value.encoding else {})
+    fields = {"path": value.path, "size": value.size, "checksum": value.checksum}
+    return fields | ({"encoding": value.encoding} if value.encoding else {})
 
 
 def know(workspace: str) -> None:
@@ -231,16 +231,16 @@ def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
         >>> sizes(large_batch).to_pydict()
         {'n': [7]}
     """
-    found = batch.column(column)
-    if isinstance(found, pa.ChunkedArray):
-        found = found.combine_chunks()
-    if not is_reference(found.type):
+    values = batch.column(column)
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not is_reference(values.type):
         raise UserError(
-            f"column {column!r} holds no large values\n  found: {found.type}\n"
+            f"column {column!r} holds no large values\n  found: {values.type}\n"
             f"  large columns here: {', '.join(references(batch.schema)) or 'none'}\n"
             "  to fix: name one of these, or mark the column with large="
         )
-    return _fetch_column(found, tuple(_workspaces))
+    return _fetch_column(values, tuple(_workspaces))
 
 
 def _stored(field: pa.Field) -> pa.Field:
@@ -325,13 +325,13 @@ def _write_new(full: str, data: memoryview) -> None:
 
 
 def _fetch_column(column: pa.Array, workspaces: Sequence[str]) -> pa.Array:
-    places = (field.to_pylist() for field in column.flatten()[:3])
+    fields = (field.to_pylist() for field in column.flatten()[:3])
     values = [
         None if path is None else _read(workspaces, path, size, checksum)
-        for path, size, checksum in zip(*places, strict=True)
+        for path, size, checksum in zip(*fields, strict=True)
     ]
-    found = pa.array(values, pa.large_binary())
-    return found.cast(pa.large_string()) if column.type == TEXT else found
+    fetched = pa.array(values, pa.large_binary())
+    return fetched.cast(pa.large_string()) if column.type == TEXT else fetched
 
 
 def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> bytes:
@@ -343,12 +343,12 @@ def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> byt
             f"  found: no such file in {', '.join(workspaces) or 'any workspace'}\n"
             "  to fix: bring it back, or reset the step that made it"
         )
-    found = xxhash.xxh3_128_hexdigest(data)
-    if len(data) != size or found != checksum:
+    digest = xxhash.xxh3_128_hexdigest(data)
+    if len(data) != size or digest != checksum:
         raise Corrupt(
             f"the large value {path} is not what was written\n"
             f"  expected: {size} bytes, checksum {checksum}\n"
-            f"  found: {len(data)} bytes, checksum {found}\n"
+            f"  found: {len(data)} bytes, checksum {digest}\n"
             "  to fix: bring it back, or reset the step that made it"
         )
     return data

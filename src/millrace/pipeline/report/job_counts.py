@@ -94,13 +94,16 @@ class Counting:
     def _count(self) -> Counted:
         journals = journals_of(self.broker, self.record)
         self.journals = frozenset(journals)
-        asked: list[tuple[str, str]] = []
+        group_journals: list[tuple[str, str]] = []
         for part in self.record.hops:
             for info in units_of(part, journals):
-                asked += [(self.record.group_of(part), info.name), (self._nobody, info.name)]
-        asked += [(self._nobody, name) for name in journals if self._is_own(name)]
-        found = self.broker.positions(asked)
-        at = {(position.group, position.journal): position for position in found}
+                group_journals += [
+                    (self.record.group_of(part), info.name),
+                    (self._nobody, info.name),
+                ]
+        group_journals += [(self._nobody, name) for name in journals if self._is_own(name)]
+        positions = self.broker.positions(group_journals)
+        at = {(position.group, position.journal): position for position in positions}
         records = last_calls(self.broker, [at[self._nobody, n] for n in journals if "/calls/" in n])
         return Counted({p.name: self._of(p, journals, at, records) for p in self.record.kept})
 
@@ -149,7 +152,7 @@ class Counting:
             rows_out=out,
             backlog=backlog,
             calls=_sum(totals) if part.expensive else None,
-            dead_letters=sum(found.backlog for found in letters if found is not None),
+            dead_letters=sum(position.backlog for position in letters if position is not None),
             units=len(units),
             waiting=waiting,
         )
@@ -172,22 +175,22 @@ class Counting:
             return 0
         read = self._files.setdefault(name, _FilesRead())
         while True:
-            found = self.broker.read(name, read.offset)
-            if found.num_rows:
-                read.rows += sum(found.rows()["rows"].to_pylist())
-            if found.next_offset == read.offset:
+            fetched = self.broker.read(name, read.offset)
+            if fetched.num_rows:
+                read.rows += sum(fetched.rows()["rows"].to_pylist())
+            if fetched.next_offset == read.offset:
                 return read.rows
-            read.offset = found.next_offset
+            read.offset = fetched.next_offset
 
 
 def journals_of(broker: Broker, record: JobRecord) -> dict[str, JournalInfo]:
     """Every journal that a job reads or writes, by name."""
-    found = {info.name: info for info in broker.list(f"{hops.ROOT}/{record.job}")}
+    journals = {info.name: info for info in broker.list(f"{hops.ROOT}/{record.job}")}
     others = {prefix for part in record.kept for prefix in part.prefixes}
     for prefix in sorted(others):
         if not prefix.startswith(f"{hops.ROOT}/{record.job}/"):
-            found |= {info.name: info for info in broker.list(prefix)}
-    return found
+            journals |= {info.name: info for info in broker.list(prefix)}
+    return journals
 
 
 def units_of(part: JobPart, journals: Mapping[str, JournalInfo]) -> list[JournalInfo]:
@@ -197,24 +200,24 @@ def units_of(part: JobPart, journals: Mapping[str, JournalInfo]) -> list[Journal
 
 def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallRecord]:
     """The last record of each of these journals; those without one are left out."""
-    found: dict[str, CallRecord] = {}
+    last_records: dict[str, CallRecord] = {}
     for back in _LAST_ROWS:
-        missing = [p for p in positions if p.journal not in found and p.backlog]
+        missing = [p for p in positions if p.journal not in last_records and p.backlog]
         if not missing:
             break
         offsets = {p.journal: max(p.start, p.end - back) for p in missing}
         for name, fetched in broker.read_many(offsets).items():
             records = call_records.from_rows(fetched.rows())
             if records:
-                found[name] = records[-1]
-    return found
+                last_records[name] = records[-1]
+    return last_records
 
 
 def _sum(totals: Sequence[Totals]) -> Totals:
     return Totals(
-        calls=sum(one.calls for one in totals),
-        in_doubt=sum(one.in_doubt for one in totals),
-        errors=sum(one.errors for one in totals),
-        skipped=sum(one.skipped for one in totals),
-        dead_letters=sum(one.dead_letters for one in totals),
+        calls=sum(total.calls for total in totals),
+        in_doubt=sum(total.in_doubt for total in totals),
+        errors=sum(total.errors for total in totals),
+        skipped=sum(total.skipped for total in totals),
+        dead_letters=sum(total.dead_letters for total in totals),
     )

@@ -149,7 +149,9 @@ class JobReport:
             >>> json.loads(report.to_json())["state"]
             'finished'
         """
-        return json.dumps(self.document() | {"samples": [asdict(one) for one in self.samples]})
+        return json.dumps(
+            self.document() | {"samples": [asdict(sample) for sample in self.samples]}
+        )
 
     def document(self) -> dict[str, Any]:
         """All but the samples, as a document."""

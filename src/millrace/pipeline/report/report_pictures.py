@@ -32,18 +32,18 @@ _POINTS_MAX = 240
 def graph(report: JobReport) -> str:
     """Sources, steps and sinks from left to right, with their counts."""
     record = report.record
-    places = _places(record)
+    cells = _cells(record)
     steps = {step.name: step for step in report.steps}
-    columns = 1 + max((x for x, _ in places.values()), default=0)
-    rows = 1 + max((y for _, y in places.values()), default=0)
+    columns = 1 + max((x for x, _ in cells.values()), default=0)
+    rows = 1 + max((y for _, y in cells.values()), default=0)
     width = 2 * _PAD + columns * _BOX_W + (columns - 1) * _GAP_X
     height = 2 * _PAD + rows * _BOX_H + (rows - 1) * _GAP_Y
     lines = [
-        _edge(record, part.name, given, places, steps)
+        _edge(record, part.name, given, cells, steps)
         for part in record.hops
         for given in record.feeders(part.name)
     ]
-    boxes = [_box(part, places[part.name], steps.get(part.name), report) for part in record.kept]
+    boxes = [_box(part, cells[part.name], steps.get(part.name), report) for part in record.kept]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" aria-label="steps of the job">'
@@ -52,29 +52,29 @@ def graph(report: JobReport) -> str:
     )
 
 
-def _places(record: JobRecord) -> dict[str, tuple[int, int]]:
+def _cells(record: JobRecord) -> dict[str, tuple[int, int]]:
     """A column and a row for each part: as far right as its depth, below those already there."""
     depths: dict[str, int] = {}
     for part in record.kept:
         feeders = record.feeders(part.name)
         depths[part.name] = 1 + max((depths.get(name, 0) for name in feeders), default=-1)
-    taken: dict[int, int] = {}
-    places: dict[str, tuple[int, int]] = {}
+    next_rows: dict[int, int] = {}
+    cells: dict[str, tuple[int, int]] = {}
     for part in record.kept:
         column = depths[part.name]
-        above = [places[name][1] for name in record.feeders(part.name) if name in places]
-        row = max(taken.get(column, 0), min(above, default=0))
-        places[part.name] = (column, row)
-        taken[column] = row + 1
-    return places
+        above = [cells[name][1] for name in record.feeders(part.name) if name in cells]
+        row = max(next_rows.get(column, 0), min(above, default=0))
+        cells[part.name] = (column, row)
+        next_rows[column] = row + 1
+    return cells
 
 
-def _corner(place: tuple[int, int]) -> tuple[int, int]:
-    return _PAD + place[0] * (_BOX_W + _GAP_X), _PAD + place[1] * (_BOX_H + _GAP_Y)
+def _corner(cell: tuple[int, int]) -> tuple[int, int]:
+    return _PAD + cell[0] * (_BOX_W + _GAP_X), _PAD + cell[1] * (_BOX_H + _GAP_Y)
 
 
-def _box(part: JobPart, place: tuple[int, int], step: StepReport | None, report: JobReport) -> str:
-    x, y = _corner(place)
+def _box(part: JobPart, cell: tuple[int, int], step: StepReport | None, report: JobReport) -> str:
+    x, y = _corner(cell)
     colour = _colour(report, part.name)
     if part.is_source:
         stroke, about = "var(--soft)", "journal" if part.kind == "journals" else "source"
@@ -104,11 +104,11 @@ def _box(part: JobPart, place: tuple[int, int], step: StepReport | None, report:
         lines.append(_text(x + _BOX_W / 2, y + 39, trouble, "", "red"))
     else:
         lines.append(_text(x + _BOX_W / 2, y + 39, _cut(about, 2 * _NAME_MAX - 16), "soft"))
-    lines.append(_text(x + _BOX_W / 2, y + 59, _told(step), ""))
+    lines.append(_text(x + _BOX_W / 2, y + 59, _count_text(step), ""))
     return "".join(lines) + "</g>"
 
 
-def _told(step: StepReport | None) -> str:
+def _count_text(step: StepReport | None) -> str:
     if step is None:
         return ""
     if step.calls is not None:
@@ -129,13 +129,13 @@ def _edge(
     record: JobRecord,
     name: str,
     given: str,
-    places: dict[str, tuple[int, int]],
+    cells: dict[str, tuple[int, int]],
     steps: dict[str, StepReport],
 ) -> str:
-    if given not in places:
+    if given not in cells:
         return ""
-    x1, y1 = _corner(places[given])
-    x2, y2 = _corner(places[name])
+    x1, y1 = _corner(cells[given])
+    x2, y2 = _corner(cells[name])
     x1, y1, y2 = x1 + _BOX_W, y1 + _BOX_H // 2, y2 + _BOX_H // 2
     bend = (x1 + x2) / 2
     path = f"M{x1} {y1} C{bend} {y1} {bend} {y2} {x2 - 5} {y2}"

@@ -55,12 +55,12 @@ class RunHistory:
         """What happened since the last look."""
         fresh: list[JobEvent] = []
         while True:
-            found = self.broker.read(hops.runs_journal(self.job), self.offset)
-            fresh += job_events.from_rows(found.rows())
-            if found.next_offset == self.offset:
+            fetched = self.broker.read(hops.runs_journal(self.job), self.offset)
+            fresh += job_events.from_rows(fetched.rows())
+            if fetched.next_offset == self.offset:
                 self.events += fresh
                 return fresh
-            self.offset = found.next_offset
+            self.offset = fetched.next_offset
 
     def add(self, *added: JobEvent, lease: Lease | None = None) -> None:
         """Record that something happened."""
@@ -93,11 +93,11 @@ class RunHistory:
 
     def first_offsets(self) -> dict[str, int]:
         """Where journals of the user's began when the job first read them."""
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for event in self.events:
             if event.happened is JobEventKind.STARTED:
-                found = event.detail.get("starts", {}) | found
-        return found
+                offsets = event.detail.get("starts", {}) | offsets
+        return offsets
 
     def unfinished_reset(self) -> JobEvent | None:
         """A reset that was begun and not finished."""

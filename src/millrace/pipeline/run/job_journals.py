@@ -27,9 +27,9 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
     for hop in job_hops:
         inputs = journals_of(broker, hop)
         if hop.expensive is not None:
-            names = [hops.calls_journal(hop.job, hop.name, each.id) for each in inputs]
+            names = [hops.calls_journal(hop.job, hop.name, info.id) for info in inputs]
             broker.create_many(names, call_records.SCHEMA)
-        for position in broker.positions([(hop.group, each.name) for each in inputs]):
+        for position in broker.positions([(hop.group, info.name) for info in inputs]):
             if position.committed is None:
                 # Somebody else may have put it there meanwhile.
                 with contextlib.suppress(Conflict):
@@ -43,8 +43,8 @@ def begin_again(broker: Broker, job_hops: Sequence[Hop], names: Collection[str])
     """
     for hop in job_hops:
         if hop.name in names:
-            asked = [(hop.group, each.name) for each in journals_of(broker, hop)]
-            for position in broker.positions(asked):
+            group_journals = [(hop.group, info.name) for info in journals_of(broker, hop)]
+            for position in broker.positions(group_journals):
                 if position.committed not in (None, position.start):
                     broker.commit(hop.group, position.journal, position.start, expected=ANYTHING)
 
@@ -53,7 +53,7 @@ def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
     """Refuse a step that never read a journal of its job from which rows are gone already."""
     for hop in job_hops:
         own = [j for j in journals_of(broker, hop) if under(f"{hops.ROOT}/{hop.job}", j.name)]
-        for position in broker.positions([(hop.group, each.name) for each in own]):
+        for position in broker.positions([(hop.group, info.name) for info in own]):
             if position.committed is None and position.start > 0:
                 before = position.journal.split("/")[2]
                 raise UserError(
@@ -66,8 +66,8 @@ def check_whole(broker: Broker, job_hops: Sequence[Hop]) -> None:
 
 def journals_of(broker: Broker, hop: Hop) -> tuple[JournalInfo, ...]:
     """The journals that a hop reads, by name."""
-    listed = {each.name: each for given in hop.inputs for each in broker.list(given)}
-    return tuple(each for name, each in sorted(listed.items()) if hop.reads(name))
+    listed = {info.name: info for given in hop.inputs for info in broker.list(given)}
+    return tuple(info for name, info in sorted(listed.items()) if hop.reads(name))
 
 
 def has_budget(options: StepOptions) -> bool:

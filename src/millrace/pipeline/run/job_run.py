@@ -322,9 +322,9 @@ class _Run:
         return f"a local Spark has no resources to give: {', '.join(asking)} ran without"
 
     def _lost(self, error: MillraceError) -> MillraceError:
-        found = "\n    ".join(str(error).splitlines())
+        indented = "\n    ".join(str(error).splitlines())
         return type(error)(
-            f"job {self._job.name!r} was cut off on the way\n  found: {found}\n"
+            f"job {self._job.name!r} was cut off on the way\n  found: {indented}\n"
             f"  to fix: {HINTS['lost']}; it goes on where it stopped"
         )
 

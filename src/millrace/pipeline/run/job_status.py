@@ -140,7 +140,7 @@ def step_reports(
         seconds: how long the run has taken.
         spent: for each step the seconds of workers, and those in the user's function.
     """
-    found = []
+    steps = []
     for part in record.hops:
         counts = now.parts[part.name]
         first = None if before is None else before.parts.get(part.name)
@@ -164,8 +164,8 @@ def step_reports(
             in_function=inside_s / all_s if all_s else None,
             rows_per_s=(counts.rows_in - earlier) / seconds if seconds > 0 else 0.0,
         )
-        found.append(step)
-    return tuple(found)
+        steps.append(step)
+    return tuple(steps)
 
 
 def baseline(counted: Counted) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _since_start(history: RunHistory, record: JobRecord, now: Counted) -> tuple[
     last = history.last_started()
     seconds = 0.0 if last is None else _seconds(history.events, last)
     first: Mapping[str, Mapping[str, int]] = {} if last is None else last.detail.get("before", {})
-    found = []
+    steps = []
     for step in step_reports(record, now, None, seconds=seconds):
         known = first.get(step.name, {})
         done, made = known.get("rows_in", 0), known.get("calls", 0)
@@ -190,8 +190,8 @@ def _since_start(history: RunHistory, record: JobRecord, now: Counted) -> tuple[
             "calls_now": None if step.calls is None else step.calls - made,
             "rows_per_s": max(0.0, step.rows_in - done) / seconds if seconds > 0 else 0.0,
         }
-        found.append(StepReport(**(asdict(step) | changed)))
-    return tuple(found)
+        steps.append(StepReport(**(asdict(step) | changed)))
+    return tuple(steps)
 
 
 def _seconds(happened: Sequence[JobEvent], last: JobEvent) -> float:

@@ -51,10 +51,10 @@ def let_go(holder: str) -> None:
 
 def life_of(holder: str) -> HolderLife:
     """Whether the process of a holder lives, as far as this host can see."""
-    found = _PROCESS.search(holder)
-    if found is None or found[1] != socket.gethostname():
+    process = _PROCESS.search(holder)
+    if process is None or process[1] != socket.gethostname():
         return HolderLife.UNKNOWN
-    pid = int(found[2])
+    pid = int(process[2])
     if pid == os.getpid():
         return HolderLife.ALIVE if holder in _KEPT else HolderLife.UNKNOWN
     return HolderLife.ALIVE if _is_running(pid) else HolderLife.DEAD

@@ -155,13 +155,15 @@ def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[Job
     names = {part.name for part in gone}
     for part in gone:
         made_anew = [record.output_of(other) for other in gone]
-        asked = [
+        group_journals = [
             (record.group_of(part), info.name)
             for info in units_of(part, journals)
             if not any(prefix and under(prefix, info.name) for prefix in made_anew)
         ]
         first = history.first_offsets()
-        cut = [p for p in history.broker.positions(asked) if p.start > first.get(p.journal, 0)]
+        cut = [
+            p for p in history.broker.positions(group_journals) if p.start > first.get(p.journal, 0)
+        ]
         if cut:
             above = ", ".join(repr(name) for name in record.feeders(part.name) if name not in names)
             raise UserError(
@@ -177,8 +179,8 @@ def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart])
             continue
         group = record.group_of(part)
         journals = journals_of(broker, record)
-        asked = [(group, info.name) for info in units_of(part, journals)]
-        if any((p.committed or 0) > p.start for p in broker.positions(asked)):
+        group_journals = [(group, info.name) for info in units_of(part, journals)]
+        if any((p.committed or 0) > p.start for p in broker.positions(group_journals)):
             raise UserError(
                 f"sink {part.name!r} has appended rows to journal {part.target!r}, which is "
                 "yours\n  found: a reset would append them once more\n"
@@ -192,8 +194,10 @@ def _hold(broker: Broker, job: str) -> Lease:
         return broker.acquire(hops.run_lease(job), new_holder("reset by "))
     except LeaseHeld as error:
         name = hops.run_lease(job)
-        held = next((one.holder for one in broker.leases(name) if one.name == name), "somebody")
+        holder = next(
+            (lease.holder for lease in broker.leases(name) if lease.name == name), "somebody"
+        )
         raise LeaseHeld(
-            f"job {job!r} cannot be changed while it runs\n  run by: {held}\n"
+            f"job {job!r} cannot be changed while it runs\n  run by: {holder}\n"
             "  to fix: stop it first, or wait for its end"
         ) from error

@@ -119,11 +119,11 @@ def _cuts(
         if not under(prefix, name):
             continue
         groups = [record.group_of(reader) for reader in readers]
-        everyone, *found = broker.positions([(g, name) for g in (nobody, *groups)])
-        done = [position.committed for position in found]
+        everyone, *reader_positions = broker.positions([(g, name) for g in (nobody, *groups)])
+        done = [position.committed for position in reader_positions]
         if any(offset is None for offset in done):
             continue
-        lowest = min(found, key=lambda position: int(position.committed or 0))
+        lowest = min(reader_positions, key=lambda position: int(position.committed or 0))
         to = int(lowest.committed or 0)
         # With rows appended between the two looks the count would be wrong; there is a next time.
         if to > everyone.start and lowest.end == everyone.end:
@@ -139,7 +139,7 @@ def _shorten_records(
     nobody = f"{hops.ROOT}/{record.job}"
     names = [name for name in journals if name.startswith(f"{nobody}/") and "/calls/" in name]
     for position in broker.positions([(nobody, name) for name in names]):
-        found = broker.read(position.journal, max(position.start, position.end - _KEPT))
-        if found.num_rows:
-            offset = found.stored()[OFFSET][0].as_py()
+        fetched = broker.read(position.journal, max(position.start, position.end - _KEPT))
+        if fetched.num_rows:
+            offset = fetched.stored()[OFFSET][0].as_py()
             broker.truncate_before(position.journal, offset)

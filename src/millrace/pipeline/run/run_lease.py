@@ -28,17 +28,17 @@ _POLL_S: Final = 0.1
 def refuse_running(broker: Broker, job: str) -> None:
     """Raise at once if a process that is known to live runs a job."""
     try:
-        held = running(broker, job)
+        lease = running(broker, job)
     except WorkspaceUnknown:
         return  # The run itself makes the workspace.
-    if held is not None and lease_holders.life_of(held.holder) is HolderLife.ALIVE:
-        raise _held(job, held)
+    if lease is not None and lease_holders.life_of(lease.holder) is HolderLife.ALIVE:
+        raise _already_running(job, lease)
 
 
-def _held(job: str, held: Lease | None) -> LeaseHeld:
+def _already_running(job: str, lease: Lease | None) -> LeaseHeld:
     return LeaseHeld(
         f"job {job!r} is being run already\n"
-        f"  run by: {held.holder if held else 'somebody'}\n"
+        f"  run by: {lease.holder if lease else 'somebody'}\n"
         "  to fix: wait for its end, or stop it there"
     )
 
@@ -86,15 +86,17 @@ class RunLease:
             try:
                 lease = self._broker.acquire(name, holder, lease_ms=lease_ms)
             except LeaseHeld as error:
-                held = running(self._broker, self._job)
-                life = HolderLife.UNKNOWN if held is None else lease_holders.life_of(held.holder)
-                has_renewed = held is not None and seen not in (None, held.expires_at_ms)
+                current = running(self._broker, self._job)
+                life = (
+                    HolderLife.UNKNOWN if current is None else lease_holders.life_of(current.holder)
+                )
+                has_renewed = current is not None and seen not in (None, current.expires_at_ms)
                 is_alive = life is HolderLife.ALIVE or has_renewed
                 if is_alive or stop.is_set() or time.monotonic() > until:
-                    raise _held(self._job, held) from error
-                if held is not None and seen is None:
-                    say(_waiting(self._job, held, life, lease_ms))
-                seen = None if held is None else held.expires_at_ms
+                    raise _already_running(self._job, current) from error
+                if current is not None and seen is None:
+                    say(_waiting(self._job, current, life, lease_ms))
+                seen = None if current is None else current.expires_at_ms
                 stop.wait(_POLL_S)
             else:
                 if seen is not None:
@@ -132,11 +134,11 @@ class RunLease:
                     return
 
 
-def _waiting(job: str, held: Lease, life: HolderLife, lease_ms: int) -> str:
+def _waiting(job: str, lease: Lease, life: HolderLife, lease_ms: int) -> str:
     """What is said before the lease of a process that may be dead is waited for."""
     why = "that process is gone" if life is HolderLife.DEAD else "that process may be gone"
     return (
-        f"job {job!r} is held by {held.holder}; {why}\n"
+        f"job {job!r} is held by {lease.holder}; {why}\n"
         f"  waiting until its lease runs out or is renewed, at most {2 * lease_ms / 1000:g} s "
         "(twice job_run_lease)"
     )

@@ -108,9 +108,9 @@ def _settle(
     back = [part for part in record.without_fused().parts if last.part(part.name) is None]
     known = JobRecord(last.job, (*last.parts, *back))
     rows, calls = _done(_count(history, known))
-    found = {reader.name: reader.changed() for reader in readers if reader.is_saved}
-    other_rows = [change for change in found.values() if change is not None]
-    same = [name for name, change in found.items() if change is None]
+    source_changes = {reader.name: reader.changed() for reader in readers if reader.is_saved}
+    other_rows = [change for change in source_changes.values() if change is not None]
+    same = [name for name, change in source_changes.items() if change is None]
     before, since = records_of(history.events), set_back(history.events)
     differs = job_changes.compare(before, record, same=same, since=since)
     again = [*job_changes.decide(differs, on_change, rows=rows, calls=calls)]

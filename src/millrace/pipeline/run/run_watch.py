@@ -111,8 +111,8 @@ class RunWatch:
             self._alive, self._done = now, done
         elif (now - self._alive) * 1000 > limit_ms:
             prefix = f"{ROOT}/{self.begun.record.job}"
-            held = self.history.broker.leases(prefix)
-            if any(lease.name != self.lease.lease.name for lease in held):
+            leases = self.history.broker.leases(prefix)
+            if any(lease.name != self.lease.lease.name for lease in leases):
                 self._alive = now  # Somebody is in a long call.
                 return
             raise TaskFailed(

@@ -50,9 +50,9 @@ def worker_groups(hops: Sequence[Hop], units: Mapping[str, int], slots: int) -> 
         by_resources.setdefault(tuple(sorted(hop.options.resources.items())), []).append(hop)
     groups = []
     for resources, own in sorted(by_resources.items()):
-        wanted = sum(min(units[hop.name], hop.options.workers or units[hop.name]) for hop in own)
+        needed = sum(min(units[hop.name], hop.options.workers or units[hop.name]) for hop in own)
         names = tuple(hop.name for hop in own) if len(by_resources) > 1 else None
-        groups.append(WorkerGroup(names, resources, max(1, min(slots, wanted))))
+        groups.append(WorkerGroup(names, resources, max(1, min(slots, needed))))
     return groups
 
 

@@ -16,13 +16,13 @@ from millrace.pipeline.core.hops import Hop
 
 def make_journal(hop: Hop, name: str, broker: Broker) -> None:
     """Make the journal if it is missing; refuse one whose rows are others."""
-    wanted = row_format.journal_schema(hop.output)
+    schema = row_format.journal_schema(hop.output)
     try:
         there = broker.get(name)
     except JournalUnknown:
-        broker.create(name, wanted)
+        broker.create(name, schema)
         return
-    different = row_format.first_difference(wanted, there.schema) or _nulls(wanted, there.schema)
+    different = row_format.first_difference(schema, there.schema) or _nulls(schema, there.schema)
     if different is not None:
         raise SchemaMismatch(
             f"sink {hop.name!r} of job {hop.job!r} does not fit journal {name!r}\n"
@@ -31,10 +31,10 @@ def make_journal(hop: Hop, name: str, broker: Broker) -> None:
         )
 
 
-def _nulls(found: pa.Schema, expected: pa.Schema) -> str | None:
-    for mine, theirs in zip(found, expected, strict=True):
-        if mine.nullable and not theirs.nullable:
-            return f"field {mine.name!r} may be null, and the journal's schema allows no nulls"
+def _nulls(schema: pa.Schema, expected: pa.Schema) -> str | None:
+    for field, journal_field in zip(schema, expected, strict=True):
+        if field.nullable and not journal_field.nullable:
+            return f"field {field.name!r} may be null, and the journal's schema allows no nulls"
     return None
 
 

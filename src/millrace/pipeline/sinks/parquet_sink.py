@@ -84,12 +84,12 @@ def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
 def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[RecordedFile, int]]:
     """Recorded files from an offset on, each with where to read on behind what was read with it."""
     while True:
-        found = broker.read(journal, offset)
-        for file in sink_files.from_rows(found.rows(), journal=journal):
-            yield file, found.next_offset
-        if found.next_offset == offset:
+        fetched = broker.read(journal, offset)
+        for file in sink_files.from_rows(fetched.rows(), journal=journal):
+            yield file, fetched.next_offset
+        if fetched.next_offset == offset:
             return
-        offset = found.next_offset
+        offset = fetched.next_offset
 
 
 class ParquetWriter:
@@ -236,14 +236,14 @@ def row_groups(batches: Sequence[pa.RecordBatch], size: int) -> Iterator[list[pa
     Large values count as what they are in the file.
     """
     gathered: list[pa.RecordBatch] = []
-    held = 0
+    gathered_bytes = 0
     for batch in batches:
         for piece in large.pieces(batch, size):
             gathered.append(piece)
-            held += large.loaded_bytes(piece)
-            if held >= size:
+            gathered_bytes += large.loaded_bytes(piece)
+            if gathered_bytes >= size:
                 yield gathered
-                gathered, held = [], 0
+                gathered, gathered_bytes = [], 0
     if gathered:
         yield gathered
 

@@ -108,7 +108,7 @@ class SinkFolder:
 
     def leftovers(self, journal_id: int, grace_ms: int) -> list[str]:
         """Files of a unit that were written this long ago, by their path within the folder."""
-        mine = f"part-{journal_id:05}-"
+        prefix = f"part-{journal_id:05}-"
         before = time.time() - grace_ms / 1000
         with storage_errors(f"listing {self.path}"):
             try:
@@ -116,7 +116,7 @@ class SinkFolder:
                     return [
                         f"{HIDDEN}/{entry.name}"
                         for entry in entries
-                        if entry.name.startswith(mine)
+                        if entry.name.startswith(prefix)
                         and entry.name.endswith(_ENDING)
                         and _changed_at(entry) < before
                     ]
@@ -159,14 +159,14 @@ def local_path(path: str) -> str:
 
 
 def _parquet_below(path: str) -> Iterator[str]:
-    for folder, folders, files in os.walk(path, onerror=_told):
+    for folder, folders, files in os.walk(path, onerror=_raise_unless_missing):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in files:
             if name.lower().endswith(_PARQUET) and not name.startswith((".", "_")):
                 yield os.path.relpath(os.path.join(folder, name), path)
 
 
-def _told(error: OSError) -> None:
+def _raise_unless_missing(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
 

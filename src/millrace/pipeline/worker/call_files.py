@@ -54,18 +54,18 @@ class CallFiles:
 
         Files that are of no use any more are removed; so is this one with `forget`.
         """
-        found: LeftCalls | None = None
+        chosen: LeftCalls | None = None
         for path, left in self._left():
             header = left.header
             if record is None:
-                is_wanted = found is None or header["epoch"] > found.header["epoch"]
+                is_wanted = chosen is None or header["epoch"] > chosen.header["epoch"]
             else:
                 is_wanted = (header["epoch"], header["first"]) == (record.epoch, record.first)
             if is_wanted:
-                found = left
+                chosen = left
             else:
                 _remove(path)
-        return found
+        return chosen
 
     def forget(self) -> None:
         """Remove what dead workers left: it is published."""
@@ -73,9 +73,9 @@ class CallFiles:
             _remove(path)
 
     def _left(self) -> Iterator[tuple[str, LeftCalls]]:
-        mine = (self._unit.hop.name, self._unit.journal.id)
+        own_unit = (self._unit.hop.name, self._unit.journal.id)
         for path, left in _dead(self._folder):
-            if (left.header["hop"], left.header["journal"]) == mine:
+            if (left.header["hop"], left.header["journal"]) == own_unit:
                 yield path, left
 
 

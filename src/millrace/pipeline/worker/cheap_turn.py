@@ -21,7 +21,7 @@ from millrace.pipeline.core.dead_letters import Letter
 from millrace.pipeline.core.hop_rows import HopRows
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.large.large_values import loaded_bytes
 from millrace.pipeline.sinks.sink_port import SinkWriter
@@ -57,7 +57,7 @@ class CheapTurn:
     ) -> None:
         self.unit, self.line, self.ahead = unit, line, ahead
         self.publisher, self.sink, self.call_files = publisher, sink, call_files
-        self.flight = CallFile(0)
+        self.call_file = CallFile(0)
         self.is_parquet = isinstance(unit.hop.sink, ParquetSink)
         self._gathered = _Gathered(publisher.at, time.monotonic())
         self._flying: Future[None] | None = None
@@ -70,12 +70,12 @@ class CheapTurn:
             if self.line.callers:
                 self._recover()
                 slots = max(caller.options.concurrency for caller in self.line.callers)
-                self.flight = self.call_files.open(slots=slots)
+                self.call_file = self.call_files.open(slots=slots)
             ended = self._pieces()
             self._land()
         finally:
             self._threads.shutdown(wait=True)
-            self.flight.remove()
+            self.call_file.remove()
         return ended
 
     def _recover(self) -> None:
@@ -129,7 +129,7 @@ class CheapTurn:
 
     def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
         """Take some rows through the steps; why the turn ends, if it does."""
-        through = self.line.run(rows, self.unit, self.flight)
+        through = self.line.run(rows, self.unit, self.call_file)
         if through.failed is not None:
             return self._fail(through, rows)
         if through.out is None:
@@ -161,7 +161,7 @@ class CheapTurn:
         step, offset, failure = through.failed
         before = rows.before(offset)
         if len(before):
-            again = self.line.run(before, self.unit, self.flight)
+            again = self.line.run(before, self.unit, self.call_file)
             if again.out is not None:
                 self._gather(again, offset)
         self._hand_over(self.unit.notes.failed(now_us(), step, offset, failure))
@@ -227,8 +227,8 @@ class CheapTurn:
     def _cut(self, piece: RowsAhead) -> Iterator[tuple[HopRows, int]]:
         """A piece as the functions want it, with the offset behind each part."""
         config, rows = self.unit.config, piece.rows
-        each = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
-        step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // each)
+        row_bytes = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
+        step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // row_bytes)
         step = max(1, step)
         for first, last in self.unit.deaths.parts(rows):
             is_suspect = self.unit.deaths.is_suspect(int(rows.offsets[first]))

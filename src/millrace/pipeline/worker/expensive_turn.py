@@ -22,7 +22,7 @@ from millrace.pipeline.core.expensive_actions import (
     ForgetCallFiles,
     MakeCalls,
     OpenCallFile,
-    Publish,
+    PublishChange,
     PutBackRows,
     ReadBatch,
     ReadLeftCalls,
@@ -33,9 +33,9 @@ from millrace.pipeline.core.expensive_actions import (
     WaitForRate,
 )
 from millrace.pipeline.core.expensive_machine import Actions, ExpensiveMachine
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.worker.call_files import CallFiles
-from millrace.pipeline.worker.call_ranges import CallRangeReader
+from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.publisher import BudgetMoved, Publisher
 from millrace.pipeline.worker.turn import LeasedUnit, now_us
 
@@ -89,7 +89,7 @@ class ExpensiveTurn:
                 return self.machine.on_large_stored(stored, now_us())
             case ReadBatch(until_stopped):
                 return self._read_batch(until_stopped=until_stopped)
-            case Publish():
+            case PublishChange():
                 return self._publish(action)
             case MakeCalls():
                 return self.machine.on_called(self._call(action), now_us())
@@ -145,7 +145,7 @@ class ExpensiveTurn:
             raise
         return self.machine.on_batch(batch, self._ranges.failed, now_us())
 
-    def _publish(self, action: Publish) -> Actions:
+    def _publish(self, action: PublishChange) -> Actions:
         try:
             self._publisher.publish(action.change, action.point)
         except BudgetMoved:
@@ -173,7 +173,7 @@ class ExpensiveTurn:
             self.unit.journal.id,
             _RecordedCalls(self),
             in_doubt=action.in_doubt,
-            flight=self._file,
+            call_file=self._file,
             past=action.past,
         )
         fault("worker.call.after")
@@ -195,7 +195,7 @@ class ExpensiveTurn:
         while True:
             (action,) = actions
             match action:
-                case Publish():
+                case PublishChange():
                     actions = self._publish(action)
                 case WaitForRate(wait_us):
                     return wait_us / 1_000_000

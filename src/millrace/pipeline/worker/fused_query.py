@@ -61,12 +61,12 @@ class FusedQuery:
         if self._open is None:
             self._open = self._engine.prepare(query(self._root), self._root.schema)
         try:
-            found = HopRows.from_offsets(self._open.run(rows.with_offsets()))
+            result = HopRows.from_offsets(self._open.run(rows.with_offsets()))
         except TaskFailed as error:
             failure = Failure(place=0, error=str(error), traceback="")
             raise QueryFailed(self.name, int(rows.offsets[0]), failure) from error
-        assert (np.diff(found.offsets) >= 0).all(), "one thread keeps the order of rows"
-        return found
+        assert (np.diff(result.offsets) >= 0).all(), "one thread keeps the order of rows"
+        return result
 
     def close(self) -> None:
         """Give back what the query holds."""

@@ -22,10 +22,10 @@ def last_row(broker: Broker, journal: str) -> tuple[dict[str, Any] | None, int]:
     back = _FEW_OFFSETS
     while True:
         begin = max(start, end - back)
-        found = broker.read(journal, begin).stored()
-        found = found.filter(pc.less(found[OFFSET], end))  # Others may have gone on meanwhile.
-        if found.num_rows:
-            last: dict[str, Any] = found.slice(found.num_rows - 1).to_pylist()[0]
+        rows = broker.read(journal, begin).stored()
+        rows = rows.filter(pc.less(rows[OFFSET], end))  # Others may have gone on meanwhile.
+        if rows.num_rows:
+            last: dict[str, Any] = rows.slice(rows.num_rows - 1).to_pylist()[0]
             return last, end
         if begin == start:
             return None, end

@@ -19,7 +19,7 @@ class Keeper:
     def __init__(self, broker: Broker, config: Config, run_lease: str, run_epoch: int) -> None:
         self._broker, self._config = broker, config
         self._run_lease, self._run_epoch = run_lease, run_epoch
-        self._held: dict[str, tuple[Lease, float]] = {}
+        self._kept: dict[str, tuple[Lease, float]] = {}
         self._lock = threading.Lock()
         self._ended = WakeUp()
         self.run_is_over = threading.Event()
@@ -30,23 +30,23 @@ class Keeper:
     def hold(self, lease: Lease) -> None:
         """Keep a lease from now on."""
         with self._lock:
-            self._held[lease.name] = (lease, time.monotonic())
+            self._kept[lease.name] = (lease, time.monotonic())
 
     def drop(self, lease: Lease) -> None:
         """Keep a lease no longer."""
         with self._lock:
-            self._held.pop(lease.name, None)
+            self._kept.pop(lease.name, None)
 
     def leases(self) -> list[Lease]:
         """Those that are kept now."""
         with self._lock:
-            return [lease for lease, _ in self._held.values()]
+            return [lease for lease, _ in self._kept.values()]
 
     def has_lost(self, lease: Lease) -> bool:
         """Whether somebody else may have the lease by now."""
         with self._lock:
-            found = self._held.get(lease.name)
-        return found is None or time.monotonic() - found[1] > ms(self._config.job_lease) / 1000
+            kept = self._kept.get(lease.name)
+        return kept is None or time.monotonic() - kept[1] > ms(self._config.job_lease) / 1000
 
     def close(self) -> None:
         """Stop keeping."""
@@ -56,11 +56,11 @@ class Keeper:
     def look(self) -> None:
         """See whether the run goes on; trouble with asking says nothing about it."""
         try:
-            found = self._broker.leases(self._run_lease)
+            leases = self._broker.leases(self._run_lease)
         except MillraceError:
             return
-        wanted = (self._run_lease, self._run_epoch)
-        if wanted not in [(lease.name, lease.epoch) for lease in found]:
+        own_run = (self._run_lease, self._run_epoch)
+        if own_run not in [(lease.name, lease.epoch) for lease in leases]:
             self.run_is_over.set()
 
     def _run(self) -> None:
@@ -82,5 +82,5 @@ class Keeper:
             return  # Tried again; `has_lost` counts the time.
         else:
             with self._lock:
-                if lease.name in self._held:
-                    self._held[lease.name] = (lease, begun)
+                if lease.name in self._kept:
+                    self._kept[lease.name] = (lease, begun)

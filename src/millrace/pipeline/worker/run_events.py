@@ -10,7 +10,7 @@ from millrace.pipeline.core import hops, job_events
 from millrace.pipeline.core.job_events import JobEvent, JobEventKind
 from millrace.pipeline.owner_retries import patiently
 
-_WANTED: Final = frozenset(
+_KINDS_READ: Final = frozenset(
     {JobEventKind.FAILED, JobEventKind.HELD, JobEventKind.SPENT, JobEventKind.DIED}
 )
 
@@ -22,7 +22,7 @@ class RunEvents:
         """Nothing of the run lies before `offset` in the job's record."""
         self._broker, self._config = broker, config
         self._journal, self._run, self._offset = hops.runs_journal(job), run, offset
-        self._found: list[JobEvent] = []
+        self._events: list[JobEvent] = []
 
     def look(self) -> list[JobEvent]:
         """What steps of this run gave up on, held or spent, and which calls ended workers."""
@@ -30,11 +30,11 @@ class RunEvents:
             fetched = patiently(
                 lambda: self._broker.read(self._journal, self._offset), self._config
             )
-            self._found += [
+            self._events += [
                 event
                 for event in job_events.from_rows(fetched.rows())
-                if event.run == self._run and event.happened in _WANTED
+                if event.run == self._run and event.happened in _KINDS_READ
             ]
             if fetched.next_offset == self._offset:
-                return self._found
+                return self._events
             self._offset = int(fetched.next_offset)

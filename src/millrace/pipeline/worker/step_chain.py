@@ -102,15 +102,15 @@ class StepChain:
 
     def batch_rows(self, config: Config) -> int:
         """Rows to take at a time, as the functions want them; many where there are none."""
-        wanted = [each.options.batch_rows or config.job_batch_rows for each in self.callers]
-        return min(wanted, default=config.journal_read_rows_max)
+        limits = [caller.options.batch_rows or config.job_batch_rows for caller in self.callers]
+        return min(limits, default=config.journal_read_rows_max)
 
     def batch_bytes(self, config: Config) -> int:
         """The same in bytes."""
-        wanted = [each.options.batch_bytes or config.job_batch_bytes for each in self.callers]
-        return min(wanted, default=config.job_read_ahead_bytes)
+        limits = [caller.options.batch_bytes or config.job_batch_bytes for caller in self.callers]
+        return min(limits, default=config.job_read_ahead_bytes)
 
-    def run(self, rows: HopRows, unit: LeasedUnit, flight: CallFile) -> ChainOutput:
+    def run(self, rows: HopRows, unit: LeasedUnit, call_file: CallFile) -> ChainOutput:
         """Take rows through all steps behind the first filters and columns."""
         through = ChainOutput(out=None)
         for part in self.parts:
@@ -124,9 +124,11 @@ class StepChain:
                     return through
                 continue
             step, retries = part.step, part.options.retries
-            flight.next_batch(step.name, rows.offsets)
+            call_file.next_batch(step.name, rows.offsets)
             past = KnownCalls(unit.deaths.past(step.name, rows, step.calling.rows, retries))
-            called = call_for(part, rows, unit.journal.id, _Waiting(unit), flight=flight, past=past)
+            called = call_for(
+                part, rows, unit.journal.id, _Waiting(unit), call_file=call_file, past=past
+            )
             self._note(through, part, called, rows, unit)
             if called.done < len(rows):
                 return through

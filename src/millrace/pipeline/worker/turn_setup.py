@@ -19,13 +19,13 @@ from millrace.pipeline.core.expensive_machine import ExpensiveMachine
 from millrace.pipeline.core.job_model import FunctionSink, Map
 from millrace.pipeline.core.paid_step import PaidStep
 from millrace.pipeline.core.publish_machine import PublishMachine
-from millrace.pipeline.core.turn_end import TurnEnd
+from millrace.pipeline.core.unit_choice import TurnEnd
 from millrace.pipeline.core.unit_publish import UnitPublish
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import has_budget
 from millrace.pipeline.sinks import open_sink
 from millrace.pipeline.worker.call_files import CallFiles
-from millrace.pipeline.worker.call_ranges import CallRangeReader
+from millrace.pipeline.worker.call_range_reader import CallRangeReader
 from millrace.pipeline.worker.cheap_turn import CheapTurn
 from millrace.pipeline.worker.expensive_turn import ExpensiveTurn
 from millrace.pipeline.worker.publisher import Publisher

@@ -29,8 +29,7 @@ from millrace.pipeline.core import hops, unit_choice
 from millrace.pipeline.core.hops import Hop, Unit
 from millrace.pipeline.core.job_events import JobEventKind
 from millrace.pipeline.core.job_model import ParquetSink
-from millrace.pipeline.core.turn_end import TurnEnd
-from millrace.pipeline.core.unit_choice import FlowLimits, Steps, UnitState
+from millrace.pipeline.core.unit_choice import FlowLimits, Steps, TurnEnd, UnitState
 from millrace.pipeline.core.worker_deaths import Deaths
 from millrace.pipeline.owner_retries import patiently
 from millrace.pipeline.run.job_journals import journals_of
@@ -117,7 +116,7 @@ class Worker:
         self._tally = WorkerTally()
         self._setup = TurnSetup(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
-        self._found_at = 0.0
+        self._listed_at = 0.0
         self._aside: set[Unit] = set()
         self._waits: dict[Unit, tuple[int | None, float]] = {}
         self._warm: tuple[str, float] | None = None
@@ -204,12 +203,12 @@ class Worker:
 
     # Choosing.
     def _find_units(self) -> None:
-        self._found_at = time.monotonic()
-        found = patiently(
+        self._listed_at = time.monotonic()
+        listed = patiently(
             lambda: [(hop, journals_of(self._broker, hop)) for hop in self._steps.hops.values()],
             self._config,
         )
-        self._units = {Unit(hop.name, info.name): info for hop, infos in found for info in infos}
+        self._units = {Unit(hop.name, info.name): info for hop, infos in listed for info in infos}
         self._aside |= self._left_alone()
 
     def _run_has_failed(self) -> bool:
@@ -228,28 +227,28 @@ class Worker:
 
     def _ranked(self, keeper: Keeper) -> list[Unit]:
         units = list(self._units)
-        wanted = [(self._steps.hops[unit.hop].group, unit.journal) for unit in units]
-        positions = patiently(lambda: self._broker.positions(wanted), self._config)
+        group_journals = [(self._steps.hops[unit.hop].group, unit.journal) for unit in units]
+        positions = patiently(lambda: self._broker.positions(group_journals), self._config)
         leases = patiently(lambda: self._broker.leases(f"{hops.ROOT}/{self._job}"), self._config)
-        held = {lease.name for lease in leases}
-        if hops.run_lease(self._job) not in held:
+        leased = {lease.name for lease in leases}
+        if hops.run_lease(self._job) not in leased:
             keeper.look()  # Who has nothing to do is told at once that the run is over.
-        places = []
+        states = []
         for unit, position in zip(units, positions, strict=True):
             rows, end = position.backlog, (self._settings.until_end or {}).get(unit.journal)
             if end is not None and (position.committed or position.start) >= end:
                 rows = 0
-            places.append(
+            states.append(
                 UnitState(
                     unit=unit,
                     rows=rows,
-                    held=self._lease_name(unit) in held,
+                    is_leased=self._lease_name(unit) in leased,
                     waited_ms=self._waited_ms(unit, position.committed, rows),
                 )
             )
         ranked = unit_choice.rank(
             self._steps,
-            places,
+            states,
             self._limits,
             aside=self._aside,
             warm=self._warm_hop(),
@@ -278,7 +277,7 @@ class Worker:
     # Working.
     def _one_turn(self, keeper: Keeper) -> TurnEnd | None:
         """Work on the best unit that can be had; None if there was none, or nothing to do on it."""
-        is_old = time.monotonic() - self._found_at > self._config.job_turn_ms / 1000
+        is_old = time.monotonic() - self._listed_at > self._config.job_turn_ms / 1000
         if self._settings.until_end is None and is_old:
             self._find_units()  # The user's journals may be more by now.
         for unit in self._ranked(keeper):
@@ -300,8 +299,8 @@ class Worker:
         """Take the unit's lease, and one of the places of a step whose workers are limited."""
         workers = self._steps.hops[unit.hop].options.workers
         if workers is not None:
-            places = [hops.place_lease(self._job, unit.hop, n) for n in range(workers)]
-            if not any(self._take(name, keeper, stack) for name in places):
+            slot_leases = [hops.place_lease(self._job, unit.hop, n) for n in range(workers)]
+            if not any(self._take(name, keeper, stack) for name in slot_leases):
                 return None
         return self._take(self._lease_name(unit), keeper, stack)
 
@@ -332,7 +331,7 @@ class Worker:
         _LOG.debug("step %s: work on %s begins", hop.name, unit.journal)
         is_file = isinstance(hop.sink, ParquetSink)
         length_ms = ms(self._config.job_sink_wait) if is_file else self._config.job_turn_ms
-        held = LeasedUnit(
+        leased_unit = LeasedUnit(
             broker=self._broker,
             config=self._config,
             hop=hop,
@@ -350,7 +349,7 @@ class Worker:
             stays=lambda: self._stays(hop, keeper),
         )
         try:
-            ended = self._setup.work(held, is_reported=lambda: unit in self._left_alone())
+            ended = self._setup.work(leased_unit, is_reported=lambda: unit in self._left_alone())
         except LeaseLost:
             ended = TurnEnd.LOST
         finally:
@@ -360,7 +359,7 @@ class Worker:
         if ended is TurnEnd.HELD:
             self._aside.add(unit)
         elif ended is TurnEnd.SPENT:
-            self._aside |= {each for each in self._units if each.hop == unit.hop}
+            self._aside |= {other for other in self._units if other.hop == unit.hop}
         self._keep_warm(hop)
         return ended
 
@@ -374,9 +373,9 @@ class Worker:
         """Whether no step behind a hop has too many rows waiting."""
         for name in hop.feeds:
             group = self._steps.hops[name].group
-            wanted = [(group, unit.journal) for unit in self._units if unit.hop == name]
-            positions = patiently(partial(self._broker.positions, wanted), self._config)
-            if sum(each.backlog for each in positions) >= self._config.job_backlog_rows_max:
+            group_journals = [(group, unit.journal) for unit in self._units if unit.hop == name]
+            positions = patiently(partial(self._broker.positions, group_journals), self._config)
+            if sum(position.backlog for position in positions) >= self._config.job_backlog_rows_max:
                 return False
         return True
 

@@ -47,8 +47,8 @@ def worker_task(order: WorkerOrder) -> Callable[[Batches], Batches]:
                         "calls of a step never returned, and this worker process is full of them\n"
                         "  to fix: give the function a time limit of its own"
                     )
-                told = json.dumps(outcome.as_dict())
-                yield pa.RecordBatch.from_pylist([{"outcome": told}], schema=_RESULT)
+                text = json.dumps(outcome.as_dict())
+                yield pa.RecordBatch.from_pylist([{"outcome": text}], schema=_RESULT)
 
     return run
 

@@ -25,7 +25,7 @@ from millrace.pipeline.core.expensive_actions import (
     ExpensiveAction,
     MakeCalls,
     OpenCallFile,
-    Publish,
+    PublishChange,
     PutBackRows,
     ReadBatch,
     StoreLarge,
@@ -177,7 +177,7 @@ class Trace:
     def publishing(self) -> UnitPublish:
         """The change that is to be published now."""
         action = self.actions[-1]
-        assert isinstance(action, Publish), action
+        assert isinstance(action, PublishChange), action
         return action.change
 
 
@@ -188,7 +188,7 @@ def shown(action: ExpensiveAction) -> str:
         case OpenCallFile(first, offsets, known):
             behind = f", known {sorted(known)}" if known else ""
             return f"open file {first} for {offsets.tolist()}{behind}"
-        case Publish(change, point):
+        case PublishChange(change, point):
             return f"{point}: {shown_change(change)}"
         case MakeCalls(given, past, in_doubt):
             words = [f"call for {given.offsets.tolist()}"]

@@ -24,7 +24,7 @@ def sink(name: str, depth: int) -> Hop:
 def place(
     name: str, rows: int, journal: str = "0", *, held: bool = False, ms: int = 0
 ) -> UnitState:
-    return UnitState(unit=Unit(name, journal), rows=rows, held=held, waited_ms=ms)
+    return UnitState(unit=Unit(name, journal), rows=rows, is_leased=held, waited_ms=ms)
 
 
 def chosen(
