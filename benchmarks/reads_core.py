@@ -131,7 +131,7 @@ def governor_case(case: str, tags: int, falling: float = 0) -> None:
             governor.set_more(0, np.arange(tags), more)
             while found := len(governor.next_rows(FAR)):
                 gone += found
-            governor.wanted(1_000, FAR)
+            governor.tags_to_read(1_000, FAR)
         assert gone == len(number) * turns, gone
 
     keys = [

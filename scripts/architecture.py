@@ -24,7 +24,9 @@ SRC = ROOT / "src" / "millrace"
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
 BASE = "base"
 """The small modules that all rooms use."""
-FACE = {"workspace": "workspace", "dataset": "dataset"}
+FACE = {"workspace": "workspace"} | dict.fromkeys(
+    ("dataset", "dataset_joins", "dataset_results"), "dataset"
+)
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 184, 84, 34, 56, 24
 HEAD = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"

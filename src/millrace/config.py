@@ -33,98 +33,98 @@ class Config(Limits):
 
     # What a call needs and may lose: Spark, the owner of journals, Kafka, an S3 server, a host.
     gone_after: Duration = "30s"
-    """How long a call goes on without an answer of what it needs before it ends as `PeerGone`.
-    Limits of its parts, such as `owner_timeout`, count only up to this."""
+    """A call ends with `PeerGone` if Spark, the owner, Kafka, S3 or a host is silent this long.
+    Longer limits, such as `owner_timeout`, are cut to this."""
 
     # Input files.
     split_bytes_target: int = 256 * MIB
-    """Files larger than this, uncompressed, are cut by row groups into even pieces of this size."""
+    """Files larger than this (uncompressed) are split by row groups into parts of this size."""
     recent_change: Duration = "2s"
-    """A file changed this shortly before it was listed is told apart by its bytes as well."""
+    """A file that changed this recently is identified by its bytes too."""
 
     # Shuffles.
     task_memory_bytes_max: int = 256 * MIB
-    """What one map task may hold of its rows before it writes them out."""
+    """Memory for the rows of one map task; above it, the task writes them to disk."""
     partition_bytes_target: int = 64 * MIB
-    """How many input bytes a partition is meant for when no count is given."""
+    """Input bytes for each partition, if the number of partitions is not given."""
     compression: Compression = "none"
-    """How the bodies of Arrow batches are compressed."""
+    """Compression of Arrow files: "none", "lz4" or "zstd"."""
     sync: bool = False
-    """Whether files are flushed to the device before the index is made."""
+    """Whether files are synced to the disk before a map output counts as finished."""
 
     # Queries.
     one_task_bytes_max: int = 256 * MIB
-    """A query whose inputs are at most this large runs as one task, with no exchange."""
+    """A query with inputs up to this size runs as one task, without exchanges."""
     broadcast_bytes_max: int = 16 * MIB
-    """A join's right side of at most this size is read whole by every task."""
+    """The right side of a join is broadcast if it is at most this large."""
     query_memory_bytes_max: int = 1 * GIB
-    """What a task's query may hold in memory before it spills to disk."""
+    """Memory for the query of one task; above it, the query spills to disk."""
     skew_bytes_min: int = 256 * MIB
-    """A partition of at least this size, and much larger than most, is read by several tasks."""
+    """Several tasks read a partition that is this large and five times larger than the median."""
     stages_at_once_max: int = 4
-    """How many stages of a query run side by side when they do not wait for each other."""
+    """Independent stages of a query that run at the same time."""
     map_batch_rows_max: int = 10_000
-    """Most rows that a function of `map_batches` gets at a time, as Spark's own functions do."""
+    """Rows in each batch that a function of `map_batches` gets, at most."""
     parquet_row_group_bytes: int = 64 * MIB
-    """How many bytes of rows `write_parquet` puts into a row group, and holds meanwhile."""
+    """Bytes in each row group that `write_parquet` writes; they are in memory until then."""
 
     # Clean-up of unfinished work.
     unfinished_grace: Duration = "1h"
-    """An attempt without an index is left alone until nothing in it changed for this long."""
+    """Cleanup removes an unfinished attempt if its files have not changed for this long."""
     run_dead_after: Duration = "2m"
-    """A run that has not shown life for this long is taken for dead."""
+    """A run without a heartbeat for this long counts as dead."""
 
     # Journals.
     journal_append_bytes_max: int = 256 * MIB
-    """Most bytes of one append or transaction; whole files can be adopted instead."""
+    """Bytes of one append or transaction, at most."""
     journal_reserve_bytes: int = 2 * MIB
-    """What is kept free on the disk for truncating and deleting, which need room themselves."""
+    """Disk space reserved for truncating and deleting when the disk is full."""
     owner_timeout: Duration = "30s"
-    """How long a call to the owner of journals may take, over all its tries, before it is lost."""
+    """Time limit of a call to the owner of the journals, with all retries."""
     kafka_timeout: Duration = "15s"
-    """How long a call waits for the cluster before that is an error that says so."""
+    """Time limit of a call to Kafka."""
 
     # Jobs.
     job_partitions: int = 4
-    """Over how many journals a source is spread, unless it says otherwise."""
+    """Journals that the rows of a source are spread over, unless the source says otherwise."""
     job_batch_rows: int = 1024
-    """Rows that a step takes at a time, unless it says otherwise."""
+    """Rows in each batch of a step, unless the step says otherwise."""
     job_batch_bytes: int = 1 * MIB
-    """About how many bytes of rows a step takes at a time, unless it says otherwise."""
+    """Bytes in each batch of a step, about, unless the step says otherwise."""
     job_publish_every: Duration = "100ms"
-    """How long a cheap step gathers rows before it publishes them."""
+    """A step that is not expensive publishes its rows this often."""
     job_backlog_rows_max: int = 100_000
-    """With this many rows waiting for a step, those before it are not given out."""
+    """A step pauses while the next step has this many rows to read."""
     job_sink_bytes: int = 32 * MIB
-    """About how many bytes of rows go into one file of a sink."""
+    """Bytes in each file of a sink, about."""
     job_sink_wait: Duration = "30s"
-    """How long rows wait for a file of a sink to fill."""
+    """A sink writes a file after this time even if the file is small."""
     job_retry_wait: Duration = "200ms"
-    """The wait before a call that raised is made again; it doubles with each."""
+    """Wait before a failed call is retried; doubles with each retry."""
     job_worker_time: Duration = "60s"
-    """How long a worker lives before Spark starts the next."""
+    """Run time of a worker's Spark task; then the next task starts."""
     job_lease: Duration = "10s"
-    """How long a worker that died keeps others from what it worked on."""
+    """Rows of a dead worker are free for others after this time."""
     job_run_lease: Duration = "10s"
-    """How long workers go on when nothing is heard of the process that runs the job."""
+    """Workers stop if the driver of the job is silent for this long."""
 
     # Coordinated reads and streams.
     reads_lease: Duration = "15s"
-    """How long a session's lease on its coordinated read lasts without being renewed."""
+    """A dead session blocks a new session of its coordinated read for at most this time."""
     reads_hint_wait: Duration = "15m"
-    """How long a transaction over several journals may stay without one of its parts."""
+    """A transaction may lack the commit of one of its journals for at most this time."""
     reads_members_wait: Duration = "60s"
-    """How long a session waits for its members to register."""
+    """A session waits this long for its members to start."""
     reads_disk_bytes_max: int = 8 * GIB
-    """What a coordinated read stages on disk, over all members, before its slices pause."""
+    """Disk space for the queues of all members; readers pause when it is full."""
     stream_members: int = 2
-    """Partitions of a micro-batch, unless the option `members` says otherwise."""
+    """Partitions of a micro-batch, unless the option `members` is set."""
     stream_quiet: Duration = "10s"
-    """A query over what is available ends when no journal moved for this long."""
+    """An `availableNow` query ends if no journal got rows for this long."""
 
     # Workspaces in a bucket.
     s3_calls_at_once: int = 16
-    """Requests of one process that are on their way at a time."""
+    """Concurrent requests of one process to the bucket."""
 
     def __new__(cls, *given: object, **changes: object) -> Self:
         """Refuse names that no limit has."""

@@ -5,19 +5,16 @@ Invariant: a call that is wrong fails at once, before anything runs.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from millrace.config import Config
+from millrace.dataset_joins import DatasetJoins, plan_of_other
 from millrace.errors import UserError
 from millrace.keys import check_partitions
-from millrace.plan.builders.build_join import Names, plan_join
 from millrace.plan.builders.build_map_batches import plan_map
-from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
 from millrace.plan.builders.build_union import with_names_of
 from millrace.plan.builders.build_window import plan_window
 from millrace.plan.builders.sort_orders import first_rows, with_order
@@ -26,59 +23,28 @@ from millrace.plan.nodes.drop_duplicates import DropDuplicates
 from millrace.plan.nodes.exchange import Repartition
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.map_batches import Function
-from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.placement import ByHash, Evenly, InPlace
 from millrace.plan.nodes.project import Project, select_only
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
-from millrace.plan.planner.plan_depth import check_plan_size
-from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.aggregates.aggregate_expressions import parse_aggregate
 from millrace.sql.expressions import as_is, parse, parse_conditions, parse_named
 from millrace.sql.name_checks import (
     check_columns,
-    check_distinguishable,
     check_keys,
     check_named_once,
     check_names_are_text,
     check_rows,
     named_texts,
 )
-from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.text_limits import limits_of
-from millrace.text import PlainText
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
-class PlanRunner(Protocol):
-    """Runs the plans of datasets; each workspace has one."""
-
-    @property
-    def config(self) -> Config:
-        """The limits of its workspace."""
-
-    def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
-        """The rows of a plan, and what its stages did."""
-
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text."""
-
-    def frame(self, plan: Node) -> DataFrame:
-        """The rows of a plan as a Spark DataFrame."""
-
-    def write_parquet(
-        self, plan: Node, path: str | os.PathLike[str], mode: str, compression: str
-    ) -> ParquetWritten:
-        """Write the rows of a plan as Parquet files."""
-
-    def show(self, rows: pa.Table, count: int, truncate: int) -> None:
-        """Print rows as Spark does."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Dataset:
+class Dataset(DatasetJoins):
     """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:
@@ -86,32 +52,6 @@ class Dataset:
         >>> joined.group_by("nation").agg(total="sum(amount)").sort("nation").collect().to_pylist()
         [{'nation': 'de', 'total': 20}, {'nation': 'fr', 'total': 40}]
     """
-
-    _plan: Node
-    _runner: PlanRunner
-
-    def __repr__(self) -> str:
-        return f"Dataset[{', '.join(f'{field.name}: {field.type}' for field in self.schema)}]"
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns and types, known without running anything.
-
-        Example:
-            >>> orders.schema.field("amount").type
-            DataType(int64)
-        """
-        return self._plan.schema
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns.
-
-        Example:
-            >>> orders.columns
-            ['cust_id', 'amount']
-        """
-        return list(self.schema.names)
 
     def select(self, *columns: str) -> Dataset:
         """Columns, calculated ones too: `select("a", "a + 1 AS b")`.
@@ -253,118 +193,6 @@ class Dataset:
             )
         return self._with(plan)
 
-    def join(
-        self,
-        other: Dataset,
-        on: str | Sequence[str] | None = None,
-        how: str = "inner",
-        *,
-        left_on: str | Sequence[str] | None = None,
-        right_on: str | Sequence[str] | None = None,
-        condition: str | None = None,
-    ) -> Dataset:
-        """Pairs of rows whose keys are equal and for which the condition, if any, is true.
-
-        `on` names keys that both sides have; they come first in the result, once. `left_on` and
-        `right_on` name keys that differ, and keep all columns. A column of the right side whose
-        name exists on the left gets the ending `_right`, in the condition too. `how` is as in
-        PySpark: inner, left, right, full, semi, anti, cross.
-
-        Example:
-            >>> orders.join(customers, on="cust_id").columns
-            ['cust_id', 'amount', 'nation']
-            >>> orders.join(customers, on="cust_id", how="left", condition="nation = 'fr'").count()
-            3
-        """
-        with limits_of(self._runner.config):
-            plan = plan_join(
-                self._plan,
-                _plan_of_other(other, "join"),
-                on=on,
-                left_on=left_on,
-                right_on=right_on,
-                how=how,
-                condition=condition,
-            )
-        return self._with(plan)
-
-    def join_asof(
-        self,
-        other: Dataset,
-        on: str | None = None,
-        *,
-        left_on: str | None = None,
-        right_on: str | None = None,
-        by: Names = None,
-        left_by: Names = None,
-        right_by: Names = None,
-        direction: str = "backward",
-        tolerance: OffsetValue | None = None,
-        how: str = "left",
-    ) -> Dataset:
-        """Each row with the row of the other side that is nearest in `on`, and equal in `by`.
-
-        `on` is a number, date or timestamp. `direction`: "backward" is the last row at or before,
-        "forward" the first at or after, "nearest" the nearer of the two, and the earlier one if
-        both are equally near. `tolerance` is the largest distance: a number, or for times an
-        interval such as "10 seconds". The last one of equal rows is taken. `how` is left or inner.
-
-        Example:
-            >>> trades = ws.from_arrow(pa.table({"at": [10, 30]}))
-            >>> quotes = ws.from_arrow(pa.table({"at": [5, 20], "price": [99, 100]}))
-            >>> priced = trades.join_asof(quotes, on="at", tolerance=10)
-            >>> priced.sort("at").collect()["price"].to_pylist()
-            [99, 100]
-        """
-        plan = plan_asof(
-            self._plan,
-            _plan_of_other(other, "join_asof"),
-            on=(on, left_on, right_on),
-            by=(by, left_by, right_by),
-            direction=direction,
-            tolerance=tolerance,
-            how=how,
-        )
-        return self._with(plan)
-
-    def join_interval(
-        self,
-        other: Dataset,
-        *,
-        left_on: str,
-        right_on: str,
-        lower: OffsetValue,
-        upper: OffsetValue,
-        by: Names = None,
-        left_by: Names = None,
-        right_by: Names = None,
-        how: str = "inner",
-    ) -> Dataset:
-        """Pairs of rows, equal in `by`: `right_on` is between `left_on + lower` and `+ upper`.
-
-        Both ends are included. They are numbers or, for dates and timestamps, intervals such as
-        "-10 seconds". `how` is inner or left.
-
-        Example:
-            >>> visits = ws.from_arrow(pa.table({"who": ["a"], "at": [100]}))
-            >>> sales = ws.from_arrow(pa.table({"who": ["a", "a"], "paid_at": [105, 500]}))
-            >>> soon = visits.join_interval(
-            ...     sales, left_on="at", right_on="paid_at", lower=0, upper=60, by="who"
-            ... )
-            >>> soon.collect()["paid_at"].to_pylist()
-            [105]
-        """
-        plan = plan_interval(
-            self._plan,
-            _plan_of_other(other, "join_interval"),
-            on=(None, left_on, right_on),
-            by=(by, left_by, right_by),
-            lower=lower,
-            upper=upper,
-            how=how,
-        )
-        return self._with(plan)
-
     def sort(self, *columns: str) -> Dataset:
         """All rows in order: `sort("nation", "amount DESC", "day ASC NULLS LAST")`.
 
@@ -396,7 +224,7 @@ class Dataset:
             >>> orders.union(orders.filter("amount > 10")).count()
             5
         """
-        sides = tuple(with_names_of(self._plan, _plan_of_other(other, "union")) for other in others)
+        sides = tuple(with_names_of(self._plan, plan_of_other(other, "union")) for other in others)
         return self._with(Union((self._plan, *sides), tuple(self.columns)))
 
     def repartition(self, partitions: int, *keys: str) -> Dataset:
@@ -442,55 +270,6 @@ class Dataset:
         """
         return self._with(plan_map(self._plan, function, schema, version))
 
-    def collect(self) -> pa.Table:
-        """All rows as a table.
-
-        Example:
-            >>> orders.collect()["amount"].to_pylist()
-            [10, 20, 30]
-        """
-        rows, _ = self._runner.batches(self._plan)
-        return pa.Table.from_batches(rows, self.schema)
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows as a stream of batches.
-
-        Example:
-            >>> sum(batch.num_rows for batch in orders.to_batches())
-            3
-        """
-        rows, _ = self._runner.batches(self._plan)
-        return rows
-
-    def to_spark(self) -> DataFrame:
-        """The rows as a Spark DataFrame, in their order.
-
-        The query runs now. Spark's tasks read its saved rows when Spark runs the DataFrame.
-
-        Example:
-            >>> frame = orders.filter("amount > 10").to_spark()
-            >>> frame.columns, frame.count()
-            (['cust_id', 'amount'], 2)
-        """
-        return self._runner.frame(self._plan)
-
-    def write_parquet(
-        self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
-    ) -> ParquetWritten:
-        """Write the rows as a folder of Parquet files, all of it or nothing.
-
-        Args:
-            path: the folder, on a disk that all hosts share.
-            mode: "error" if there is something already, or "overwrite".
-            compression: "none", "snappy", "gzip", "lz4" or "zstd".
-
-        Example:
-            >>> written = orders.write_parquet("copy", mode="overwrite", compression="zstd")
-            >>> ws.read_parquet("copy").count() == written.rows
-            True
-        """
-        return self._runner.write_parquet(self._plan, path, mode, compression)
-
     def show(self, n: int = 20, truncate: int = 20) -> None:
         """Print the first rows as Spark's `show` does; `truncate=False` shows long values whole.
 
@@ -514,32 +293,6 @@ class Dataset:
             3
         """
         return int(self.agg(n="count(*)").collect()["n"][0].as_py())
-
-    def run(self) -> QueryReport:
-        """Save the rows in the workspace, and report what ran, what was reused and why.
-
-        Example:
-            >>> counted = orders.group_by("cust_id").agg(n="count(*)")
-            >>> first = counted.run()
-            >>> counted.run().ran  # nothing runs a second time
-            0
-        """
-        _, report = self._runner.batches(self._plan)
-        return report
-
-    def explain(self) -> PlainText:
-        """The stages of the query and their exchanges, as text.
-
-        Example:
-            >>> orders.group_by("cust_id").agg(n="count(*)").explain()
-            stage 0...
-        """
-        return PlainText(self._runner.explain(self._plan))
-
-    def _with(self, plan: Node) -> Dataset:
-        check_plan_size(plan, self._runner.config)
-        check_distinguishable(plan.schema.names)
-        return Dataset(plan, self._runner)
 
     def _aggregated(
         self, keys: tuple[str, ...], aggregates: Mapping[str, str], call: str
@@ -583,18 +336,3 @@ class GroupedData:
             ['cust_id', 'total amount', 'largest']
         """
         return self._dataset._aggregated(self._keys, *named_texts("agg", aggregates, more))  # noqa: SLF001 - its own
-
-
-def plan_of(dataset: Dataset) -> Node:
-    """The plan of a dataset, for the modules that run it."""
-    return dataset._plan  # noqa: SLF001 - for the package, not for users
-
-
-def _plan_of_other(other: object, call: str) -> Node:
-    """The plan of a dataset that was given to a call, where it is one."""
-    if isinstance(other, Dataset):
-        return plan_of(other)
-    raise UserError(
-        f"{call} takes a dataset\n  found: {type(other).__name__}\n"
-        "  to fix: make one with ws.from_arrow(table), ws.from_spark(frame) or ws.read_parquet(..)"
-    )

@@ -242,6 +242,7 @@ def test_ctrl_c_in_the_owner_does_not_reach_into_a_commit(tmp_path: Path) -> Non
 FORGETFUL = """
 import sys, threading, time, pyarrow as pa, millrace as mr
 from millrace.transport.owner.election import join_journals
+from millrace.workspace import runtime_of
 config = mr.Config().with_options(owner_wait_ms_max=600_000)
 ws = mr.open(sys.argv[1], config=config)
 ws.journals.create("a", pa.schema([("x", pa.int64())]))
@@ -249,7 +250,7 @@ ws.journals.append("a", pa.table({"x": [1]}))
 client = join_journals(runtime_of(ws).journal_address(), config)
 waiting = lambda: client.wait_for_rows({"a": 5}, timeout_s=600)
 threading.Thread(target=waiting, daemon=True).start()
-waits = ws.journals._caller.link().owner.server._waits
+waits = runtime_of(ws).joined_broker()._caller.link().owner.server._waits
 while waits._value == config.owner_waits_max:
     time.sleep(0.01)
 """

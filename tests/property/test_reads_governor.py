@@ -77,7 +77,7 @@ class Run:
     def goes(self, now: int) -> list[Name]:
         """What goes now, by both."""
         places = self.governor.next_rows(now)
-        found = zip(places.chunk.tolist(), places.place.tolist(), strict=True)
+        found = zip(places.chunk.tolist(), places.row.tolist(), strict=True)
         names = [self.chunks[chunk][place] for chunk, place in found]
         assert names == self.plain(now)
         waiting = {
@@ -108,7 +108,7 @@ class Run:
         return []
 
     def wanted(self, count: int, now: int) -> list[int]:
-        found: list[int] = self.governor.wanted(count, now).tolist()
+        found: list[int] = self.governor.tags_to_read(count, now).tolist()
         order = sorted(
             (-each.priority, each.last_key, place, each.tag)
             for place, each in enumerate(self.sources)

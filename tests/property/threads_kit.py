@@ -28,7 +28,7 @@ from millrace.pipeline.calling.call_thread import CallThread
 from millrace.pipeline.worker.lease_keeper import Keeper
 from millrace.pipeline.worker.read_ahead import ReadAhead
 from millrace.reads.api import ReadSession
-from millrace.reads.live.follow_requests import wanted
+from millrace.reads.live.follow_requests import follow_request
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
 from millrace.reads.session_run import SessionOptions, SessionWorkspace
@@ -159,7 +159,7 @@ def live_readers(_folder: Path, chosen: random.Random) -> int:
 
         def follow() -> None:
             with contextlib.suppress(LiveClosed):
-                for _ in messages(live, wanted("t")):
+                for _ in messages(live, follow_request("t")):
                     pass
 
         def write() -> None:

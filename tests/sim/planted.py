@@ -87,7 +87,7 @@ def _delay_blocks(patch: pytest.MonkeyPatch) -> None:
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             holding = of.holding(now)
-            found = governor._in_order(governor._taken(of, holding, now))
+            found = governor._in_order(governor._take_ready(of, holding, now))
             if len(found):
                 return found
             if len(holding) or of.parts:

@@ -22,6 +22,12 @@ def source(ws: Any) -> Any:  # noqa: ANN401 - called in wrong ways
     return ws.job("j").source("s", ws.from_arrow(ROWS))
 
 
+def job_with_source(ws: Any) -> Any:  # noqa: ANN401 - called in wrong ways
+    job = ws.job("j")
+    job.source("s", ws.from_arrow(ROWS))
+    return job
+
+
 WRONG: dict[str, Callable[[Any, Path], object]] = {
     "open a file": lambda _, folder: mr.open(folder / "file"),
     "open below a file": lambda _, folder: mr.open(folder / "file" / "mill"),
@@ -55,7 +61,7 @@ WRONG: dict[str, Callable[[Any, Path], object]] = {
     "nothing to read": lambda ws, _: ws.job("j").source("s"),
     "source of a number": lambda ws, _: ws.job("j").source("s", 3),
     "partitions of text": lambda ws, _: ws.job("j").source("s", source(ws), partitions="4"),
-    "source twice": lambda ws, _: source(ws).job.source("s", ws.from_arrow(ROWS)),
+    "source twice": lambda ws, _: job_with_source(ws).source("s", ws.from_arrow(ROWS)),
     "filter by a function": lambda ws, _: source(ws).filter(len),
     "filter by a slip": lambda ws, _: source(ws).filter("aa > 1"),
     "map by a name": lambda ws, _: source(ws).map("m", "f"),
@@ -68,7 +74,7 @@ WRONG: dict[str, Callable[[Any, Path], object]] = {
     "sink a number": lambda ws, _: source(ws).sink_parquet(3),
     "key of a number": lambda ws, _: source(ws).key_by(3),
     "union of a number": lambda ws, _: source(ws).union(3),
-    "on_change": lambda ws, _: source(ws).job.run(on_change="maybe"),
+    "on_change": lambda ws, _: job_with_source(ws).run(on_change="maybe"),
     "files of a number": lambda *_: mr.files(3),  # type: ignore[arg-type]
     "files nowhere": lambda _, folder: mr.files(str(folder / "nowhere" / "*")),
 }

@@ -86,20 +86,21 @@ def agent(
         lease_ms=None if lease is None else ms(lease),
         certificate=certificate(tls_cert, tls_key),
     )
-    with agent_endpoint.locked(store, agent_endpoint.SERVICE_LOCK_FILE, wait_ms=0) as mine:
-        if not mine:
-            found = agent_endpoint.read(store)
+    with agent_endpoint.locked(store, agent_endpoint.SERVICE_LOCK_FILE, wait_ms=0) as is_locked:
+        if not is_locked:
+            running = agent_endpoint.read(store)
             raise UserError(
                 f"a service for {store.root} runs already\n"
-                f"  found: {found.address if found else 'its lock'}\n"
+                f"  found: {running.address if running else 'its lock'}\n"
                 "  to fix: use that one, or end it first"
             )
-        run(serving, stop_on_signals(), started=lambda said: _announce(store, said))
+        run(serving, stop_on_signals(), started=lambda endpoint: _announce(store, endpoint))
     leave()
 
 
-def _announce(store: LocalStore, said: Endpoint) -> None:
-    click.echo(f"serving {store.root} at {said.address} (process {said.pid}); Ctrl-C ends it")
+def _announce(store: LocalStore, endpoint: Endpoint) -> None:
+    process = f"process {endpoint.pid}"
+    click.echo(f"serving {store.root} at {endpoint.address} ({process}); Ctrl-C ends it")
 
 
 def _token(path: str | None) -> str | None:

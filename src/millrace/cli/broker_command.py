@@ -116,4 +116,4 @@ def _run(process: ManagedProcess, url: str, folder: str) -> None:
 
 
 class _EndedByItself(MillraceError):
-    """The broker is gone, and nobody asked it to go."""
+    """The broker ended without being stopped."""

@@ -1,4 +1,4 @@
-"""`millrace completion`: prints what a shell needs to complete commands, options and runs."""
+"""`millrace completion`: prints the script with which a shell completes commands."""
 
 from __future__ import annotations
 

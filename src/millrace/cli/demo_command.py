@@ -110,11 +110,11 @@ def _started(folder: str, url: str, run: str) -> subprocess.Popen[bytes]:
 def _tell(
     folder: str, orders: int, made: list[dict[str, Any]], before: int, report: dict[str, Any]
 ) -> None:
-    """Say what happened, and fail unless it adds up."""
+    """Print the numbers of both runs, and fail unless they add up."""
     review = next(step for step in report["steps"] if step["name"] == "review")
     written = ds.dataset(os.path.join(folder, "reviews")).to_table()
-    asked = Counter(call["id"] for call in made)
-    twice = sum(count - 1 for count in asked.values())
+    calls_by_order = Counter(call["id"] for call in made)
+    twice = sum(count - 1 for count in calls_by_order.values())
     after, reused = len(made) - before, review["reused"]
     returned = orders - reused - after
     click.echo(f"   rows in: {review['rows_in']:,}, rows out: {written.num_rows:,}")
@@ -132,12 +132,12 @@ def _tell(
     good = {call["id"] for call in made if score(call["id"]) >= 0.25}  # noqa: PLR2004
     if (
         sorted(written["order_id"].to_pylist()) != sorted(good)
-        or len(asked) != orders
+        or len(calls_by_order) != orders
         or returned < 0
         or twice > review["in_doubt"]
     ):
         raise UserError(
-            f"the numbers do not add up\n  found: {len(asked):,} orders were asked for, "
+            f"the numbers do not add up\n  found: {len(calls_by_order):,} orders were asked for, "
             f"{written.num_rows:,} were written, of {len(good):,} good ones; {after:,} calls after "
             f"the kill\n  to fix: look at {folder}, and report it"
         )

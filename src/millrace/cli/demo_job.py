@@ -20,7 +20,7 @@ from millrace.workspace import open as open_workspace
 
 
 class PaidReview(TypedDict):
-    """What the paid API says of an order."""
+    """The answer of the paid API for an order."""
 
     order_id: int
     nation: str
@@ -35,8 +35,8 @@ class Reviewer:
 
     def __call__(self, row: dict[str, Any], context: Context) -> PaidReview:
         """Pay for one order. The key lets the API see that it was asked before."""
-        asked = {"id": row["order_id"], "text": row["nation"]}
-        answer = ask(self.url, asked, key=context.key)
+        order = {"id": row["order_id"], "text": row["nation"]}
+        answer = ask(self.url, order, key=context.key)
         return {"order_id": row["order_id"], "nation": row["nation"], "score": answer["score"]}
 
 

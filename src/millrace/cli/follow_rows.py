@@ -29,17 +29,17 @@ class OffsetOrEnd(click.ParamType[int | Literal["end"]]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> int | Literal["end"]:
-        """Read what was typed."""
+        """The offset that the user typed."""
         if value == "end":
             return "end"
         number: int = click.INT.convert(value, param, ctx)
         return number
 
 
-def asked(
+def follow_range(
     pairs: Sequence[str], first: int | Literal["end"] | None, last: int | None, *, follow: bool
 ) -> FollowRange:
-    """What to ask for, as it was typed."""
+    """The range that the user typed."""
     key = dict(_pair(text) for text in pairs)
     return FollowRange(
         key=key or None,
@@ -48,10 +48,10 @@ def asked(
     )
 
 
-def show(found: Iterator[Fetched], limit: int, *, as_json: bool) -> None:
+def show(pages: Iterator[Fetched], limit: int, *, as_json: bool) -> None:
     """Print rows, each with its journal, until there are no more, or `limit` of them."""
     columns: list[str] = []
-    for fetched in found:
+    for fetched in pages:
         rows = with_places(fetched).slice(0, limit)
         limit -= rows.num_rows
         if not as_json and columns != rows.column_names:

@@ -9,7 +9,7 @@ from millrace.spark.session import check_java
 
 
 def main() -> None:
-    """Exit with 1 and say what was found and what to install, unless Java is there."""
+    """Exit with 1 and say which Java to install, unless it is there."""
     try:
         check_java()
     except UserError as error:

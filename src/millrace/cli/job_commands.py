@@ -48,14 +48,14 @@ def job() -> None:
 def ls(workspace: str, *, as_json: bool) -> None:
     """List the jobs that were run, by name."""
     with opened_with_journals(workspace) as ws:
-        found = list_jobs(broker_of(ws.journals))
+        jobs = list_jobs(broker_of(ws.journals))
     if as_json:
-        click.echo(json.dumps([json.loads(status.to_json()) for status in found]))
+        click.echo(json.dumps([json.loads(status.to_json()) for status in jobs]))
         return
     table = Table(
         "job", "state", "run by", "runs", "last run began", "backlog", "calls", "in doubt"
     )
-    for status in found:
+    for status in jobs:
         steps = status.steps
         table.add_row(
             status.job,
@@ -76,10 +76,10 @@ def ls(workspace: str, *, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def status(workspace: str, name: str, *, as_json: bool) -> None:
-    """Show how far job NAME is: rows, backlog, calls, and who runs it."""
+    """Show how far job NAME is: rows, backlog, calls, and its runner."""
     with opened_with_journals(workspace) as ws:
-        found = job_status(broker_of(ws.journals), name)
-    click.echo(found.to_json() if as_json else str(found))
+        report = job_status(broker_of(ws.journals), name)
+    click.echo(report.to_json() if as_json else str(report))
 
 
 @example("millrace job run ./mill captions.py")
@@ -196,7 +196,7 @@ def gc(workspace: str, name: str, *, as_json: bool) -> None:
         removed = [
             remove_unneeded(broker_of(ws.journals), ws.path, name, s, ws.config) for s in steps
         ]
-    files, size = sum(one.files for one in removed), sum(one.bytes for one in removed)
+    files, size = sum(step.files for step in removed), sum(step.bytes for step in removed)
     if as_json:
         click.echo(
             json.dumps(
@@ -231,10 +231,10 @@ def _letters(broker: Broker, name: str, step: str, limit: int) -> Iterator[dict[
         return
     offset = int(broker.start_offset(journal))
     while limit > 0:
-        found = broker.read(journal, offset)
-        for row in found.rows().drop_columns(["row_arrow"]).slice(0, limit).to_pylist():
+        fetched = broker.read(journal, offset)
+        for row in fetched.rows().drop_columns(["row_arrow"]).slice(0, limit).to_pylist():
             yield row
             limit -= 1
-        if found.next_offset == offset:
+        if fetched.next_offset == offset:
             return
-        offset = found.next_offset
+        offset = fetched.next_offset

@@ -140,11 +140,11 @@ def read(
                 "--raw shows stored rows, --follow and --key committed ones\n"
                 "  to fix: leave out --raw, or the others"
             )
-        asked = follow_rows.asked(pairs, first, last, follow=follow)
+        range_ = follow_rows.follow_range(pairs, first, last, follow=follow)
         with suppress(KeyboardInterrupt), opened_with_journals(workspace) as ws:
             if follow and not ws.journals.list(name):
                 click.echo(f"no journal {name} yet; waiting for one", err=True)
-            follow_rows.show(ws.journals.follow(name, **asked), most, as_json=as_json)
+            follow_rows.show(ws.journals.follow(name, **range_), most, as_json=as_json)
         return
     with _journals(workspace, accept_loss=_shown(despite_loss=despite_loss)) as broker:
         pages = _rows(broker, name, first, last, most, raw=raw)

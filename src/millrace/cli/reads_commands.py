@@ -143,9 +143,9 @@ def status(workspace: str, name: str, *, as_json: bool) -> None:
         click.echo(f"  handed out and not committed: {', '.join(map(str, about['prepared']))}")
     _print_live(about["session"])
     table = Table("journal", "binding", "read to", "ends at", "rows behind", "open from")
-    for each in about["journals"][:_JOURNALS_MAX]:
+    for journal in about["journals"][:_JOURNALS_MAX]:
         names = ("journal", "binding", "offset", "end", "behind", "open")
-        table.add_row(*(Text(cell(each[name])) for name in names))
+        table.add_row(*(Text(cell(journal[name])) for name in names))
     print_table(table)
     if len(about["journals"]) > _JOURNALS_MAX:
         click.echo(f"and {len(about['journals']) - _JOURNALS_MAX} more; --json has them all")
@@ -170,29 +170,29 @@ def show(workspace: str, name: str, number: int | None, *, as_json: bool) -> Non
     """
     with opened_with_journals(workspace) as ws:
         check_known(broker_of(ws.journals), name)
-        found = _checkpoint(broker_of(ws.journals), name, number)
+        shown = _checkpoint(broker_of(ws.journals), name, number)
         names = _Names(broker_of(ws.journals), name)
-        rows = list(_rows_of(found, names))
+        rows = list(_rows_of(shown, names))
     if as_json:
-        click.echo(json.dumps({"name": name, "number": found.number, "journals": rows}))
+        click.echo(json.dumps({"name": name, "number": shown.number, "journals": rows}))
         return
-    click.echo(f"checkpoint {found.number} of coordinated read {name}")
+    click.echo(f"checkpoint {shown.number} of coordinated read {name}")
     table = Table("journal", "binding", "read to", "producer", "shown to clock", "open from")
     for row in rows:
-        for each in row["producers"] or [{"producer": "", "clock": "", "open": None}]:
+        for producer in row["producers"] or [{"producer": "", "clock": "", "open": None}]:
             cells = (row["journal"], row["binding"], row["offset"])
-            rest = (each["producer"], each["clock"], each["open"])
+            rest = (producer["producer"], producer["clock"], producer["open"])
             table.add_row(*(Text(cell(value)) for value in (*cells, *rest)))
     print_table(table)
 
 
 class _Names:
-    """What tags are called."""
+    """The names of journals and bindings, by tag."""
 
     def __init__(self, broker: Broker, read: str) -> None:
-        self._journals = {each.id: each.name for each in broker.list()}
+        self._journals = {journal.id: journal.name for journal in broker.list()}
         kept = stored_read(broker, read)
-        self._bindings = [each.name for each in kept.bindings] if kept else []
+        self._bindings = [binding.name for binding in kept.bindings] if kept else []
 
     def journal(self, tag: int) -> str | None:
         """The journal of a tag; None if it is gone."""
@@ -207,21 +207,22 @@ class _Names:
 def _status(ws: Workspace, read: str) -> dict[str, Any]:
     broker = broker_of(ws.journals)
     check_known(broker, read)
-    found = read_checkpoints(broker, read)
+    checkpoints = read_checkpoints(broker, read)
     names = _Names(broker, read)
-    whole = merge(found.committed, *found.prepared)
+    whole = merge(checkpoints.committed, *checkpoints.prepared)
     offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
     resumes = resume_offsets(whole)
     there = {tag: name for tag in offsets if (name := names.journal(tag)) is not None}
     group = group_name(read)
-    ends = {each.journal: each for each in broker.positions([(group, n) for n in there.values()])}
+    positions = broker.positions([(group, name) for name in there.values()])
+    ends = {position.journal: position.end for position in positions}
     journals = [
         {
             "journal": name,
             "binding": names.binding(tag),
             "offset": offsets[tag],
-            "end": ends[name].end,
-            "behind": max(0, ends[name].end - offsets[tag]),
+            "end": ends[name],
+            "behind": max(0, ends[name] - offsets[tag]),
             "open": resumes[tag] if resumes[tag] < offsets[tag] else None,
         }
         for tag, name in there.items()
@@ -229,9 +230,9 @@ def _status(ws: Workspace, read: str) -> dict[str, Any]:
     live = read_status(os.path.join(ws.path, "reads"), read)
     return {
         "name": read,
-        "committed": found.committed.number,
-        "prepared": [each.number for each in found.prepared],
-        "journals": sorted(journals, key=lambda each: -int(str(each["behind"]))),
+        "committed": checkpoints.committed.number,
+        "prepared": [delta.number for delta in checkpoints.prepared],
+        "journals": sorted(journals, key=lambda journal: -int(str(journal["behind"]))),
         "session": live,
     }
 
@@ -246,30 +247,31 @@ def _print_live(live: Mapping[str, Any] | None) -> None:
             f"  a session was last heard of {live['age_ms'] / 1000:.0f} s ago: it may be dead"
         )
     click.echo(f"  bytes on disk by member: {disk}")
-    for each in live["waiting"]:
+    for hint in live["waiting"]:
         click.echo(
-            f"  producer {each['producer']} committed clock {each['clock']} in {each['source']}, "
-            f"waits for {each['target']} since {each['age_ms'] / 1000:.1f} s"
+            f"  producer {hint['producer']} committed clock {hint['clock']} in {hint['source']}, "
+            f"waits for {hint['target']} since {hint['age_ms'] / 1000:.1f} s"
         )
-    for each in live["long_open"]:
+    for pair in live["long_open"]:
         click.echo(
-            f"  producer {each['producer']} has a transaction open in {each['journal']} from "
-            f"offset {each['begin']} since {each['age_ms'] / 1000:.0f} s"
+            f"  producer {pair['producer']} has a transaction open in {pair['journal']} from "
+            f"offset {pair['begin']} since {pair['age_ms'] / 1000:.0f} s"
         )
 
 
 def _checkpoint(broker: Broker, read: str, number: int | None) -> Checkpoint:
-    found = read_checkpoints(broker, read)
-    if number is None or number == found.committed.number:
-        return found.committed
-    if number not in [each.number for each in found.prepared]:
-        there = ", ".join(str(each.number) for each in found.prepared) or "none"
+    checkpoints = read_checkpoints(broker, read)
+    if number is None or number == checkpoints.committed.number:
+        return checkpoints.committed
+    if number not in [delta.number for delta in checkpoints.prepared]:
+        there = ", ".join(str(delta.number) for delta in checkpoints.prepared) or "none"
         raise UserError(
             f"coordinated read {read} has no checkpoint {number}\n"
-            f"  found: committed {found.committed.number}, "
+            f"  found: committed {checkpoints.committed.number}, "
             f"handed out and not committed {there}\n  to fix: give one of these"
         )
-    return merge(found.committed, *(each for each in found.prepared if each.number <= number))
+    deltas = (delta for delta in checkpoints.prepared if delta.number <= number)
+    return merge(checkpoints.committed, *deltas)
 
 
 def _rows_of(whole: Checkpoint, names: _Names) -> Iterator[dict[str, Any]]:

@@ -42,7 +42,7 @@ _TICK_S = 0.2
     "memory, or kafka://host:port.",
 )
 def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
-    """Serve the journals of WORKSPACE to everyone who opens it, until ended.
+    """Serve the journals of WORKSPACE to all processes that open it, until ended.
 
     Without this the first process that uses the journals of a workspace owns them, and serves
     others for as long as it runs. Run this to have an owner that stays: beside several
@@ -52,7 +52,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         host$    millrace serve /data/mill --host 10.0.0.5
         driver$  python job.py      # millrace.open("/data/mill"): joins
 
-    The journals must lie on a local disk of this host; for a workspace on a network disk give a
+    The journals must be on a local disk of this host; for a workspace on a network disk give a
     folder with --broker. Others find the owner by the file
     owner.json in the workspace, and show the workspace's token: its file `token`, which only its
     user can read, or MILLRACE_TOKEN. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY make it answer over
@@ -74,7 +74,7 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         home.make()
         click.echo(f"made a new workspace at {store.root}")
     ws = open_workspace(workspace, broker=broker, create=False)
-    place = broker_address.owned_workspace(
+    owned = broker_address.owned_workspace(
         ws.path,
         workspace_id=ws.id,
         token=runtime_of(ws).token,
@@ -84,13 +84,15 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
         port=port,
     )
     stop = stop_on_signals()
-    owner = _own(place)
-    said = owner.endpoint
+    owner = _own(owned)
+    endpoint = owner.endpoint
     stays = host is not None or port != 0
-    owner_endpoint.keep_for(owner_endpoint.store_of(place.path), said.address if stays else None)
+    owner_endpoint.keep_for(
+        owner_endpoint.store_of(owned.path), endpoint.address if stays else None
+    )
     click.echo(
-        f"serving the journals of {place.path} at {said.address} (process {said.pid}, epoch "
-        f"{said.epoch}); Ctrl-C ends it"
+        f"serving the journals of {owned.path} at {endpoint.address} (process {endpoint.pid}, "
+        f"epoch {endpoint.epoch}); Ctrl-C ends it"
     )
     sys.stdout.flush()
     while stop.sleep(_TICK_S):
@@ -101,13 +103,13 @@ def serve(workspace: str, *, host: str | None, port: int, broker: str) -> None:
     leave()
 
 
-def _own(place: OwnedWorkspace) -> Owner:
+def _own(owned: OwnedWorkspace) -> Owner:
     try:
-        return Owner.open(place)
+        return Owner.open(owned)
     except AlreadyOwned as error:
-        found = owner_endpoint.read(owner_endpoint.store_of(place.path))
+        endpoint = owner_endpoint.read(owner_endpoint.store_of(owned.path))
         raise UserError(
-            f"the journals of {place.path} have an owner already\n"
-            f"  found: {found or 'its lock; it is beginning, or ending'}\n"
+            f"the journals of {owned.path} have an owner already\n"
+            f"  found: {endpoint or 'its lock; it is beginning, or ending'}\n"
             "  to fix: use that one, or end it first"
         ) from error

@@ -102,25 +102,25 @@ def _print_runs(rows: Sequence[dict[str, Any]]) -> None:
 @click.option("--stage", default=0, show_default=True, help="Stage of the run.")
 @json_option
 def show(workspace: str, run: int | str, stage: int, *, as_json: bool) -> None:
-    """Show one RUN: its plan, and how rows lie over partitions. Skewed ones stand out."""
+    """Show one RUN: its plan, and how rows spread over partitions. Skewed ones stand out."""
     with opened(workspace) as ws:
-        found = ws.open_shuffle(run, stage)
-        about = runs.read_run(runtime_of(ws).store, found.query_id)
-    sizes = found.sizes
-    mean = found.rows / found.partitions
+        shuffle = ws.open_shuffle(run, stage)
+        about = runs.read_run(runtime_of(ws).store, shuffle.query_id)
+    sizes = shuffle.sizes
+    mean = shuffle.rows / shuffle.partitions
     if as_json:
-        click.echo(json.dumps(_show_document(found, about)))
+        click.echo(json.dumps(_show_document(shuffle, about)))
         return
     console = Console()
-    console.print(f"run {found.query_id}, {shown_time(about.created_at_ms)}", highlight=False)
+    console.print(f"run {shuffle.query_id}, {shown_time(about.created_at_ms)}", highlight=False)
     console.print(about.plan, highlight=False, markup=False)
     console.print(
-        f"{counted(found.rows, 'row')}, {human_bytes(found.bytes)}, "
-        f"{counted(len(found.manifest.chosen), 'map output')}, "
-        f"{len(found.manifest.reused)} reused",
+        f"{counted(shuffle.rows, 'row')}, {human_bytes(shuffle.bytes)}, "
+        f"{counted(len(shuffle.manifest.chosen), 'map output')}, "
+        f"{len(shuffle.manifest.reused)} reused",
         highlight=False,
     )
-    console.print(", ".join(f"{f.name} {f.type}" for f in found.schema), highlight=False)
+    console.print(", ".join(f"{f.name} {f.type}" for f in shuffle.schema), highlight=False)
     table = Table("partition", "rows", "size", "of the mean", "")
     top = max((size.rows for size in sizes), default=0)
     for size in sizes:
@@ -225,13 +225,13 @@ def gc(workspace: str, ttl: float, drop_runs: float | None, *, as_json: bool) ->
     """Remove what nobody needs. Safe beside running jobs; done twice it removes nothing more.
 
     Times are a number and a unit: 90s, 15m, 12h, 30d. The latest attempt of each map task, and
-    every attempt that a run relies on, stays whatever its age.
+    every attempt that a run relies on, stays at any age.
     """
     with opened(workspace) as ws:
-        found = [ws.cleanup(ttl=ttl)]
+        reports = [ws.cleanup(ttl=ttl)]
         if drop_runs is not None:
-            found.append(ws.drop_runs(older_than=drop_runs))
-    _print_removed(found, as_json=as_json)
+            reports.append(ws.drop_runs(older_than=drop_runs))
+    _print_removed(reports, as_json=as_json)
 
 
 def _run(text: str) -> int | str:
@@ -239,11 +239,11 @@ def _run(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
-def _print_removed(found: Sequence[CleanupReport], *, as_json: bool) -> None:
-    attempts = sum(len(removed.expired) for removed in found)
-    left = sum(len(removed.abandoned) for removed in found)
-    dropped = sum(len(removed.runs) for removed in found)
-    size = sum(removed.bytes for removed in found)
+def _print_removed(reports: Sequence[CleanupReport], *, as_json: bool) -> None:
+    attempts = sum(len(report.expired) for report in reports)
+    left = sum(len(report.abandoned) for report in reports)
+    dropped = sum(len(report.runs) for report in reports)
+    size = sum(report.bytes for report in reports)
     if as_json:
         click.echo(
             json.dumps({"attempts": attempts, "leftovers": left, "runs": dropped, "bytes": size})
@@ -257,20 +257,20 @@ def _print_removed(found: Sequence[CleanupReport], *, as_json: bool) -> None:
 
 def _run_row(ws: Workspace, run: runs.Run) -> dict[str, Any]:
     last = StageId(run.about.get("stages", 1) - 1)
-    found = runs.find_manifest(runtime_of(ws).store, run.query_id, last)
+    manifest = runs.find_manifest(runtime_of(ws).store, run.query_id, last)
     now_ms = time.time_ns() // 1_000_000
     alive = runs.is_alive(runtime_of(ws).store, run.query_id, now_ms=now_ms, config=ws.config)
-    state = "finished" if found is not None else "running" if alive else "died"
+    state = "finished" if manifest is not None else "running" if alive else "died"
     return {
         "run": run.query_id,
         "name": run.about.get(runs.NAME),
         "created_at_ms": run.created_at_ms,
         "state": state,
-        "partitions": None if found is None else found.partitions,
-        "map_tasks": run.about.get("map_tasks") if found is None else len(found.chosen),
-        "reused": None if found is None else len(found.reused),
-        "rows": None if found is None else sum(found.partition_rows),
-        "bytes": None if found is None else sum(found.partition_bytes),
+        "partitions": None if manifest is None else manifest.partitions,
+        "map_tasks": run.about.get("map_tasks") if manifest is None else len(manifest.chosen),
+        "reused": None if manifest is None else len(manifest.reused),
+        "rows": None if manifest is None else sum(manifest.partition_rows),
+        "bytes": None if manifest is None else sum(manifest.partition_bytes),
     }
 
 
@@ -279,20 +279,20 @@ def _damaged_row(query_id: int) -> dict[str, Any]:
     return {"run": query_id, "state": "damaged"} | dict.fromkeys(names)
 
 
-def _show_document(found: Shuffle, about: runs.Run) -> dict[str, Any]:
+def _show_document(shuffle: Shuffle, about: runs.Run) -> dict[str, Any]:
     return {
-        "run": found.query_id,
+        "run": shuffle.query_id,
         "created_at_ms": about.created_at_ms,
         "plan": about.plan,
         "about": about.about,
-        "rows": found.rows,
-        "bytes": found.bytes,
-        "map_outputs": len(found.manifest.chosen),
-        "reused": len(found.manifest.reused),
-        "schema": {f.name: str(f.type) for f in found.schema},
+        "rows": shuffle.rows,
+        "bytes": shuffle.bytes,
+        "map_outputs": len(shuffle.manifest.chosen),
+        "reused": len(shuffle.manifest.reused),
+        "schema": {f.name: str(f.type) for f in shuffle.schema},
         "partitions": [
             {"partition": size.partition, "rows": size.rows, "bytes": size.bytes}
-            for size in found.sizes
+            for size in shuffle.sizes
         ],
     }
 

@@ -1,7 +1,7 @@
 """How commands take a workspace: a folder, or a part of a bucket. Looking makes none.
 
 Invariant: a command that looks raises `WorkspaceUnknown` at a path that is no workspace, and leaves
-what is there as it is.
+the path as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millrace.workspace import open as open_workspace
 
 
 class WorkspacePath(click.Path):
-    """A folder, or a url such as s3://bucket/prefix. What is there is looked at by `opened`."""
+    """A folder, or a url such as s3://bucket/prefix. `opened` checks the path."""
 
     name = "workspace"
 
@@ -56,16 +56,16 @@ def opened_with_journals(workspace: str, *, accept_loss: AcceptLoss = False) -> 
         if not isinstance(store, LocalStore):
             yield ws  # Its journals are refused by name.
             return
-        said, home = owner_endpoint.read(store), broker_address.recorded(store)
-        if said is None and home is None:
+        endpoint, home = owner_endpoint.read(store), broker_address.recorded(store)
+        if endpoint is None and home is None:
             raise UserError(
                 f"workspace {ws.path} has no journals, so nothing was written to one there\n"
                 f"  found: no {broker_address.HOME_FILE}\n"
                 "  to fix: give the workspace whose journals are meant"
             )
         kind = (
-            said.broker.removesuffix(owner_endpoint.READ_ONLY)
-            if said
+            endpoint.broker.removesuffix(owner_endpoint.READ_ONLY)
+            if endpoint
             else home or broker_address.EMBEDDED
         )
         with open_workspace(workspace, create=False, broker=kind, accept_loss=accept_loss) as again:

@@ -18,8 +18,8 @@ from millrace.plan.nodes.placement import ByHash, ByRange, InPlace
 from millrace.plan.nodes.read_stage import ReadStage, is_broadcast, leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.partition_reads import (
-    ReadLimits,
     ReadSide,
+    TaskReadLimits,
     can_be_split,
     plan_reads,
     reads_text,
@@ -51,7 +51,7 @@ def share_out(
     *,
     kept_partitions: Collection[int] = (),
 ) -> tuple[list[TaskShare], list[str]]:
-    """The tasks of a stage, given what it reads, and what was chosen for them, in words.
+    """The tasks of a stage, given its inputs, and the choices made for them, in words.
 
     Partitions of the stages in `kept_partitions` are neither merged nor split.
     """
@@ -98,7 +98,7 @@ def _reading(
         )
         for leaf in met
     ]
-    limits = ReadLimits(
+    limits = TaskReadLimits(
         together_bytes_max=config.read_together_bytes_max,
         skew_bytes_min=config.skew_bytes_min,
         skew_factor=config.skew_factor,

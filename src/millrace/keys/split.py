@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millrace.config import GIB
 from millrace.errors import UnsupportedType, UserError
-from millrace.keys.key_columns import Rows, taken
+from millrace.keys.key_columns import Rows, take_rows
 from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
 from millrace.keys.spark_hash import kernels
 
@@ -32,6 +32,11 @@ class PartitionedBatch:
     """A batch ordered by partition.
 
     Partition p has the rows from `offsets[p]` to `offsets[p + 1]`; in a broadcast each has all.
+
+    Example:
+        >>> parts = mr.split(rows, mr.HashPartitioner("cust_id", 4), first_row=0)
+        >>> parts.partitions, parts.rows(1), parts.part(1).num_rows
+        (4, 2, 2)
     """
 
     batch: pa.RecordBatch
@@ -40,7 +45,12 @@ class PartitionedBatch:
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are, empty ones included."""
+        """The number of partitions, empty ones included.
+
+        Example:
+            >>> mr.split(rows, mr.HashPartitioner("cust_id", 4), first_row=0).partitions
+            4
+        """
         return len(self.offsets) - 1
 
     @property
@@ -49,11 +59,21 @@ class PartitionedBatch:
         return int(self.batch.nbytes)
 
     def rows(self, partition: int) -> int:
-        """How many rows `partition` has."""
+        """The number of rows of a partition.
+
+        Example:
+            >>> mr.split(rows, mr.HashPartitioner("cust_id", 4), first_row=0).rows(1)
+            2
+        """
         return int(self.offsets[partition + 1] - self.offsets[partition])
 
     def part(self, partition: int) -> pa.RecordBatch:
-        """The rows of `partition`, in input order, without copying them."""
+        """The rows of a partition, in input order, without copying them.
+
+        Example:
+            >>> mr.split(rows, mr.HashPartitioner("cust_id", 4), first_row=0).part(1).num_rows
+            2
+        """
         if self.broadcast:
             return self.batch
         return self.batch.slice(int(self.offsets[partition]), self.rows(partition))
@@ -110,7 +130,7 @@ def split_stream(
 
 def _placed(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:
     try:
-        return taken(column, indices)
+        return take_rows(column, indices)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedType(
             f"column {field.name!r} cannot be split into partitions\n  its type is {field.type}"

@@ -88,7 +88,7 @@ class Member:
         return self._queue.batches(visible)
 
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
-        """Free what is shown."""
+        """Free the rows that are shown."""
         self._answer(self._queue.release(shown, rolled_back))
 
     def set_disk_limit(self, *, is_on: bool) -> None:
@@ -96,7 +96,7 @@ class Member:
         self._answer(self._queue.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> int:
-        """What the queue takes on disk."""
+        """The bytes of the queue on disk."""
         return self._queue.used_bytes()
 
     def stop(self) -> None:

@@ -66,7 +66,7 @@ class SessionOptions:
     restart: bool = False
     """Open the next run when one fails."""
     holder: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
-    """Who holds the lease, for messages."""
+    """The name of the lease's holder, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class SessionRun:
         return resumed
 
     def _give_back(self) -> None:
-        """Give the lease back; one that cannot be, as the owner is away, runs out by itself."""
+        """Give the lease back; if the owner cannot be reached, the lease expires."""
         with contextlib.suppress(PeerGone):
             self._broker.release(self._lease)
 

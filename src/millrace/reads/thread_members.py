@@ -26,7 +26,7 @@ OnFailure = Callable[[int, BaseException], None]
 
 @dataclass(frozen=True, slots=True)
 class _ThreadLinks:
-    """Where the slice of one member sends to."""
+    """The receivers of one member's slice."""
 
     members: ThreadMembers
     number: int
@@ -78,7 +78,7 @@ class ThreadMembers:
             member.start()
 
     def member(self, number: int) -> Member:
-        """One of them."""
+        """The member of this number."""
         if not 0 <= number < len(self._members):
             raise UserError(
                 f"there is no member {number}\n  to fix: give 0 to {len(self._members) - 1}"
@@ -86,7 +86,7 @@ class ThreadMembers:
         return self._members[number]
 
     def send(self, slice_: int, message: ToSlice) -> None:
-        """Tell a slice something."""
+        """Send a message to a slice."""
         self._members[slice_].tell(message)
 
     def read(self, member: int, visible: Visible) -> Iterator[pa.RecordBatch]:
@@ -94,7 +94,7 @@ class ThreadMembers:
         return self.member(member).read(visible)
 
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
-        """Every queue may free what is shown."""
+        """Let every queue free the rows that are shown."""
         for member in self._members:
             member.release(shown, rolled_back)
 
@@ -104,7 +104,7 @@ class ThreadMembers:
             member.set_disk_limit(is_on=is_on)
 
     def used_bytes(self) -> list[int]:
-        """What each queue takes on disk."""
+        """The bytes of each queue on disk."""
         return [member.used_bytes() for member in self._members]
 
     def close(self) -> None:

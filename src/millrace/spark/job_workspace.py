@@ -55,7 +55,7 @@ class WorkspaceOfJobs:
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job on Spark."""
         from millrace.pipeline.run.job_run import run_job  # noqa: PLC0415 - describing needs none
-        from millrace.spark.job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
+        from millrace.spark.spark_job_runtime import SparkJobRuntime  # noqa: PLC0415 - nor a runner
 
         def runtime() -> SparkJobRuntime:
             return SparkJobRuntime(self.workspace.spark, self.config)

@@ -1,4 +1,4 @@
-"""Disks that go wrong: one that forgets what was not synced, one that refuses.
+"""Disks that fail: one that forgets bytes that were not synced, one that refuses calls.
 
 `LyingDisk` stands where segments are written. Everything works until `crash()`: then bytes that
 were not synced are gone or torn, files whose folder was not synced do not exist, and files whose
@@ -16,7 +16,7 @@ from millrace.journal.embedded.segment_disk import LocalDisk
 
 
 class LyingDisk(LocalDisk):
-    """Keeps in mind what a power cut would leave.
+    """Remembers the files that a power cut would leave.
 
     Example:
         >>> import os

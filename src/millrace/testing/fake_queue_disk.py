@@ -31,11 +31,11 @@ class FakeQueueDisk:
         self.maps = 0
         self.unlinked: list[SegmentNumber] = []
         self._holes: dict[SegmentNumber, set[int]] = {}
-        self._held: dict[SegmentNumber, list[tuple[int, weakref.ref[Any]]]] = {}
+        self._views: dict[SegmentNumber, list[tuple[int, weakref.ref[Any]]]] = {}
         self._last = 0
 
     def append(self, segment: SegmentNumber, data: memoryview) -> int:
-        """See `Disk.append`."""
+        """See `QueueDisk.append`."""
         assert segment >= self._last, (segment, self._last)
         self._last = segment
         if self._appends_left is not None:
@@ -55,23 +55,23 @@ class FakeQueueDisk:
         return position
 
     def map(self, segment: SegmentNumber, position: int, length: int) -> pa.Buffer:
-        """See `Disk.map`. This one copies, so that nothing changes under a reader."""
+        """See `QueueDisk.map`. This one copies, so that nothing changes under a reader."""
         self.maps += 1
         content = bytes(self.segments[segment][position : position + length])
         assert len(content) == length, (segment, position, length)
         view = np.frombuffer(content, np.uint8)
-        self._held.setdefault(segment, []).append((position, weakref.ref(view)))
+        self._views.setdefault(segment, []).append((position, weakref.ref(view)))
         return pa.py_buffer(view)
 
     def is_held(self, segment: SegmentNumber, begin: int, end: int) -> bool:
-        """See `Disk.is_held`."""
-        found = [(at, view()) for at, view in self._held.get(segment, [])]
-        alive = [(at, view) for at, view in found if view is not None]
-        self._held[segment] = [(at, weakref.ref(view)) for at, view in alive]
+        """See `QueueDisk.is_held`."""
+        views = [(at, view()) for at, view in self._views.get(segment, [])]
+        alive = [(at, view) for at, view in views if view is not None]
+        self._views[segment] = [(at, weakref.ref(view)) for at, view in alive]
         return any(at < end and begin < at + len(view) for at, view in alive)
 
     def punch(self, segment: SegmentNumber, begin: int, end: int) -> bool:
-        """See `Disk.punch`."""
+        """See `QueueDisk.punch`."""
         assert not self.is_held(segment, begin, end), (segment, begin, end)
         assert 0 <= begin < end <= len(self.segments[segment])
         if not self._can_punch:
@@ -83,18 +83,18 @@ class FakeQueueDisk:
         return True
 
     def unlink(self, segment: SegmentNumber) -> None:
-        """See `Disk.unlink`."""
+        """See `QueueDisk.unlink`."""
         del self.segments[segment]
         self._holes.pop(segment, None)
-        self._held.pop(segment, None)
+        self._views.pop(segment, None)
         self.unlinked.append(segment)
 
     def used_bytes(self) -> int:
-        """See `Disk.used_bytes`."""
-        holes = sum(len(each) for each in self._holes.values()) * PAGE_BYTES
-        return sum(len(each) for each in self.segments.values()) - holes
+        """See `QueueDisk.used_bytes`."""
+        holes = sum(len(pages) for pages in self._holes.values()) * PAGE_BYTES
+        return sum(len(content) for content in self.segments.values()) - holes
 
     def close(self) -> None:
-        """See `Disk.close`."""
+        """See `QueueDisk.close`."""
         for segment in sorted(self.segments):
             self.unlink(segment)

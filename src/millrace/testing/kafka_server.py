@@ -1,7 +1,7 @@
 """One-node Apache Kafka on this host: fetched once with Maven, started on loopback, stopped.
 
 The versions of Kafka and of all it needs are pinned by `pom.xml` beside this file. For tests and
-for trying things out: one node, kept by no other, is no place for what must not be lost.
+for trying things out: one node without replicas may lose data.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TRIES: Final = 3
 def kafka_version() -> str:
     """The version of Kafka that the pom pins."""
     root = ET.parse(POM).getroot()  # noqa: S314 - our own file
-    found = root.findtext("{*}properties/{*}kafka.version")
-    assert found is not None, POM
-    return found
+    version = root.findtext("{*}properties/{*}kafka.version")
+    assert version is not None, POM
+    return version
 
 
 def cache_folder(environment: Mapping[str, str]) -> str:
-    """Where fetched jars lie for this user."""
+    """The folder of this user for fetched jars."""
     given = environment.get(CACHE_VARIABLE)
     if given:
         return given
@@ -91,9 +91,9 @@ def _run_maven(maven: str, target: str, config: Config) -> None:
             "  to fix: see whether its repository can be reached, and run this again"
         ) from error
     if done.returncode or not os.listdir(target):
-        said = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[:1000]
+        output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[:1000]
         raise Retriable(
-            f"Maven could not fetch Kafka's jars\n  it said: {said or 'nothing'}\n"
+            f"Maven could not fetch Kafka's jars\n  it said: {output or 'nothing'}\n"
             "  to fix: see whether its repository can be reached, and run this again"
         )
 
@@ -122,7 +122,7 @@ def start_kafka(
     settings: Mapping[str, str] | None = None,
     jvm: Sequence[str] = _JVM,
 ) -> KafkaServer:
-    """Start Kafka on a folder, which keeps what it keeps; formatted if it is new.
+    """Start Kafka on a folder, whose data stays; a new folder is formatted.
 
     Args:
         libs: the folder with its jars.
@@ -141,15 +141,15 @@ def start_kafka(
     run = [java, *jvm, "-cp", os.path.join(libs, "*")]
     log = os.path.join(root, "kafka.log")
     for trial in range(_TRIES):
-        mine, controllers = free_ports(2)
-        mine = port or mine
-        path = _write_settings(root, mine, controllers, settings or {})
+        client_port, controllers = free_ports(2)
+        client_port = port or client_port
+        path = _write_settings(root, client_port, controllers, settings or {})
         _format(run, root, path, log)
         try:
             process = ManagedProcess.start(
                 [*run, "kafka.Kafka", path],
                 log=log,
-                is_ready=lambda at=mine: speaks_kafka(HOST, at),  # type: ignore[misc]
+                is_ready=lambda at=client_port: speaks_kafka(HOST, at),  # type: ignore[misc]
                 config=config,
             )
         except UserError:
@@ -157,7 +157,7 @@ def start_kafka(
             if trial + 1 == _TRIES or not _is_port_taken(log):
                 raise
         else:
-            return KafkaServer(address=f"{HOST}:{mine}", folder=root, process=process)
+            return KafkaServer(address=f"{HOST}:{client_port}", folder=root, process=process)
     raise AssertionError
 
 
@@ -212,7 +212,7 @@ def _write_settings(root: str, port: int, controllers: int, more: Mapping[str, s
 
 
 def main() -> None:
-    """Fetch the jars into a folder and say where they are: `python -m ...server FOLDER`."""
+    """Fetch the jars into a folder and say where they are: `python -m ...kafka_server FOLDER`."""
     try:
         print(fetch_jars(sys.argv[1], Config()))  # noqa: T201 - this is a command
     except MillraceError as error:

@@ -1,4 +1,4 @@
-"""Broker processes that somebody here started: ready when they answer, gone when they are stopped.
+"""Broker processes started by this process: ready when they answer, gone when they are stopped.
 
 Invariant: a process ends with the one that started it, however that one ends.
 """
@@ -133,7 +133,7 @@ class ManagedProcess:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether a process accepts connections there."""
     try:
         with socket.create_connection((host, port), _CONNECT_S):
             return True
@@ -152,11 +152,11 @@ def speaks_kafka(host: str, port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody uses now; somebody may before they are taken."""
+    """Free ports of the loopback; another process may take them before the caller does."""
     with contextlib.ExitStack() as stack:
-        found = []
+        ports = []
         for _ in range(count):
-            each = stack.enter_context(socket.socket())
-            each.bind(("127.0.0.1", 0))
-            found.append(each.getsockname()[1])
-        return found
+            listener = stack.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            ports.append(listener.getsockname()[1])
+        return ports

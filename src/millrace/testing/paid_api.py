@@ -82,12 +82,12 @@ class PaidService:
         self._server.server_close()
         os.close(self._handle)
 
-    def caption(self, asked: dict[str, Any], key: str) -> dict[str, Any]:
-        """Charge for a call and make what was asked for."""
-        line = json.dumps({"id": asked["id"], "key": key, "at": time.time()}) + "\n"
+    def caption(self, row: dict[str, Any], key: str) -> dict[str, Any]:
+        """Charge for a call and make the answer for a row."""
+        line = json.dumps({"id": row["id"], "key": key, "at": time.time()}) + "\n"
         os.write(self._handle, line.encode())
         time.sleep(self.delay_s)
-        return answer_to(asked)
+        return answer_to(row)
 
 
 class _Server(ThreadingHTTPServer):
@@ -119,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, {"error": "send a row as JSON to /caption"})
             return
         try:
-            asked = json.loads(self.rfile.read(size))
-            answer = self.server.service.caption(asked, self.headers.get(KEY) or "")
+            row = json.loads(self.rfile.read(size))
+            answer = self.server.service.caption(row, self.headers.get(KEY) or "")
         except (ValueError, KeyError, TypeError) as error:
             self._answer(400, {"error": f"not a row with an id: {error!r}"})
             return
@@ -138,13 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: the log is what counts."""
 
 
-def answer_to(asked: dict[str, Any]) -> dict[str, Any]:
-    """What the service says, always the same of the same."""
-    return {"caption": f"about {asked.get('text', asked['id'])}", "score": score(asked["id"])}
+def answer_to(row: dict[str, Any]) -> dict[str, Any]:
+    """The answer for a row, always the same for the same row."""
+    return {"caption": f"about {row.get('text', row['id'])}", "score": score(row["id"])}
 
 
 def score(row_id: object) -> float:
-    """What the service makes of a row, between 0 and 1."""
+    """The score of a row, between 0 and 1."""
     return xxh3_64_intdigest(json.dumps(row_id).encode()) % 100 / 100
 
 
@@ -165,8 +165,8 @@ def ask(url: str, row: dict[str, Any], key: str = "") -> dict[str, Any]:
         headers={"Content-Type": "application/json", KEY: key},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        found: dict[str, Any] = json.load(answer)
-    return found
+        result: dict[str, Any] = json.load(answer)
+    return result
 
 
 def main() -> None:

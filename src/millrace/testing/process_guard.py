@@ -1,11 +1,10 @@
-"""Runs a command and ends it when whoever asked for it is gone. A program of its own.
+"""Runs a command and ends it when the calling process is gone. A program of its own.
 
-    python guard.py STOP_SECONDS COMMAND [ARGUMENT...]
+    python process_guard.py STOP_SECONDS COMMAND [ARGUMENT...]
 
-It is told to stop by the end of its standard input, which comes when the asking process closes it
-and also when that process is killed. Then the command gets SIGTERM and, after a while, its whole
-process group SIGKILL. Ends with the command's exit code. Imports nothing of Millrace, so that it
-starts at once.
+It stops at the end of its standard input, which comes when the calling process closes it or is
+killed. Then the command gets SIGTERM and, after a while, its whole process group SIGKILL. Ends with
+the command's exit code. Imports nothing of Millrace, so that it starts at once.
 """
 
 from __future__ import annotations

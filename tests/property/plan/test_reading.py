@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.plan.planner.partition_reads import (
-    ReadLimits,
     ReadSide,
     TaskRead,
+    TaskReadLimits,
     group_neighbours,
     plan_reads,
     reads_text,
@@ -19,7 +19,7 @@ from millrace.plan.planner.partition_reads import (
 
 SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=60)
 LIMITS = st.builds(
-    ReadLimits,
+    TaskReadLimits,
     together_bytes_max=st.integers(1, 300),
     skew_bytes_min=st.integers(1, 100),
     skew_factor=st.integers(1, 5),
@@ -74,7 +74,7 @@ def test_every_partition_is_in_one_group_none_too_large_and_no_two_neighbours_wo
 
 @given(sides(), LIMITS)
 def test_every_partition_of_every_side_is_read_whole(
-    given_sides: list[ReadSide], limits: ReadLimits
+    given_sides: list[ReadSide], limits: TaskReadLimits
 ) -> None:
     pieces = plan_reads(given_sides, limits)
 
@@ -96,7 +96,9 @@ def test_every_partition_of_every_side_is_read_whole(
         assert all(piece.partitions == (number,) for piece in reading)
 
 
-LIMITED = ReadLimits(together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40)
+LIMITED = TaskReadLimits(
+    together_bytes_max=10, skew_bytes_min=50, skew_factor=3, split_bytes_target=40
+)
 
 
 def by_output(*outputs: list[int]) -> ReadSide:

@@ -23,7 +23,7 @@ from tests.unit.transport.owner_kit import TOKEN, WORKSPACE, all_values
 
 from millrace.config import MIB, Config
 from millrace.ids import FolderId
-from millrace.reads.live.follow_requests import FollowStarted, wanted
+from millrace.reads.live.follow_requests import FollowStarted, follow_request
 from millrace.transport.agent import agent_messages
 from millrace.transport.agent.remote_outputs import Agents
 from millrace.transport.flight.first_call import PREFACE, SETTINGS
@@ -315,7 +315,7 @@ def _owner(target: Target) -> object:
 def _live(target: Target) -> object:
     where = JournalAddress(address=target.address, token=TOKEN, workspace_id=WORKSPACE)
     flight = OwnerConnections(where, target.config, target.roots)
-    ticket = encode_request(wanted("a"))
+    ticket = encode_request(follow_request("a"))
     received = flight.receive(target.address, ticket, timeout_ms=30_000, silent_ms=30_000)
     with contextlib.closing(received) as stream:
         opened = decode_message(next(stream))

@@ -1,11 +1,9 @@
 """Decides about the calls of an expensive step on one unit, so that none is paid for twice. Pure.
 
-Batch by batch: intent, calls, results with the next intent. Events come in by the `on_*` methods;
-each returns the actions that follow. The clock is an argument.
-
+Batch by batch: intent, calls, results with the next intent. `on_*` methods return actions.
 Invariant: no call is made before its intent is durable, and an intent is published only together
-with the results of the batch before it. So at most one batch of a worker is ever without results
-when it dies. Its call file tells which calls of that batch were under way: only these are in doubt.
+with the results of the batch before it. So a dead worker lacks the results of at most one batch.
+Its call file says which calls of that batch were under way: only these are in doubt.
 """
 
 from __future__ import annotations

@@ -21,7 +21,12 @@ Pattern = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileListing:
-    """A listing of files. Made by `millrace.files`."""
+    """A listing of files. Made by `millrace.files`.
+
+    Example:
+        >>> mr.files("texts/*.txt").listing.column_names
+        ['path', 'size', 'modified']
+    """
 
     patterns: tuple[str, ...]
     listing: pa.Table

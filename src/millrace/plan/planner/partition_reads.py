@@ -23,7 +23,7 @@ from millrace.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLimits:
+class TaskReadLimits:
     """Sizes that decide how partitions are read."""
 
     together_bytes_max: int
@@ -52,7 +52,7 @@ class TaskRead:
     outputs: tuple[int, ...] = ()
 
 
-def plan_reads(sides: Sequence[ReadSide], limits: ReadLimits) -> list[TaskRead]:
+def plan_reads(sides: Sequence[ReadSide], limits: TaskReadLimits) -> list[TaskRead]:
     """The tasks that read these sides, in order of their partitions."""
     reads: list[TaskRead] = []
     totals = [sum(sizes) for sizes in zip(*(s.partition_bytes for s in sides), strict=True)]
@@ -93,7 +93,7 @@ def reads_text(reads: Sequence[TaskRead], partitions: int) -> list[str]:
     return lines
 
 
-def _split(sides: Sequence[ReadSide], number: int, limits: ReadLimits) -> list[TaskRead]:
+def _split(sides: Sequence[ReadSide], number: int, limits: TaskReadLimits) -> list[TaskRead]:
     """The parts of a skewed partition, by its largest side that can be split; none if none can."""
     skewed = [
         (side.partition_bytes[number], side_number)
@@ -109,7 +109,7 @@ def _split(sides: Sequence[ReadSide], number: int, limits: ReadLimits) -> list[T
     return [TaskRead((number,), side_number, part) for part in parts] if len(parts) > 1 else []
 
 
-def _is_skewed(sizes: Sequence[int], number: int, limits: ReadLimits) -> bool:
+def _is_skewed(sizes: Sequence[int], number: int, limits: TaskReadLimits) -> bool:
     size = sizes[number]
     return size >= limits.skew_bytes_min and size > limits.skew_factor * median(sizes)
 

@@ -1,4 +1,4 @@
-"""What a follower asks for, and what it is told. Pure."""
+"""The request of a follower, and the messages that it gets. Pure."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ class FollowRequest:
     """Of the program that reads."""
 
     def resumed(self, at: Mapping[str, Int64], ends: Mapping[str, Int64] | None) -> FollowRequest:
-        """The same, going on from where a follower is."""
+        """The same request, from the current positions of a follower on."""
         return replace(self, begins=dict(at), others="start", ends=ends, until_end=False)
 
 
 class FollowStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The follower was let in: where it begins, and where it ends if it does."""
+    """The follower is accepted: its first offsets, and its last ones if it has an end."""
 
     at: Mapping[str, Int64]
     ends: Mapping[str, Int64] | None
 
 
 class FollowerBeat(msgspec.Struct, frozen=True, tag=True):
-    """Nothing but where the follower is by now, in journals in which it moved."""
+    """The positions of the follower, in journals in which it moved; no rows."""
 
     at: Mapping[str, Int64]
 
 
 class AskAgain(msgspec.Struct, frozen=True, tag=True):
-    """This stream lasted long enough: ask again."""
+    """The time limit of this stream is over: the client sends its request again."""
 
 
 class FollowEnded(msgspec.Struct, frozen=True, tag=True):
-    """Everything asked for was sent."""
+    """All requested rows were sent."""
 
 
 Message = FollowStarted | Fetched | FollowerBeat | AskAgain | FollowEnded
@@ -96,8 +96,8 @@ class FollowRange(TypedDict, total=False):
     """Of the program that reads: followers of one version share reads."""
 
 
-def wanted(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:
-    """Check what a user asks for."""
+def follow_request(prefix: str, **which: Unpack[FollowRange]) -> FollowRequest:
+    """Check the arguments of a user and make a request of them."""
     key, keys = which.get("key"), which.get("keys", ())
     key_range = which.get("key_range", WHOLE)
     from_offset, to_offset = which.get("from_offset"), which.get("to_offset")

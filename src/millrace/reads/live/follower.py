@@ -39,20 +39,20 @@ _NO_JOURNAL: Final = "//"
 class Following:
     """Hands out the rows that one follower wants. For one thread at a time."""
 
-    def __init__(self, live: LiveReads, wanted: FollowRequest) -> None:
-        """Begin; what cannot be followed is refused now."""
+    def __init__(self, live: LiveReads, request: FollowRequest) -> None:
+        """Begin; a request that cannot be followed is refused now."""
         self._live = live
-        self._wanted = wanted
+        self._request = request
         self._known: dict[str, JournalInfo] = {}
         self._keys: dict[str, pa.RecordBatch] = {}
         self._by_schema: dict[pa.Schema, tuple[pa.RecordBatch | None, KeyRange]] = {}
         self._reading: dict[str, Subscription] = {}
         self._ready: deque[Subscription] = deque()
         self._idle: dict[str, Offset] = {}
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._channel = Channel(live.now_ms())
         live.check()
-        watched = live.broker.watch(_NEVER, prefix=wanted.prefix)
+        watched = live.broker.watch(_NEVER, prefix=request.prefix)
         self._version, self._looked_ms = watched.version, live.now_ms()
         self._check_alone(watched.journals)
         self._ends = self._resolve_ends(watched.journals)
@@ -62,12 +62,12 @@ class Following:
         except BaseException:
             self.close()
             raise
-        self._told = self._positions()
-        self.opened = FollowStarted(at=dict(self._told), ends=self._ends)
+        self._reported = self._positions()
+        self.opened = FollowStarted(at=dict(self._reported), ends=self._ends)
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was asked for was handed out."""
+        """Whether all requested rows were handed out."""
         return self._ends is not None and not self._reading
 
     def next(self, wait_s: float) -> Fetched | None:
@@ -76,59 +76,59 @@ class Following:
         while True:
             self._live.check()
             self._look_for_journals()
-            found = self._poll()
-            if found is not None or self.is_done:
-                return found
+            fetched = self._poll()
+            if fetched is not None or self.is_done:
+                return fetched
             left_s = max(0.0, until - monotonic())
             if not self._wait(left_s) and not left_s:
                 return None
 
     def moved(self) -> Mapping[str, int]:
-        """Where it is in those journals in which it moved since this was last asked."""
+        """The positions in journals in which it moved since the last call."""
         now = self._positions()
-        changed = {name: at for name, at in now.items() if self._told.get(name) != at}
-        self._told.update(changed)
+        changed = {name: at for name, at in now.items() if self._reported.get(name) != at}
+        self._reported.update(changed)
         return changed
 
     def close(self) -> None:
         """Free everything that was kept for it."""
-        for each in self._reading.values():
-            each.close()
+        for subscription in self._reading.values():
+            subscription.close()
         self._reading.clear()
         self._ready.clear()
 
     def _positions(self) -> dict[str, int]:
-        return {name: each.at for name, each in self._reading.items()}
+        return {name: subscription.at for name, subscription in self._reading.items()}
 
     def _poll(self) -> Fetched | None:
-        """Rows of the first journal that has some; each gets its turn."""
+        """Rows of the first journal that has some; journals take turns."""
         while self._ready:
-            mine = self._ready[0]
-            step = mine.poll()
+            subscription = self._ready[0]
+            step = subscription.poll()
             match step:
                 case AtEnd():
                     self._ready.popleft()
-                    self._idle[mine.journal] = step.offset
+                    self._idle[subscription.journal] = step.offset
                 case ReplayDone():
                     self._ready.popleft()
-                    mine.close()
-                    del self._reading[mine.journal]
+                    subscription.close()
+                    del self._reading[subscription.journal]
                 case Fetched():
                     self._ready.rotate(-1)
-                    found = self._with_key(step)
-                    if found is not None:
-                        return found
+                    fetched = self._with_key(step)
+                    if fetched is not None:
+                        return fetched
         return None
 
-    def _with_key(self, found: Fetched) -> Fetched | None:
-        key = self._keys.get(found.journal)
+    def _with_key(self, fetched: Fetched) -> Fetched | None:
+        key = self._keys.get(fetched.journal)
         if key is None:
-            return found
-        kept = [labels.with_key(batch, key) for batch in found.batches]
+            return fetched
+        kept = [labels.with_key(batch, key) for batch in fetched.batches]
         batches = tuple(batch for batch in kept if batch.num_rows)
         if not batches:
             return None
-        return replace(found, batches=batches)
+        return replace(fetched, batches=batches)
 
     def _wait(self, left_s: float) -> bool:
         """Wait for rows, for a while; whether there are some."""
@@ -142,12 +142,12 @@ class Following:
                 return False
             more = [name for name, at in self._idle.items() if broker.end_offset(name) > at]
         except JournalUnknown:
-            self._check_deleted(broker.list(self._wanted.prefix))
+            self._check_deleted(broker.list(self._request.prefix))
             raise
         for name in more:
-            mine = self._reading[name]
-            mine.on_more(self._idle.pop(name))
-            self._ready.append(mine)
+            subscription = self._reading[name]
+            subscription.on_more(self._idle.pop(name))
+            self._ready.append(subscription)
         return bool(more)
 
     def _look_for_journals(self) -> None:
@@ -158,64 +158,64 @@ class Following:
         self._looked_ms = now_ms
         if broker.watch(_NEVER, prefix=_NO_JOURNAL).version == self._version:
             return
-        watched = broker.watch(_NEVER, prefix=self._wanted.prefix)
+        watched = broker.watch(_NEVER, prefix=self._request.prefix)
         self._version = watched.version
         self._check_deleted(watched.journals)
         for info in self._chosen(watched.journals):
             if info.name not in self._known and self._ends is None:
-                given = self._wanted.begins.get(info.name)
+                given = self._request.begins.get(info.name)
                 self._begin(info, None if given is None else Offset(given))
 
     def _check_deleted(self, there: Sequence[JournalInfo]) -> None:
         ids = {info.name: info.id for info in there}
-        for name, each in self._reading.items():
+        for name, subscription in self._reading.items():
             if ids.get(name) != self._known[name].id:
-                raise deleted(name, each.at)
+                raise deleted(name, subscription.at)
 
     def _chosen(self, there: Sequence[JournalInfo]) -> list[JournalInfo]:
-        if self._wanted.alone:
-            return [info for info in there if info.name == self._wanted.prefix]
+        if self._request.alone:
+            return [info for info in there if info.name == self._request.prefix]
         if self._ends is not None:
             return [info for info in there if info.name in self._ends]
         return list(there)
 
     def _check_alone(self, there: Sequence[JournalInfo]) -> None:
         """Refuse an offset that is given for a prefix of several names."""
-        name, found = self._wanted.prefix, [info.name for info in there]
-        if self._wanted.alone and found and name not in found:
+        name, names = self._request.prefix, [info.name for info in there]
+        if self._request.alone and names and name not in names:
             raise UserError(
                 f"an offset was given for {name!r}, which is no journal\n"
-                f"  found below it: {', '.join(found[:3])}{', ...' if found[3:] else ''}\n"
+                f"  found below it: {', '.join(names[:3])}{', ...' if names[3:] else ''}\n"
                 "  to fix: name one journal, or give {journal: offset, ...}"
             )
 
     def _resolve_ends(self, there: Sequence[JournalInfo]) -> Mapping[str, int] | None:
-        wanted = self._wanted
-        if wanted.ends is None and not wanted.until_end:
+        request = self._request
+        if request.ends is None and not request.until_end:
             return None
         names = [info.name for info in there]
-        missing = [name for name in wanted.ends or () if name not in names]
+        missing = [name for name in request.ends or () if name not in names]
         if missing or not there:
-            name = missing[0] if missing else wanted.prefix
+            name = missing[0] if missing else request.prefix
             raise JournalUnknown(
                 f"no journal {name!r}\n  to fix: create it first, or follow it without an end"
             )
-        if wanted.ends is not None:
-            return dict(wanted.ends)
+        if request.ends is not None:
+            return dict(request.ends)
         return {name: self._live.broker.end_offset(name) for name in names}
 
     def _first_offset(self, info: JournalInfo) -> Offset | None:
-        given = self._wanted.begins.get(info.name)
+        given = self._request.begins.get(info.name)
         if given is not None:
             return Offset(given)
-        return self._live.broker.end_offset(info.name) if self._wanted.others == "end" else None
+        return self._live.broker.end_offset(info.name) if self._request.others == "end" else None
 
     def _begin(self, info: JournalInfo, given: Offset | None) -> None:
-        """Follow a journal, unless its labels say that it holds nothing wanted."""
+        """Follow a journal, unless its labels say that it holds no requested row."""
         self._known[info.name] = info
-        wanted, range_, broker = self._wanted, self._range(info), self._live.broker
+        request, range_, broker = self._request, self._range(info), self._live.broker
         key = self._keys.get(info.name)
-        if not labels.can_hold(info, wanted.keys, range_, key):
+        if not labels.can_hold(info, request.keys, range_, key):
             return
         start, end = broker.start_offset(info.name), None
         if self._ends is not None:
@@ -231,16 +231,16 @@ class Following:
         ring = RingKey(
             journal=info.name,
             id=info.id,
-            keys=() if range_ == WHOLE else wanted.keys,
+            keys=() if range_ == WHOLE else request.keys,
             replay=end is not None,
-            version=wanted.version,
+            version=request.version,
         )
-        mine = self._live.subscribe(ring, range_, begin, end, self._channel)
-        self._reading[info.name] = mine
-        self._ready.append(mine)
+        subscription = self._live.subscribe(ring, range_, begin, end, self._channel)
+        self._reading[info.name] = subscription
+        self._ready.append(subscription)
 
     def _range(self, info: JournalInfo) -> KeyRange:
-        """Where wanted rows lie; that of a key depends on the types of a journal's columns."""
+        """The range of requested hashes; a key's hash depends on the types of the columns."""
         known = self._by_schema.get(info.schema)
         if known is None:
             known = self._by_schema[info.schema] = self._key_and_range(info)
@@ -249,29 +249,29 @@ class Following:
         return known[1]
 
     def _key_and_range(self, info: JournalInfo) -> tuple[pa.RecordBatch | None, KeyRange]:
-        if self._wanted.key is not None:
-            key = labels.key_of(info, self._wanted.key)
-            place = labels.place_of(key)
-            return key, KeyRange(place, place)
-        if self._wanted.keys:
-            key_names(info.schema, self._wanted.keys)
-        return None, self._wanted.range
+        if self._request.key is not None:
+            key = labels.key_of(info, self._request.key)
+            key_hash = labels.place_of(key)
+            return key, KeyRange(key_hash, key_hash)
+        if self._request.keys:
+            key_names(info.schema, self._request.keys)
+        return None, self._request.range
 
 
 def messages(
-    live: LiveReads, wanted: FollowRequest, *, is_cancelled: Callable[[], bool] = lambda: False
+    live: LiveReads, request: FollowRequest, *, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[Message]:
-    """What a follower is told, for as long as one stream lasts."""
+    """The messages for a follower, until one stream ends."""
     beat_s = live.config.live_beat_ms / 1000
-    following = Following(live, wanted)
+    following = Following(live, request)
     try:
         yield following.opened
         beat_at = monotonic()
         until = beat_at + live.config.live_stream_ms_max / 1000
         while not is_cancelled():
-            found = following.next(beat_s)
-            if found is not None:
-                yield found
+            fetched = following.next(beat_s)
+            if fetched is not None:
+                yield fetched
             if following.is_done:
                 yield FollowEnded()
                 return

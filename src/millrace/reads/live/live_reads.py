@@ -1,7 +1,7 @@
-"""The rings of an owner: reads journals as the rings decide, and keeps what waits for whom.
+"""The rings of an owner: reads journals as the rings decide, and keeps rows for subscribers.
 
-Nobody reads on its own account: whoever wants rows and finds none waiting reads for all at its
-place. So there are no threads here, and a journal that nobody follows is not read.
+A subscriber that wants rows and has none in its channel reads for all subscribers at its position.
+So there are no threads here, and a journal without followers is not read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from millrace.reads.live.ring import (
 
 
 class LiveClosed(Exception):
-    """The owner is ending; the next one can be asked."""
+    """The owner is ending; the client can call the next owner."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """A ring, what waits in its channels, and the lock that both are under."""
+    """A ring, the rows in its channels, and the lock of both."""
 
     ring: Ring
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -81,35 +81,35 @@ class LiveReads:
         end: Offset | None = None,
         channel: Channel | None = None,
     ) -> Subscription:
-        """Join a ring, which is made if there is none; `channel` is that of a follower of many."""
-        who = SubscriberId(next(self._ids))
+        """Join a ring, made if there is none; `channel`: of a follower of many journals."""
+        subscriber_id = SubscriberId(next(self._ids))
         with self._lock:
             running = self._rings.setdefault(key, _Running(Ring(key, self.limits)))
             with running.changed:
-                mine = channel or Channel(self.now_ms())
-                running.ring.on_join(who, range, begin, end=end, channel=mine)
-                running.channels[who] = deque()
-        return Subscription(self, running, who, begin)
+                own_channel = channel or Channel(self.now_ms())
+                running.ring.on_join(subscriber_id, range, begin, end=end, channel=own_channel)
+                running.channels[subscriber_id] = deque()
+        return Subscription(self, running, subscriber_id, begin)
 
-    def leave(self, running: _Running, who: SubscriberId) -> None:
-        """Free all that was kept for one; a ring that nobody is left in goes, too."""
+    def leave(self, running: _Running, subscriber_id: SubscriberId) -> None:
+        """Free the rows kept for a subscriber; remove the ring if it was the last one."""
         with self._lock, running.changed:
-            running.ring.on_leave(who)
-            running.channels.pop(who, None)
+            running.ring.on_leave(subscriber_id)
+            running.channels.pop(subscriber_id, None)
             if running.ring.is_empty() and self._rings.get(running.ring.key) is running:
                 del self._rings[running.ring.key]
             running.changed.notify_all()
 
     def tick(self) -> int:
-        """Drop those that take nothing; return how many. To be called now and then."""
+        """Drop subscribers that take no rows; return how many. To be called now and then."""
         with self._lock:
             rings = list(self._rings.values())
         count = 0
         for running in rings:
             with running.changed:
                 dropped = running.ring.on_tick(self.now_ms())
-                for who in dropped:
-                    running.channels[who].clear()
+                for subscriber_id in dropped:
+                    running.channels[subscriber_id].clear()
                 if dropped:
                     running.changed.notify_all()
             count += len(dropped)
@@ -130,16 +130,16 @@ class LiveReads:
             raise LiveClosed
 
     def rings(self) -> dict[RingKey, int]:
-        """The rings there are, and how many read in each."""
+        """The rings, and the number of subscribers of each."""
         with self._lock:
             return {key: len(running.channels) for key, running in self._rings.items()}
 
 
 class Subscription:
-    """One reader's place in a ring. For one thread at a time."""
+    """One reader's part in a ring. For one thread at a time."""
 
     def __init__(
-        self, live: LiveReads, running: _Running, who: SubscriberId, begin: Offset
+        self, live: LiveReads, running: _Running, subscriber_id: SubscriberId, begin: Offset
     ) -> None:
         """Use `LiveReads.subscribe`."""
         self.at = begin
@@ -147,7 +147,7 @@ class Subscription:
         self.journal = running.ring.key.journal
         self._live = live
         self._running = running
-        self._who = who
+        self._subscriber_id = subscriber_id
 
     def poll(self) -> Fetched | AtEnd | ReplayDone:
         """The next rows; or that there are none for now, or no more."""
@@ -155,7 +155,7 @@ class Subscription:
         while True:
             with running.changed:
                 self._live.check()
-                step = running.ring.on_wanted(self._who, self._live.now_ms())
+                step = running.ring.on_wanted(self._subscriber_id, self._live.now_ms())
                 match step:
                     case TakeRows():
                         return self._take()
@@ -165,7 +165,7 @@ class Subscription:
                         self.at = step.offset
                         return step
                     case ReplayDone():
-                        self.at = running.ring.subscribers[self._who].next
+                        self.at = running.ring.subscribers[self._subscriber_id].next
                         return step
                     case HoldBack():
                         running.changed.wait(step.wait_ms / 1000)
@@ -180,20 +180,20 @@ class Subscription:
             self._carry_out(step)
 
     def on_more(self, waited_for: Offset) -> None:
-        """There are rows at or above an offset that was waited for."""
+        """The journal has rows at or above the offset that this subscription waits for."""
         with self._running.changed:
             self._running.ring.on_more(waited_for)
 
     def close(self) -> None:
-        """Want no more. Done twice it does nothing more."""
-        self._live.leave(self._running, self._who)
+        """Leave the ring. A second call does nothing."""
+        self._live.leave(self._running, self._subscriber_id)
 
     def _take(self) -> Fetched:
-        found, size = self._running.channels[self._who].popleft()
-        if self._running.ring.on_taken(self._who, size, self._live.now_ms()):
+        fetched, size = self._running.channels[self._subscriber_id].popleft()
+        if self._running.ring.on_taken(self._subscriber_id, size, self._live.now_ms()):
             self._running.changed.notify_all()
-        self.at = found.next_offset
-        return found
+        self.at = fetched.next_offset
+        return fetched
 
     def _carry_out(self, read: ReadRows) -> None:
         """Read for all members, outside the lock: others go on meanwhile."""
@@ -203,7 +203,7 @@ class Subscription:
             fetched = self._fetch(read)
             batches, next_offset = cut(fetched, read.bound)
             shares = share(batches, running.ring.key.keys, read.members)
-            sizes = {who: mine.size for who, mine in shares.items()}
+            sizes = {subscriber_id: rows.size for subscriber_id, rows in shares.items()}
         except Exception as error:  # noqa: BLE001 - goes to everybody it was read for
             kind = type(error) if isinstance(error, MillraceError) else MillraceError
             text = str(error) if isinstance(error, MillraceError) else f"a read failed: {error!r}"
@@ -220,9 +220,11 @@ class Subscription:
             given = running.ring.on_read(
                 read.number, next_offset, fetched.end_offset, sizes, now_ms=self._live.now_ms()
             )
-            for who in given:
-                mine = replace(fetched, batches=shares[who].batches, next_offset=next_offset)
-                running.channels[who].append((mine, sizes[who]))
+            for subscriber_id in given:
+                subscriber_rows = replace(
+                    fetched, batches=shares[subscriber_id].batches, next_offset=next_offset
+                )
+                running.channels[subscriber_id].append((subscriber_rows, sizes[subscriber_id]))
             running.changed.notify_all()
 
     def _fetch(self, read: ReadRows) -> Fetched:

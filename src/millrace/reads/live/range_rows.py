@@ -1,7 +1,7 @@
-"""Cuts what was read into the rows of each range. Pure.
+"""Cuts the rows of a read into the rows of each range. Pure.
 
 Invariant: a row goes to every range that holds its key's hash and to no other, in the order read;
-rows are hashed once, whoever shares them, and there is no Python per row.
+rows are hashed once for all subscribers, and there is no Python per row.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ORDER_MIN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """The rows of one range, and about how much they are."""
+    """The rows of one range, and their approximate size."""
 
     batches: Batches
     size: RowsSize
 
 
 def cut(fetched: Fetched, bound: Offset | None) -> tuple[Batches, Offset]:
-    """The rows below a bound, and where to read on; a read cannot be told where to end."""
+    """The rows below a bound, and the next offset; a read itself takes no end."""
     if bound is None or fetched.next_offset <= bound:
         return fetched.batches, fetched.next_offset
     kept = []
@@ -56,18 +56,21 @@ def share(
     ranges: Mapping[SubscriberId, KeyRange],
 ) -> dict[SubscriberId, RangeRows]:
     """The rows of each range; those of the same range get the very same batches."""
-    found: dict[KeyRange, Batches] = {WHOLE: tuple(batches)}
-    narrow = sorted({each for each in ranges.values() if each != WHOLE})
+    batches_of: dict[KeyRange, Batches] = {WHOLE: tuple(batches)}
+    narrow = sorted({key_range for key_range in ranges.values() if key_range != WHOLE})
     rows = sum(batch.num_rows for batch in batches)
     if narrow and rows:
         # Put together first: a read is many small batches, and each costs a call for each range.
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         places = unsigned(hash32(batch, keys))
         cut_up = _by_mask if len(narrow) < _ORDER_MIN or _overlap(narrow) else _by_order
-        found.update(zip(narrow, cut_up(batch, places, narrow), strict=True))
-    # Told by the row: to add up each share's own buffers takes longer than to make it.
+        batches_of.update(zip(narrow, cut_up(batch, places, narrow), strict=True))
+    # Estimated by the row: to add up each share's own buffers takes longer than to make it.
     row_bytes = -(-sum(batch.nbytes for batch in batches) // max(1, rows))
-    return {who: _share(found.get(each, ()), row_bytes) for who, each in ranges.items()}
+    return {
+        subscriber_id: _share(batches_of.get(key_range, ()), row_bytes)
+        for subscriber_id, key_range in ranges.items()
+    }
 
 
 def _share(batches: Batches, row_bytes: int) -> RangeRows:
@@ -77,29 +80,31 @@ def _share(batches: Batches, row_bytes: int) -> RangeRows:
 
 def _by_mask(batch: pa.RecordBatch, places: Places, ranges: Sequence[KeyRange]) -> list[Batches]:
     """One pass over all rows for each range."""
-    found: list[Batches] = []
-    for each in ranges:
-        mask = each.mask(places)
+    shares: list[Batches] = []
+    for key_range in ranges:
+        mask = key_range.mask(places)
         count = int(np.count_nonzero(mask))
         if not count:
-            found.append(())
+            shares.append(())
         else:
-            found.append((batch if count == len(mask) else batch.filter(pa.array(mask)),))
-    return found
+            shares.append((batch if count == len(mask) else batch.filter(pa.array(mask)),))
+    return shares
 
 
 def _by_order(batch: pa.RecordBatch, places: Places, ranges: Sequence[KeyRange]) -> list[Batches]:
     """Put rows into the order of ranges that do not overlap, and take each range's own.
 
-    Not as slices of one: a follower that is slow would keep the rows of all the others in memory.
+    Copies, not slices of one batch: a slow follower would keep the rows of all others in memory.
     """
     # Odd numbers are within a range, even ones between two.
-    bounds = np.array([edge for each in ranges for edge in (each.begin, each.end + 1)], np.uint64)
+    bounds = np.array(
+        [edge for key_range in ranges for edge in (key_range.begin, key_range.end + 1)], np.uint64
+    )
     numbers = np.searchsorted(bounds, places, side="right").astype(np.uint16)
     order, starts = kernels().group_rows(numbers, len(bounds) + 1)
-    wanted = [order[starts[odd] : starts[odd + 1]] for odd in range(1, len(bounds), 2)]
-    return [(batch.take(pa.array(mine)),) if len(mine) else () for mine in wanted]
+    row_numbers = [order[starts[odd] : starts[odd + 1]] for odd in range(1, len(bounds), 2)]
+    return [(batch.take(pa.array(rows)),) if len(rows) else () for rows in row_numbers]
 
 
 def _overlap(ranges: Sequence[KeyRange]) -> bool:
-    return any(one.end >= other.begin for one, other in pairwise(ranges))
+    return any(left.end >= right.begin for left, right in pairwise(ranges))

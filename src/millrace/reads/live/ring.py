@@ -11,7 +11,7 @@ A reader pauses until the other subscribers at its position have room in their c
 once they take rows again. A subscriber that has rows and takes none for `stall_ms_max` is dropped.
 
 Invariant: each subscriber gets the committed rows of its range from its first offset on, in offset
-order, each once, in whatever order joins, leaves, reads and appends happen.
+order, each once, for every order of joins, leaves, reads and appends.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RingLimits:
 
 @dataclass(frozen=True, slots=True)
 class RowsSize:
-    """How much some rows are."""
+    """The size of some rows."""
 
     rows: int
     bytes: int
@@ -82,7 +82,7 @@ class RowsSize:
 
 @dataclass(slots=True)
 class Channel:
-    """What waits for one follower, over all rings that it reads in.
+    """The bytes that wait for one follower, over all rings that it reads in.
 
     Rings have locks of their own, so each writes to its own entry and no sum is shared.
     """
@@ -96,23 +96,23 @@ class Channel:
         """How much waits."""
         return sum(list(self.waiting.values()))
 
-    def put(self, who: SubscriberId, bytes_: int, now_ms: int) -> None:
-        """So much waits for one of its subscribers from now on."""
+    def put(self, subscriber_id: SubscriberId, bytes_: int, now_ms: int) -> None:
+        """Set the bytes that wait for one of its subscribers."""
         if not self.waiting:
             self.moved_ms = now_ms
-        self.waiting[who] = bytes_
+        self.waiting[subscriber_id] = bytes_
 
-    def take(self, who: SubscriberId, left: int, now_ms: int) -> None:
-        """So much is left of what waited."""
+    def take(self, subscriber_id: SubscriberId, left: int, now_ms: int) -> None:
+        """A subscriber took rows; `left` bytes still wait."""
         self.moved_ms = now_ms
         if left:
-            self.waiting[who] = left
+            self.waiting[subscriber_id] = left
         else:
-            self.leave(who)
+            self.leave(subscriber_id)
 
-    def leave(self, who: SubscriberId) -> None:
-        """Nothing waits for this one any more."""
-        self.waiting.pop(who, None)
+    def leave(self, subscriber_id: SubscriberId) -> None:
+        """Forget a subscriber: no bytes wait for it any more."""
+        self.waiting.pop(subscriber_id, None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class Subscriber:
         return self.end is not None and self.next >= self.end
 
     def wants_more(self) -> bool:
-        """Whether it is to be read for."""
+        """Whether reads include it."""
         return self.failed is None and not self.is_done()
 
     def held_back_ms(self, now_ms: int) -> int:
@@ -219,7 +219,7 @@ class Ring:
 
     def on_join(
         self,
-        who: SubscriberId,
+        subscriber_id: SubscriberId,
         range: KeyRange,  # noqa: A002 - as everywhere
         begin: Offset,
         *,
@@ -227,25 +227,25 @@ class Ring:
         channel: Channel,
     ) -> None:
         """A subscriber joins, for the rows of a range from `begin` on, up to `end` if given."""
-        assert who not in self.subscribers, who
-        self.subscribers[who] = Subscriber(
-            id=who, range=range, next=begin, end=end, channel=channel
+        assert subscriber_id not in self.subscribers, subscriber_id
+        self.subscribers[subscriber_id] = Subscriber(
+            id=subscriber_id, range=range, next=begin, end=end, channel=channel
         )
 
-    def on_leave(self, who: SubscriberId) -> None:
+    def on_leave(self, subscriber_id: SubscriberId) -> None:
         """A subscriber leaves."""
-        self._forget(who)
-        self.gone.pop(who, None)
+        self._forget(subscriber_id)
+        self.gone.pop(subscriber_id, None)
 
     def is_empty(self) -> bool:
         """Whether no subscriber is left."""
         return not self.subscribers and not self.gone
 
-    def on_wanted(self, who: SubscriberId, now_ms: int) -> Step:
+    def on_wanted(self, subscriber_id: SubscriberId, now_ms: int) -> Step:
         """A subscriber is ready for rows; returns what it is to do."""
-        if who in self.gone:
-            return self.gone[who]
-        asker = self.subscribers[who]
+        if subscriber_id in self.gone:
+            return self.gone[subscriber_id]
+        asker = self.subscribers[subscriber_id]
         if asker.rows:
             return TakeRows()
         if asker.failed is not None:
@@ -253,7 +253,7 @@ class Ring:
         if asker.is_done():
             return ReplayDone()
         busy = {member for read in self.reading.values() for member in read.members}
-        if who in busy:
+        if subscriber_id in busy:
             return AwaitReader()
         if self.end is not None and asker.next >= self.end:
             return AtEnd(asker.next)
@@ -306,15 +306,15 @@ class Ring:
         """The reader gave up: another subscriber will read."""
         del self.reading[number]
 
-    def on_taken(self, who: SubscriberId, size: RowsSize, now_ms: int) -> bool:
+    def on_taken(self, subscriber_id: SubscriberId, size: RowsSize, now_ms: int) -> bool:
         """A subscriber took rows; returns whether others may have waited for that."""
-        mine = self.subscribers[who]
-        mine.rows -= size.rows
-        mine.bytes -= size.bytes
-        assert mine.rows >= 0 and mine.bytes >= 0, mine  # noqa: PT018 - one invariant
-        was_holding = mine.held_since_ms is not None
-        mine.held_ms, mine.held_since_ms = mine.held_back_ms(now_ms), None
-        mine.channel.take(who, mine.bytes, now_ms)
+        subscriber = self.subscribers[subscriber_id]
+        subscriber.rows -= size.rows
+        subscriber.bytes -= size.bytes
+        assert subscriber.rows >= 0 and subscriber.bytes >= 0, subscriber  # noqa: PT018 - one invariant
+        was_holding = subscriber.held_since_ms is not None
+        subscriber.held_ms, subscriber.held_since_ms = subscriber.held_back_ms(now_ms), None
+        subscriber.channel.take(subscriber_id, subscriber.bytes, now_ms)
         return was_holding
 
     def on_more(self, waited_for: Offset) -> None:
@@ -360,12 +360,12 @@ class Ring:
         self.reading[read.number] = read
         return read
 
-    def _has_room(self, who: Subscriber) -> bool:
+    def _has_room(self, subscriber: Subscriber) -> bool:
         """A whole read fits, so that no channel holds more than its limit, or than one read."""
-        limits, waiting = self.limits, who.channel.bytes()
-        rows_fit = who.rows + limits.read_rows_max <= limits.channel_rows_max
+        limits, waiting = self.limits, subscriber.channel.bytes()
+        rows_fit = subscriber.rows + limits.read_rows_max <= limits.channel_rows_max
         bytes_fit = waiting + limits.read_bytes_max <= limits.channel_bytes_max
-        return (not who.rows or rows_fit) and (not waiting or bytes_fit)
+        return (not subscriber.rows or rows_fit) and (not waiting or bytes_fit)
 
     def _hold(self, full: Subscriber, now_ms: int) -> int:
         """How long to wait for one with a full channel; 0 if others waited long enough for it."""
@@ -376,19 +376,20 @@ class Ring:
         # As long again as was waited already: the waits double.
         return max(0, min(max(self.limits.backoff_ms, waited_ms), left_ms))
 
-    def _forget(self, who: SubscriberId) -> None:
-        mine = self.subscribers.pop(who, None)
-        if mine is not None:
-            mine.channel.leave(who)
+    def _forget(self, subscriber_id: SubscriberId) -> None:
+        subscriber = self.subscribers.pop(subscriber_id, None)
+        if subscriber is not None:
+            subscriber.channel.leave(subscriber_id)
 
     def _present(self, members: Iterable[SubscriberId]) -> list[Subscriber]:
-        return [self.subscribers[who] for who in members if who in self.subscribers]
+        return [self.subscribers[id_] for id_ in members if id_ in self.subscribers]
 
-    def _stalled(self, who: Subscriber, now_ms: int) -> str:
-        waited_s = (now_ms - who.channel.moved_ms) / 1000
+    def _stalled(self, subscriber: Subscriber, now_ms: int) -> str:
+        waited_s = (now_ms - subscriber.channel.moved_ms) / 1000
         return (
             f"a live reader of journal {self.key.journal!r} was dropped\n"
-            f"  keys {who.range}: it took none of its {who.rows} rows for {waited_s:.0f} s\n"
+            f"  keys {subscriber.range}: it took none of its {subscriber.rows} rows for "
+            f"{waited_s:.0f} s\n"
             f"  limit: {self.limits.stall_ms_max / 1000:.0f} s (live_stall_ms_max)\n"
             "  to fix: read on from the last offset you have, and take rows as they come"
         )

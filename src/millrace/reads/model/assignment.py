@@ -19,5 +19,5 @@ def assign(journal: JournalInfo, binding: Binding, ranges: Sequence[KeyRange]) -
     """The member that reads a journal for a binding."""
     fixed = fixed_place(journal, binding.key)
     if fixed is not None:
-        return next(n for n, each in enumerate(ranges) if each.contains(fixed))
+        return next(n for n, key_range in enumerate(ranges) if key_range.contains(fixed))
     return choose(f"{binding.name}/{journal.name}", range(len(ranges)))

@@ -1,8 +1,8 @@
-"""What a checkpoint holds, and how one is laid over another. Pure.
+"""The content of a checkpoint, and how checkpoints are merged. Pure.
 
 A checkpoint says for each tag how far its journal was read, and for each tag and producer up to
-which clock its rows are shown and where its first row that is not shown yet begins. What is handed
-out are sparse deltas; `merge` lays them over what was before.
+which clock its rows are shown and where its first row that is not shown yet begins. A session hands
+out sparse deltas; `merge` adds them to the checkpoint before.
 
 Invariant: each row carries the number of the checkpoint that set it, and a merge keeps the one with
 the higher number: so merging is order-free and repeat-free.
@@ -91,7 +91,7 @@ class Checkpoint:
 
 
 def merge(*parts: Checkpoint) -> Checkpoint:
-    """Lay checkpoints over one another, in any order, each as often as one likes."""
+    """Merge checkpoints, in any order; the same one may come several times."""
     if not parts:
         return Checkpoint()
     reads = ReadOffsets.concat([part.reads for part in parts])
@@ -107,29 +107,31 @@ def merge(*parts: Checkpoint) -> Checkpoint:
 
 def resume_offsets(checkpoint: Checkpoint) -> dict[int, Offset]:
     """Where each tag is read on: at the lower of its read offset and its earliest begin."""
-    found = dict(zip(checkpoint.reads.tag.tolist(), checkpoint.reads.offset.tolist(), strict=True))
+    offsets = dict(
+        zip(checkpoint.reads.tag.tolist(), checkpoint.reads.offset.tolist(), strict=True)
+    )
     is_open = checkpoint.shown.begin != NONE
     tags, begins = checkpoint.shown.tag[is_open], checkpoint.shown.begin[is_open]
     for tag, begin in zip(tags.tolist(), begins.tolist(), strict=True):
-        found[tag] = min(found.get(tag, begin), begin)
-    return {tag: Offset(offset) for tag, offset in found.items()}
+        offsets[tag] = min(offsets.get(tag, begin), begin)
+    return {tag: Offset(offset) for tag, offset in offsets.items()}
 
 
 def shown_to(shown: ShownClock, tags: Ints, producers: Ints) -> Clocks:
-    """Up to which clock each of these pairs is shown; 0 where it is not at all.
+    """The clock up to which each of these pairs is shown; 0 if it is not shown at all.
 
     `shown` is in the order that `merge` gives: by tag, then producer, each pair once.
     """
-    places, found = find_pairs(shown.tag, shown.producer, tags, producers)
+    places, is_known = find_pairs(shown.tag, shown.producer, tags, producers)
     if not len(shown):
         return np.zeros(len(tags), np.uint64)
-    return np.where(found, shown.clock[places], np.uint64(0))
+    return np.where(is_known, shown.clock[places], np.uint64(0))
 
 
 def find_pairs(
     sorted_tags: Ints, sorted_producers: Ints, tags: Ints, producers: Ints
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Where pairs stand among sorted ones, and whether they do; places of those not found are 0."""
+    """The index of each pair among sorted ones (0 if missing), and whether it is there."""
     if not len(sorted_tags) or not len(tags):
         return np.zeros(len(tags), np.int64), np.zeros(len(tags), np.bool_)
     known = np.unique(sorted_producers)
@@ -139,16 +141,16 @@ def find_pairs(
     tag_code = np.searchsorted(known_tags, tags)
     exists &= known_tags[np.minimum(tag_code, len(known_tags) - 1)] == tags
     width = np.int64(len(known) + 1)
-    there = np.searchsorted(known_tags, sorted_tags) * width
-    there += np.searchsorted(known, sorted_producers)
-    wanted = tag_code * width + code
-    places = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
-    exists &= there[places] == wanted
+    sorted_codes = np.searchsorted(known_tags, sorted_tags) * width
+    sorted_codes += np.searchsorted(known, sorted_producers)
+    pair_codes = tag_code * width + code
+    places = np.minimum(np.searchsorted(sorted_codes, pair_codes), len(sorted_codes) - 1)
+    exists &= sorted_codes[places] == pair_codes
     return np.where(exists, places, 0), exists
 
 
 def without_done(checkpoint: Checkpoint) -> Checkpoint:
-    """Leave out rolled-back ranges whose rows lie below what is shown anyway.
+    """Leave out rolled-back ranges whose rows are below the shown clocks anyway.
 
     Later windows do not need them; the one that ends at this checkpoint does.
     """

@@ -1,7 +1,7 @@
 """Which rows a checkpoint makes visible: a window of clocks for each tag and producer. Pure.
 
-A row is visible in a checkpoint when its clock is above what was shown before and at or below what
-is shown now, and when it was not rolled back. So the rows of successive checkpoints part the
+A row is visible in a checkpoint when its clock is above the clock shown before and at or below the
+clock shown now, and when it was not rolled back. So the rows of successive checkpoints part the
 committed rows: each is visible in exactly one.
 """
 
@@ -19,7 +19,7 @@ from millrace.reads.model.tags import Clocks, Ints
 
 @dataclass(frozen=True, slots=True)
 class Windows(Table):
-    """Of each of these pairs, in order of tag and producer, the clocks above one and up to another.
+    """For each pair, in order of tag and producer: its visible clocks, above one and up to another.
 
     Pairs that are not listed show nothing.
     """

@@ -59,7 +59,7 @@ class Binding:
     not_after_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse arguments that make no sense."""
         _check_name(self.name, "binding")
         if not isinstance(self.prefix, str):
             raise _wrong(self.name, f"prefix is {self.prefix!r}, not a text")
@@ -77,7 +77,7 @@ class Binding:
 
     @property
     def selector(self) -> Selector:
-        """Which journals are meant."""
+        """The selector of its journals."""
         return Selector(self.prefix, self.labels)
 
     @property
@@ -114,7 +114,7 @@ class CoordinatedRead:
 
     def __init__(self, name: str, bindings: Sequence[Binding]) -> None:
         _check_name(name, "coordinated read")
-        if isinstance(bindings, Binding) or not all(isinstance(one, Binding) for one in bindings):
+        if isinstance(bindings, Binding) or not all(isinstance(item, Binding) for item in bindings):
             raise UserError(
                 f"coordinated read {name} needs a list of bindings\n  found: {bindings!r}\n"
                 '  to fix: give [millrace.Binding(name="orders", prefix="orders")]'
@@ -125,7 +125,9 @@ class CoordinatedRead:
                 f"  to fix: give 1 to {BINDINGS_MAX:,}"
             )
         names = [binding.name for binding in bindings]
-        twice = next((each for each in names if names.count(each) > 1), None)
+        twice = next(
+            (binding_name for binding_name in names if names.count(binding_name) > 1), None
+        )
         if twice is not None:
             raise UserError(
                 f"coordinated read {name} has two bindings {twice}\n  to fix: name them apart"
@@ -195,7 +197,7 @@ class CoordinatedRead:
                 "a coordinated read needs a name and a list of bindings\n"
                 '  to fix: write {"name": ..., "bindings": [...]}'
             )
-        return cls(content["name"], [_binding(each) for each in bindings])
+        return cls(content["name"], [_binding(fields) for fields in bindings])
 
 
 def _binding(content: object) -> Binding:
@@ -233,7 +235,7 @@ def _check_labels(name: str, labels: object) -> None:
         raise _wrong(name, f"labels is {labels!r}, not names with their values")
     for label, value in labels.items():
         values = (value,) if isinstance(value, str) else value
-        if not isinstance(values, Sequence) or not all(isinstance(each, str) for each in values):
+        if not isinstance(values, Sequence) or not all(isinstance(text, str) for text in values):
             raise _wrong(name, f"label {label} is {value!r}, not a text or a list of them")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class FlushCycle:
-    """Counts flushes and who has answered the one in flight."""
+    """Counts flushes, and the queues that have answered the one in flight."""
 
     def __init__(self, queues: int) -> None:
         self._queues = queues

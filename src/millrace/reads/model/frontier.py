@@ -2,9 +2,9 @@
 
 Slices report commits, each with the other journals of its transaction as hints. A hint is met when
 its target has committed at or above its clock. A producer's commits in a cohort are shown up to,
-and not including, its lowest clock with an unmet hint; nobody else waits for it.
+and not including, its lowest clock with an unmet hint; no other producer waits for it.
 
-Invariant: what was shown never goes back; a transaction within a cohort is shown whole or not.
+Invariant: a shown clock never goes back; a transaction within a cohort is shown whole or not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class UnmetHint:
 
 
 class Frontier:
-    """Gathers what slices report, and makes checkpoints of it."""
+    """Gathers the reports of slices, and makes checkpoints of them."""
 
     def __init__(self, cohorts: tuple[int, ...], base: Checkpoint) -> None:
         """Go on from a whole checkpoint."""
@@ -86,10 +86,10 @@ class Frontier:
         self._waiting.drop_targets(np.flatnonzero(np.isin(self._pairs.firsts, tags)))
 
     def release(self, producer: int | None = None) -> tuple[UnmetHint, ...]:
-        """Let go of hints that are not met, of one producer or of all; returns which."""
+        """Drop hints that are not met, of one producer or of all; returns them."""
         let_go = self.unmet()
         if producer is not None:
-            let_go = tuple(each for each in let_go if each.producer == producer)
+            let_go = tuple(hint for hint in let_go if hint.producer == producer)
             pairs = np.flatnonzero(self._pairs.producers == producer)
             self._waiting.drop_sources(pairs)
         else:
@@ -98,7 +98,7 @@ class Frontier:
 
     # What is shown.
     def next_delta(self, number: CheckpointNumber) -> Checkpoint | None:
-        """What has become visible since the last checkpoint, as the next one; None if nothing."""
+        """The next checkpoint: what has become visible since the last one; None if nothing."""
         shown, begins = self._now()
         state = self._per_pair
         count = len(self._pairs)
@@ -147,15 +147,15 @@ class Frontier:
             self._read_handed[tags] = delta.reads.offset
             unread = tags[~self._reported[tags]]
             self._read[unread] = self._read_handed[unread]
-        told = {(t, p, b) for t, p, b, *_ in delta.rolled_back.rows()}
-        self._gone_known |= told
-        rest = [(t, p, b) not in told for t, p, b, *_ in self._gone.rows()]
-        self._gone = self._gone.take(np.array(rest, np.bool_))
+        handed_out = {(t, p, b) for t, p, b, *_ in delta.rolled_back.rows()}
+        self._gone_known |= handed_out
+        is_left = [(t, p, b) not in handed_out for t, p, b, *_ in self._gone.rows()]
+        self._gone = self._gone.take(np.array(is_left, np.bool_))
         self._drop_shown()
         self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
 
     def unmet(self) -> tuple[UnmetHint, ...]:
-        """What is being waited for, oldest first."""
+        """Hints that are not met, oldest first."""
         tags, producers = self._pairs.firsts, self._pairs.producers
         return tuple(
             UnmetHint(
@@ -192,7 +192,7 @@ class Frontier:
             self._read[tags], self._read_handed[tags] = base.reads.offset, base.reads.offset
 
     def _first_reports(self, reads: Reads) -> None:
-        """A tag that reports for the first time goes out whole: what it does not say is closed."""
+        """The first report of a tag is complete: pairs that it does not name are closed."""
         tags = self._number_tags(reads.tag)
         fresh = tags[~self._reported[tags]]
         if len(fresh):
@@ -203,9 +203,9 @@ class Frontier:
 
     def _has_reported(self, tags: Ints) -> Mask:
         numbers = self._tags.find(tags)
-        found: Mask = numbers != UNKNOWN
-        found[found] = self._reported[numbers[found]]
-        return found
+        has_reported: Mask = numbers != UNKNOWN
+        has_reported[has_reported] = self._reported[numbers[has_reported]]
+        return has_reported
 
     def _open(self, opens: Opens) -> None:
         if len(opens):
@@ -238,7 +238,7 @@ class Frontier:
         )
 
     def _now(self) -> tuple[Clocks, Ints]:
-        """What could be shown of each pair, and the begin of what is not."""
+        """The clock to which each pair could be shown, and the begin of its first row above it."""
         count = len(self._pairs)
         shown = self._per_pair.shown[:count].copy()
         begins = self._per_pair.begin[:count].copy()
@@ -247,8 +247,9 @@ class Frontier:
             pairs = self._number(points.tag, points.producer)
             ready = points.clock < self._bounds(pairs)
             np.maximum.at(shown, pairs[ready], points.clock[ready])
-            held = np.flatnonzero(~ready & (points.clock > shown[pairs]))[::-1]
-            begins[pairs[held]] = points.begin[held]  # Backwards: the first point of a pair stays.
+            waiting = np.flatnonzero(~ready & (points.clock > shown[pairs]))[::-1]
+            # `waiting` runs backwards, so the first point of a pair stays.
+            begins[pairs[waiting]] = points.begin[waiting]
         return shown, begins
 
     def _bounds(self, pairs: Ints) -> Clocks:

@@ -3,7 +3,7 @@
 Rows of one tag keep their order. Across tags, those of higher priority go first, then those with
 the lower clock plus read delay, as far as rows have arrived: a row waits while a tag that has more
 to read could still bring an earlier one. A row under its delay waits for the time and blocks
-nobody; one without a delay never waits for the time, whatever its clock. The key of a row is the
+no other; one without a delay never waits for the time, with any clock. The key of a row is the
 highest clock plus delay of its tag so far, so that a tag's own order holds: that is a merge of the
 tags by their heads, and of two heads that are equal the tag that was started first goes first.
 
@@ -28,10 +28,10 @@ _LAST: Final = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOrder:
-    """Rows in the order in which they go: each by the chunk it came in and its place there."""
+    """Rows in the order in which they go: for each its chunk and its row there."""
 
     chunk: Ints
-    place: Ints
+    row: Ints
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -39,7 +39,7 @@ class RowOrder:
 
 @dataclass(slots=True)
 class _Class:
-    """The tags of one priority and what is buffered of them."""
+    """The tags of one priority and their buffered rows."""
 
     tags: Numbering = field(default_factory=Numbering)
     last_key: Clocks = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -104,7 +104,7 @@ class Governor:
         of.last_key[numbers], of.has_more[numbers], of.is_delayed[numbers] = 0, True, is_delayed
 
     def stop(self, tag: int, priority: int) -> None:
-        """Forget a tag and what is buffered of it."""
+        """Forget a tag and its buffered rows."""
         of = self._classes[priority]
         number = int(of.find(np.array([tag], np.int64))[0])
         of.has_more[number] = False
@@ -131,7 +131,7 @@ class Governor:
         of.parts.append(_Part(chunk, numbers, keys, np.arange(len(tags))))
 
     def set_more(self, priority: int, tags: Ints, more: Mask) -> None:
-        """Say of tags whether more can be read of them at once."""
+        """Set for each tag whether more can be read of it at once."""
         of = self._classes[priority]
         of.has_more[of.find(tags)] = more
 
@@ -141,28 +141,28 @@ class Governor:
             of = self._classes[priority]
             holding = of.holding(now)
             if of.parts:
-                found = _in_order(_taken(of, holding, now))
-                if len(found):
-                    return found
+                rows = _in_order(_take_ready(of, holding, now))
+                if len(rows):
+                    return rows
             if len(holding):
                 break
-        return RowOrder(chunk=np.empty(0, np.int64), place=np.empty(0, np.int64))
+        return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
 
-    def wanted(self, count: int, now: int) -> Ints:
+    def tags_to_read(self, count: int, now: int) -> Ints:
         """Tags that should be read next: those that hold the others back come first.
 
         A tag that already has rows under their delay is not read on.
         """
-        found: list[Ints] = []
+        chosen: list[Ints] = []
         for priority in sorted(self._classes, reverse=True):
             of = self._classes[priority]
             numbers = of.holding(now)
             order = np.argsort(of.last_key[numbers], kind="stable")
-            found.append(of.tags.values[numbers[order[:count]]])
-            count -= len(found[-1])
+            chosen.append(of.tags.values[numbers[order[:count]]])
+            count -= len(chosen[-1])
             if count <= 0:
                 break
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)
 
     def next_due(self) -> int | None:
         """The lowest key that waits for the time: when nothing else happens, wait until then."""
@@ -179,7 +179,7 @@ class Governor:
         return {part.chunk for of in self._classes.values() for part in of.parts}
 
 
-def _taken(of: _Class, holding: Ints, now: int) -> list[_Part]:
+def _take_ready(of: _Class, holding: Ints, now: int) -> list[_Part]:
     """Take out the rows that can go: up to the lowest last key of those that hold others back."""
     key, tag = _LAST, len(of.tags)
     if len(holding):
@@ -187,40 +187,40 @@ def _taken(of: _Class, holding: Ints, now: int) -> list[_Part]:
         first = int(np.argmin(keys))  # Of equal keys the first tag.
         key, tag = keys[first], int(holding[first])
     any_delayed = bool(of.is_delayed.any())
-    taken: list[_Part] = []
+    ready: list[_Part] = []
     kept: list[_Part] = []
     for part in of.parts:
         if part.lowest > key:
             kept.append(part)
         elif part.highest < key and (not any_delayed or part.highest <= np.uint64(now)):
-            taken.append(part)
+            ready.append(part)
         else:
             mask = (part.keys < key) | ((part.keys == key) & (part.tags <= tag))
             if any_delayed:
                 mask &= (part.keys <= np.uint64(now)) | ~of.is_delayed[part.tags]
             if mask.all():
-                taken.append(part)
+                ready.append(part)
             elif mask.any():
-                taken.append(part.take(mask))
+                ready.append(part.take(mask))
                 kept.append(part.take(~mask))
             else:
                 kept.append(part)
     of.parts = kept
-    return taken
+    return ready
 
 
 def _in_order(parts: list[_Part]) -> RowOrder:
     """By key, then tag, then as they came."""
     if not parts:
-        return RowOrder(chunk=np.empty(0, np.int64), place=np.empty(0, np.int64))
+        return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
     chunk = np.concatenate([np.full(len(part.places), part.chunk, np.int64) for part in parts])
-    place = np.concatenate([part.places for part in parts])
+    row = np.concatenate([part.places for part in parts])
     keys = np.concatenate([part.keys for part in parts])
     tags = np.concatenate([part.tags for part in parts])
     if (keys[1:] < keys[:-1]).any() or ((keys[1:] == keys[:-1]) & (tags[1:] < tags[:-1])).any():
         order = np.lexsort((tags, keys))  # Stable: rows of one tag and key stay as they came.
-        chunk, place = chunk[order], place[order]
-    return RowOrder(chunk=chunk, place=place)
+        chunk, row = chunk[order], row[order]
+    return RowOrder(chunk=chunk, row=row)
 
 
 def _running_max(groups: Ints, values: Clocks) -> Clocks:

@@ -4,7 +4,7 @@ A label that has a column's name says what that column is in every row of the jo
 `{"region": "eu"}` promise that `region` is "eu" throughout. Labels are texts; they become values of
 the column's type before they are hashed or compared.
 
-Invariant: as far as labels keep that promise, no journal is skipped that holds a row asked for. A
+Invariant: if labels keep that promise, no journal is skipped that holds a requested row. A
 label that is no value of its column's type skips nothing.
 """
 
@@ -29,31 +29,31 @@ _KNOWN_MAX: Final = 4096
 
 def fixed_values(info: JournalInfo, keys: Sequence[str]) -> dict[str, pa.Array]:
     """The key columns that labels fix, each with its one value."""
-    found = {}
+    fixed = {}
     for name in keys:
         if name in info.labels and name in info.schema.names:
             value = _value(info.labels[name], info.schema.field(name).type)
             if value is not None:
-                found[name] = value
-    return found
+                fixed[name] = value
+    return fixed
 
 
 def fixed_place(info: JournalInfo, keys: Sequence[str]) -> int | None:
-    """Where all rows of a journal lie in the key space, if labels fix every key column."""
+    """The key hash of all rows of a journal, if labels fix every key column."""
     if not keys or any(name not in info.labels or name not in info.schema.names for name in keys):
         return None
-    return _place(
+    return _key_hash(
         tuple(info.labels[name] for name in keys),
         tuple(info.schema.field(name).type for name in keys),
     )
 
 
 def can_hold(
-    info: JournalInfo, keys: Sequence[str], wanted: KeyRange, key: pa.RecordBatch | None = None
+    info: JournalInfo, keys: Sequence[str], key_range: KeyRange, key: pa.RecordBatch | None = None
 ) -> bool:
     """Whether a journal can hold rows of a range, and of this very key if one is given."""
-    place = fixed_place(info, keys)
-    if place is not None and not wanted.contains(place):
+    key_hash = fixed_place(info, keys)
+    if key_hash is not None and not key_range.contains(key_hash):
         return False
     if key is None:
         return True
@@ -66,12 +66,12 @@ def can_hold(
 
 
 def place_of(key: pa.RecordBatch) -> int:
-    """Where a key, given as a batch of one row, lies in the key space."""
+    """The hash of a key, given as a batch of one row."""
     return int(unsigned(hash32(key, key.schema.names))[0])
 
 
 def key_of(info: JournalInfo, given: pa.RecordBatch) -> pa.RecordBatch:
-    """A key as a journal's columns have it; one that does not fit is refused."""
+    """A key in the types of a journal's columns; a key that does not fit is refused."""
     names = key_names(info.schema, given.schema.names)
     columns = []
     for name in names:
@@ -104,7 +104,7 @@ def _equal(column: pa.Array, value: pa.Scalar) -> pa.Array:
 
 # Very many journals have the same few labels.
 @lru_cache(maxsize=_KNOWN_MAX)
-def _place(texts: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> int | None:
+def _key_hash(texts: tuple[str, ...], kinds: tuple[pa.DataType, ...]) -> int | None:
     values = [_value(text, kind) for text, kind in zip(texts, kinds, strict=True)]
     if any(value is None for value in values):
         return None

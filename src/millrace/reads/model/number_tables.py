@@ -1,7 +1,7 @@
 """Small tables of numbers, as arrays and as bytes. Pure.
 
-What slices report and what checkpoints hold are a few tables of integers each. They travel and rest
-as Arrow: one record batch a table, in the order in which the tables are declared.
+Reports of slices and checkpoints are a few tables of integers each. They are sent and stored as
+Arrow: one record batch for each table, in the order in which the tables are declared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Table:
     """The type of a column, where it is not int64."""
 
     def __post_init__(self) -> None:
-        """Hold every column to its type and to one length."""
+        """Check that every column has its type, and that all have one length."""
         lengths = set()
         for field in fields(self):
             column = getattr(self, field.name)
-            wanted = self.TYPES.get(field.name, np.int64)
-            assert column.dtype == wanted, (type(self).__name__, field.name, column.dtype)
+            dtype = self.TYPES.get(field.name, np.int64)
+            assert column.dtype == dtype, (type(self).__name__, field.name, column.dtype)
             lengths.add(len(column))
         assert len(lengths) == 1, (type(self).__name__, lengths)
 
@@ -51,11 +51,11 @@ class Table:
         names = [field.name for field in fields(cls)]
         columns = zip(*rows, strict=True) if rows else [()] * len(names)
         typed = zip(names, columns, strict=True)
-        return cls(*(np.array(each, cls.TYPES.get(name, np.int64)) for name, each in typed))
+        return cls(*(np.array(column, cls.TYPES.get(name, np.int64)) for name, column in typed))
 
     @classmethod
     def concat(cls, parts: list[Self]) -> Self:
-        """One after the other."""
+        """The rows of several tables, one after the other."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -64,7 +64,7 @@ class Table:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def take(self, which: Ints | npt.NDArray[np.bool_]) -> Self:
-        """Some of the rows, by place or by mask."""
+        """Some of the rows, by index or by mask."""
         return type(self)(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def rows(self) -> list[tuple[int, ...]]:
@@ -82,19 +82,19 @@ class Table:
         """From Arrow; columns that are missing or of another type are refused."""
         columns = []
         for field in fields(cls):
-            wanted = np.dtype(cls.TYPES.get(field.name, np.int64))
-            place = batch.schema.get_field_index(field.name)
-            if place < 0 or batch.schema.field(place).type != pa.from_numpy_dtype(wanted):
+            dtype = np.dtype(cls.TYPES.get(field.name, np.int64))
+            index = batch.schema.get_field_index(field.name)
+            if index < 0 or batch.schema.field(index).type != pa.from_numpy_dtype(dtype):
                 raise DataLost(
-                    f"{cls.__name__} has no column {field.name} of {wanted}\n"
+                    f"{cls.__name__} has no column {field.name} of {dtype}\n"
                     "  to fix: open it with the version of Millrace that wrote it"
                 )
-            if batch.column(place).null_count:
+            if batch.column(index).null_count:
                 raise DataLost(
                     f"{cls.__name__} has nulls in its column {field.name}\n"
                     "  to fix: go back to an earlier checkpoint"
                 )
-            columns.append(batch.column(place).to_numpy())
+            columns.append(batch.column(index).to_numpy())
         return cls(*columns)
 
 
@@ -111,14 +111,14 @@ def pack(tables: list[Table]) -> bytes:
 def unpack(content: bytes | pa.Buffer, kinds: list[type[Any]]) -> list[Any]:
     """The tables of these bytes, of these kinds in this order."""
     source = pa.BufferReader(content)
-    found = []
+    tables = []
     try:
         for kind in kinds:
             with pa.ipc.open_stream(source) as reader:
                 batches = list(reader)
-            found.append(kind.from_batch(batches[0]))
+            tables.append(kind.from_batch(batches[0]))
     except (pa.ArrowInvalid, IndexError, OSError) as error:
         raise DataLost(
             f"tables cannot be read: {error}\n  to fix: go back to an earlier checkpoint"
         ) from error
-    return found
+    return tables

@@ -32,7 +32,7 @@ class Numbering:
 
     @property
     def values(self) -> Ints:
-        """What was numbered, by number."""
+        """The values, by number."""
         return self._values
 
     def find(self, values: Ints) -> Ints:
@@ -46,10 +46,10 @@ class Numbering:
 
     def number(self, values: Ints) -> Ints:
         """The numbers of values; those that have none get the next ones."""
-        found = self.find(values)
-        if not (found == UNKNOWN).any():
-            return found
-        fresh, first = np.unique(values[found == UNKNOWN], return_index=True)
+        numbers = self.find(values)
+        if not (numbers == UNKNOWN).any():
+            return numbers
+        fresh, first = np.unique(values[numbers == UNKNOWN], return_index=True)
         fresh = fresh[np.argsort(first, kind="stable")]
         self._values = np.concatenate([self._values, fresh])
         order = np.argsort(self._values, kind="stable")
@@ -57,9 +57,9 @@ class Numbering:
         return self.find(values)
 
     def _find_one(self, value: int) -> int:
-        place = int(np.searchsorted(self._sorted, value))
-        if place < len(self._sorted) and self._sorted[place] == value:
-            return int(self._numbers[place])
+        index = int(np.searchsorted(self._sorted, value))
+        if index < len(self._sorted) and self._sorted[index] == value:
+            return int(self._numbers[index])
         return UNKNOWN
 
 

@@ -28,11 +28,11 @@ class Routing:
 
     def __init__(self, read: CoordinatedRead, members: int, extract: Extract | None = None) -> None:
         self._bindings = read.bindings
-        self._ends = np.array([each.end for each in tile(members)], np.uint32)
+        self._ends = np.array([key_range.end for key_range in tile(members)], np.uint32)
         self._extract = extract
 
     def owners(self, binding: int, rows: pa.RecordBatch) -> Owners:
-        """The member of each stored row. ACKs are nobody's; whatever they get does not count."""
+        """The member of each stored row. ACKs have none; the value there has no meaning."""
         if len(self._ends) == 1:
             return np.zeros(rows.num_rows, np.int64)
         places = self.places(binding, rows)
@@ -40,7 +40,7 @@ class Routing:
         return owners
 
     def places(self, binding: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint32]:
-        """Where rows stand in the key space."""
+        """The position of each row in the key space."""
         key = self._bindings[binding].key
         if not key:
             rotated: npt.NDArray[np.uint32] = rotated_clock(rows[CLOCK].to_numpy())

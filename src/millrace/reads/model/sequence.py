@@ -5,7 +5,7 @@ this applies it to rows of any tags and producers together. Rows are grouped by 
 checked as arrays; a group in which anything is odd (a duplicate, a rollback, an error) goes through
 the table row by row.
 
-Invariant: what comes out is what the table says, row by row.
+Invariant: the result is that of the table, applied row by row.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Mask = npt.NDArray[np.bool_]
 
 _KEPT: Final = (RowEffect.COMMITS_ITSELF, RowEffect.BEGINS, RowEffect.EXTENDS)
 _COMMITS: Final = (RowEffect.COMMITS_ITSELF, RowEffect.COMMITS, RowEffect.COMMITS_NOTHING)
-_IS_KEPT: Final = np.array([each in _KEPT for each in RowEffect])
-_IS_COMMIT: Final = np.array([each in _COMMITS for each in RowEffect])
+_IS_KEPT: Final = np.array([effect in _KEPT for effect in RowEffect])
+_IS_COMMIT: Final = np.array([effect in _COMMITS for effect in RowEffect])
 _SMALL: Final = 2**16
 """So many pairs are sorted by their digits, several times as fast."""
 
@@ -60,7 +60,7 @@ class Stamped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOutcomes:
-    """What rows did."""
+    """The effects of rows on their transactions."""
 
     pairs: Ints
     """The number of each row's tag and producer in the sequences' numbering."""
@@ -74,7 +74,7 @@ class RowOutcomes:
 
 
 class Sequences:
-    """Where producers stand in the tags of a slice."""
+    """The state of each producer in each tag of a slice."""
 
     def __init__(self) -> None:
         self.numbering = PairNumbering()
@@ -83,7 +83,7 @@ class Sequences:
         self._highest: Clocks = np.empty(0, np.uint64)
 
     def start(self, tags: int | Ints, producers: Ints, last_commits: Clocks) -> None:
-        """Take tags up where a checkpoint left them: shown is what is committed."""
+        """Start tags from a checkpoint: rows that are shown are committed."""
         wide = np.broadcast_to(np.asarray(tags, np.int64), producers.shape)
         pairs = self._number(wide, producers)
         self._last[pairs] = last_commits
@@ -91,7 +91,7 @@ class Sequences:
         self._highest[pairs] = 0
 
     def forget(self, tag: int) -> None:
-        """Give a tag up; taken up again, it starts from a checkpoint."""
+        """Forget a tag; if it is read again, it starts from a checkpoint."""
         pairs = np.flatnonzero(self.numbering.firsts == tag)
         self._last[pairs], self._begin[pairs], self._highest[pairs] = 0, NONE, 0
 
@@ -101,8 +101,8 @@ class Sequences:
 
     def abandon(self, producer: int) -> tuple[Ints, Ints, Clocks]:
         """Close what a producer has open: its pairs, where each began, and its highest clock."""
-        mine = self.numbering.producers == producer
-        pairs = np.flatnonzero(mine & (self._begin[: len(mine)] != NONE))
+        is_of_producer = self.numbering.producers == producer
+        pairs = np.flatnonzero(is_of_producer & (self._begin[: len(is_of_producer)] != NONE))
         begins, highest = self._begin[pairs].copy(), self._highest[pairs].copy()
         self._begin[pairs], self._highest[pairs] = NONE, 0
         return pairs, begins, highest
@@ -122,18 +122,18 @@ class Sequences:
         self._store(groups, outcomes, begins, odd)
         keep = _IS_KEPT[outcomes]
         commits = np.flatnonzero(_IS_COMMIT[outcomes])
-        found = begins[commits]
+        commit_begins = begins[commits]
         if order is not None:
             sorted_keep, keep = keep, np.empty(len(rows), np.bool_)
             keep[order] = sorted_keep
             commits = order[commits]
-        rolled_back = RolledBack.of([each for some in gone for each in some])
+        rolled_back = RolledBack.of([range_ for ranges in gone for range_ in ranges])
         return RowOutcomes(
-            pairs=pairs, keep=keep, commits=commits, begins=found, rolled_back=rolled_back
+            pairs=pairs, keep=keep, commits=commits, begins=commit_begins, rolled_back=rolled_back
         )
 
     def _is_all_outside(self, groups: _PairGroups) -> bool:
-        """Whether all rows commit themselves, and nothing else is to be looked at."""
+        """Whether all rows commit themselves, so that no other check is needed."""
         rows, pairs = groups.rows, groups.pairs
         if rows.flags.any() or (self._begin[pairs] != NONE).any():
             return False
@@ -162,7 +162,7 @@ class Sequences:
         return pairs
 
     def _whole_groups(self, groups: _PairGroups) -> tuple[Bytes, Ints, Ints]:
-        """Outcomes and begins of groups in which all is plain, and which groups are odd."""
+        """Outcomes and begins of groups without odd rows, and the numbers of the odd groups."""
         rows = groups.rows
         begin, highest = self._begin[groups.pairs], self._highest[groups.pairs]
         was_open = begin != NONE
@@ -185,13 +185,13 @@ class Sequences:
         return outcomes, self._begins(groups, outcomes, begin), np.flatnonzero(odd)
 
     def _begins(self, groups: _PairGroups, outcomes: Bytes, open_begins: Ints) -> Ints:
-        """Where the transactions began of rows that commit one, and of the last row of a group.
+        """The begin of the transaction of each commit, and of the last row of each group.
 
-        Rows that stand for themselves begin at their own offset; of others nobody asks.
+        Rows that commit themselves begin at their own offset; values of other rows are not used.
         """
-        asked = outcomes == RowEffect.COMMITS
-        asked[groups.ends - 1] |= outcomes[groups.ends - 1] == RowEffect.EXTENDS
-        inside = np.flatnonzero(asked)
+        needs_begin = outcomes == RowEffect.COMMITS
+        needs_begin[groups.ends - 1] |= outcomes[groups.ends - 1] == RowEffect.EXTENDS
+        inside = np.flatnonzero(needs_begin)
         begins = groups.rows.offsets.copy()
         if len(inside):
             first = np.flatnonzero(outcomes == RowEffect.BEGINS)
@@ -209,18 +209,18 @@ class Sequences:
         pair, rows = int(groups.pairs[group]), groups.rows
         state = self._state(pair)
         gone: list[tuple[int, ...]] = []
-        for place in range(int(groups.starts[group]), int(groups.ends[group])):
-            clock, offset = Clock(int(rows.clocks[place])), Offset(int(rows.offsets[place]))
-            found = outcome(Flag(int(rows.flags[place])), clock, state)
-            if found in ERRORS:
-                raise _broken(rows, place, found, state)
-            begins[place] = offset if state.open is None else state.open.begin
-            if found is RowEffect.ROLLS_BACK:
+        for row in range(int(groups.starts[group]), int(groups.ends[group])):
+            clock, offset = Clock(int(rows.clocks[row])), Offset(int(rows.offsets[row]))
+            effect = outcome(Flag(int(rows.flags[row])), clock, state)
+            if effect in ERRORS:
+                raise _broken(rows, row, effect, state)
+            begins[row] = offset if state.open is None else state.open.begin
+            if effect is RowEffect.ROLLS_BACK:
                 assert state.open is not None
-                where = int(rows.tags[place]), int(rows.producers[place])
+                where = int(rows.tags[row]), int(rows.producers[row])
                 gone.append((*where, state.open.begin, offset, state.open.highest))
-            outcomes[place] = found
-            state = advance(state, found, clock, offset)
+            outcomes[row] = effect
+            state = advance(state, effect, clock, offset)
         self._last[pair] = state.last_commit
         self._begin[pair] = NONE if state.open is None else state.open.begin
         self._highest[pair] = 0 if state.open is None else state.open.highest
@@ -234,7 +234,7 @@ class Sequences:
         return Sequence(Clock(int(self._last[pair])), pending)
 
     def _store(self, groups: _PairGroups, outcomes: Bytes, begins: Ints, odd: Ints) -> None:
-        """Where producers stand after groups in which all was plain."""
+        """Store the state of producers after groups without odd rows."""
         plain = np.ones(len(groups.pairs), np.bool_)
         plain[odd] = False
         latest = _latest(_IS_COMMIT[outcomes], groups.ends)
@@ -250,7 +250,7 @@ class Sequences:
 
 
 class _PairGroups:
-    """Rows of which those of one pair stand together."""
+    """Rows, grouped by pair."""
 
     def __init__(self, pair_of_row: Ints, rows: Stamped) -> None:
         self.rows = rows
@@ -284,15 +284,15 @@ def _picked(rows: Stamped, order: Ints) -> Stamped:
     )
 
 
-def _broken(rows: Stamped, place: int, found: RowEffect, state: Sequence) -> BrokenTransaction:
+def _broken(rows: Stamped, row: int, effect: RowEffect, state: Sequence) -> BrokenTransaction:
     assert state.open is not None
     what = {
         RowEffect.INTERRUPTS: "commits itself within an open transaction",
         RowEffect.COMMITS_HALF: "is an ACK that would commit half of a transaction",
-    }[found]
+    }[effect]
     return BrokenTransaction(
-        f"a row {what}\n  tag {rows.tags[place]}, producer {rows.producers[place]:012x}, "
-        f"offset {rows.offsets[place]}, clock {rows.clocks[place]}\n  last commit "
+        f"a row {what}\n  tag {rows.tags[row]}, producer {rows.producers[row]:012x}, "
+        f"offset {rows.offsets[row]}, clock {rows.clocks[row]}\n  last commit "
         f"{state.last_commit}, open up to clock {state.open.highest} from offset "
         f"{state.open.begin}\n  to fix: see who writes under this producer"
     )

@@ -1,4 +1,4 @@
-"""What session and slices say to each other. Pure."""
+"""The messages between session and slices. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class StartReads:
 
     starts: Starts
     names: tuple[str, ...]
-    """Of the journals, one for each start."""
+    """The names of the journals, one for each start."""
     shown: ShownClock = field(default_factory=ShownClock.empty)
-    """What is shown of these tags: their rows up to these clocks are duplicates."""
+    """The shown clocks of these tags: rows up to them are duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CatalogUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """What was prepared has been shown again: read on beyond it."""
+    """All prepared checkpoints were shown again: read beyond them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Everything of this progress lies in the queues."""
+    """A slice's progress; all of its rows are in the queues."""
 
     progress: SliceProgress
 

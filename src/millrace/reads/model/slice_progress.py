@@ -1,4 +1,4 @@
-"""What a slice reports to the session once everything of it lies in the queues. Pure."""
+"""The report of a slice to the session, sent when all of its rows are in the queues. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Reads(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceProgress:
-    """What happened in a slice between two flushes."""
+    """The progress of a slice between two flushes."""
 
     points: Points = field(default_factory=Points.empty)
     hints: Hints = field(default_factory=Hints.empty)
@@ -82,7 +82,7 @@ class SliceProgress:
 
 
 def run_starts(points: Points, hinted: npt.NDArray[np.bool_]) -> Ints:
-    """Where runs begin that can be joined: no commit of them named anybody.
+    """The starts of runs that can be joined: runs of commits without hints.
 
     Points of one tag and producer must stand together.
     """

@@ -9,7 +9,7 @@ from millrace.reads.model.tags import Clocks, Ints
 
 
 class UnmetHints:
-    """Who waits for whom: pairs of tag and producer, by their numbers in the frontier."""
+    """Which pair waits for which: pairs of tag and producer, by their frontier numbers."""
 
     def __init__(self) -> None:
         self._cohort: Ints = np.empty(0, np.int64)
@@ -31,18 +31,18 @@ class UnmetHints:
         self._since_ms = np.concatenate([self._since_ms, since])
 
     def settle(self, committed: Clocks, shown: Clocks) -> None:
-        """Let go of what is met, or moot because its own source shows that clock already."""
+        """Drop hints that are met, or whose own source shows that clock already."""
         if len(self):
             met = committed[self._target] >= self._clock
             moot = shown[self._source] >= self._clock
             self._keep(~(met | moot))
 
     def drop_targets(self, pairs: Ints) -> None:
-        """Wait for these no longer."""
+        """Drop the hints that wait for these pairs."""
         self._keep(~np.isin(self._target, pairs))
 
     def drop_sources(self, pairs: Ints) -> None:
-        """Let what these named go."""
+        """Drop the hints that these pairs named."""
         self._keep(~np.isin(self._source, pairs))
 
     def bounds(self, count: int, without: np.uint64) -> Clocks:
@@ -52,7 +52,7 @@ class UnmetHints:
         return lowest
 
     def rows(self) -> list[tuple[int, int, int, int]]:
-        """Source, target, clock and since when, oldest first."""
+        """Source, target, clock and begin of the wait, oldest first."""
         order = np.argsort(self._since_ms, kind="stable")
         columns = (self._source, self._target, self._clock, self._since_ms)
         return list(zip(*(column[order].tolist() for column in columns), strict=True))

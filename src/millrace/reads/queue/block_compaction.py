@@ -51,39 +51,39 @@ def is_small(block: Block, limits: QueueLimits) -> bool:
 def groups(
     remainders: list[Remainder], directory: Directory, bytes_target: int
 ) -> list[list[Block]]:
-    """Which blocks become one, each group in the order of its lsn."""
+    """Groups of blocks that become one block, each in the order of its lsn."""
     out: list[list[Block]] = []
     seen: set[Lsn] = set()
     size = 0
-    for each in sorted(remainders, key=lambda one: (one.block.binding, one.block.lsn)):
-        block = each.block
+    for remainder in sorted(remainders, key=lambda left: (left.block.binding, left.block.lsn)):
+        block = remainder.block
         last = out[-1][-1] if out else None
         if last is not None and directory.before(block) is last and _fit(last, block):  # noqa: SIM102
-            if size + each.size <= bytes_target:
+            if size + remainder.size <= bytes_target:
                 out[-1].append(block)
                 seen.add(block.lsn)
-                size += each.size
+                size += remainder.size
                 continue
-        earlier, size = _small_before(each, directory, seen, bytes_target)
+        earlier, size = _small_before(remainder, directory, seen, bytes_target)
         out.append([*earlier, block])
-        seen |= {one.lsn for one in out[-1]}
+        seen |= {joined.lsn for joined in out[-1]}
     return out
 
 
 def _small_before(
-    each: Remainder, directory: Directory, seen: set[Lsn], bytes_target: int
+    remainder: Remainder, directory: Directory, seen: set[Lsn], bytes_target: int
 ) -> tuple[list[Block], int]:
-    """Small blocks just before one, which join it; and how large they are together."""
-    size, found = each.size, [each.block]
-    while (before := directory.before(found[0])) is not None:
+    """The small blocks just before a remainder, which join it; and their common size."""
+    size, joining = remainder.size, [remainder.block]
+    while (before := directory.before(joining[0])) is not None:
         joined = size + before.length
         is_small = before.length <= _GROWTH * size and joined <= bytes_target
-        if before.lsn in seen or not is_small or not _fit(before, each.block):
+        if before.lsn in seen or not is_small or not _fit(before, remainder.block):
             break
-        found.insert(0, before)
+        joining.insert(0, before)
         size = joined
-    return found[:-1], size
+    return joining[:-1], size
 
 
-def _fit(one: Block, other: Block) -> bool:
-    return one.binding == other.binding and one.schema.equals(other.schema, check_metadata=True)
+def _fit(block: Block, other: Block) -> bool:
+    return block.binding == other.binding and block.schema.equals(other.schema, check_metadata=True)

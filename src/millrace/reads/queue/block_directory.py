@@ -1,9 +1,9 @@
 """Which blocks hold rows that are yet to be read. Pure.
 
-What is known of all blocks lies in flat tables, so that a question about ten thousand blocks is a
-few operations on arrays. Only the blocks of the answer are gone through one by one.
+The summaries of all blocks are in flat tables, so that a question about ten thousand blocks is a
+few operations on arrays. Python loops only over the blocks of the answer.
 
-Invariant: a binding's rows lie in its blocks in the order of their lsn, and within a block in the
+Invariant: a binding's rows are in its blocks in the order of their lsn, and within a block in the
 order they came. So the rows of a tag are always in the order of their offsets.
 """
 
@@ -37,13 +37,13 @@ class ListedEntries(Table):
 
     @property
     def entries(self) -> Entries:
-        """Without their blocks."""
+        """The entries without their blocks."""
         return Entries(self.tag, self.producer, self.lowest, self.highest, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Spans(Table):
-    """From which clock to which the rows of blocks are."""
+    """The lowest and the highest clock of blocks."""
 
     TYPES: ClassVar[dict[str, Any]] = {"lowest": np.uint64, "highest": np.uint64}
 
@@ -109,7 +109,7 @@ class Directory:
         self._unlist(gone)
 
     def refresh(self, blocks: list[Block]) -> None:
-        """Put blocks in the place of the same ones, of which less was known."""
+        """Replace blocks by the same blocks with better summaries."""
         self._unlist({block.lsn for block in blocks})
         for block in blocks:
             assert self._blocks[block.lsn].position == block.position
@@ -123,13 +123,13 @@ class Directory:
     def before(self, block: Block) -> Block | None:
         """The block of the same binding that comes before this one."""
         lsns = self._by_binding[block.binding]
-        place = bisect_left(lsns, block.lsn)
-        return self._blocks[lsns[place - 1]] if place else None
+        index = bisect_left(lsns, block.lsn)
+        return self._blocks[lsns[index - 1]] if index else None
 
     def candidates(self, view: VisibilityView) -> list[Candidate]:
         """The blocks that may hold visible rows, in the order of their lsn."""
-        found = self._exact_candidates(view) + self._sampled_candidates(view)
-        return sorted(found, key=lambda each: each.block.lsn)
+        candidates = self._exact_candidates(view) + self._sampled_candidates(view)
+        return sorted(candidates, key=lambda candidate: candidate.block.lsn)
 
     def _exact_candidates(self, view: VisibilityView) -> list[Candidate]:
         listed = self._pairs.table
@@ -155,14 +155,14 @@ class Directory:
         hit = (spans.highest > np.uint64(view.above)) & (spans.lowest <= np.uint64(view.upto))
         blocks = [self._blocks[Lsn(lsn)] for lsn in spans.lsn[hit].tolist()]
         above = view.above
-        return [Candidate(each, False, max(each.summary.lowest, above + 1)) for each in blocks]  # noqa: FBT003
+        return [Candidate(block, False, max(block.summary.lowest, above + 1)) for block in blocks]  # noqa: FBT003
 
     def review(self, consumed: Consumed) -> CommitReview:
         """Which blocks are dead, and which may have become so for the most part."""
         dead, suspects = self._review_exact(consumed)
         suspects |= self._review_sampled(consumed)
-        found = [self._blocks[lsn] for lsn in sorted(suspects)]
-        return CommitReview([self._blocks[lsn] for lsn in sorted(dead)], found)
+        suspect_blocks = [self._blocks[lsn] for lsn in sorted(suspects)]
+        return CommitReview([self._blocks[lsn] for lsn in sorted(dead)], suspect_blocks)
 
     def _review_exact(self, consumed: Consumed) -> tuple[set[Lsn], set[Lsn]]:
         listed = self._pairs.table
@@ -213,7 +213,7 @@ T = TypeVar("T", ListedEntries, Spans)
 
 
 class _Growing(Generic[T]):
-    """A table that rows are added to one block at a time; put together when it is asked for."""
+    """A table that grows by the rows of a block at a time; joined when it is read."""
 
     def __init__(self, kind: type[T]) -> None:
         self._kind: type[T] = kind

@@ -1,4 +1,4 @@
-"""Blocks: rows of one binding as one Arrow IPC stream, and what is known of them. Pure.
+"""Blocks: rows of one binding as one Arrow IPC stream, and their summaries. Pure.
 
 Invariant: a block's summary is about all rows of it that can still be read; it may be about more
 rows than those, never about fewer.
@@ -46,7 +46,7 @@ class StagedStamps(Table):
 
 @dataclass(frozen=True, slots=True)
 class Entries(Table):
-    """Rows of a pair: between which clocks, and how many."""
+    """Rows of a pair: their lowest and highest clock, and their number."""
 
     TYPES: ClassVar[dict[str, Any]] = {"lowest": np.uint64, "highest": np.uint64}
 
@@ -59,7 +59,7 @@ class Entries(Table):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What is known of rows without looking at them."""
+    """Facts about rows that are known without reading them."""
 
     rows: int
     lowest: int
@@ -82,7 +82,7 @@ class Block:
     rows: int
     """In the file; the summary may be about fewer, if it is known that not all can be read."""
     is_ordered: bool
-    """Whether its rows lie by clock, then tag, then offset."""
+    """Whether its rows are sorted by clock, then tag, then offset."""
     summary: Summary
 
 
@@ -92,7 +92,7 @@ def stamps_of(batch: pa.RecordBatch) -> StagedStamps:
 
 
 def is_ordered(stamps: StagedStamps) -> bool:
-    """Whether rows lie by clock, then tag, then offset."""
+    """Whether rows are sorted by clock, then tag, then offset."""
     tag, clock, offset = stamps.tag, stamps.clock, stamps.offset
     fine = clock[1:] > clock[:-1]
     if fine.all():
@@ -107,14 +107,14 @@ def summarise(stamps: StagedStamps) -> Summary:
     assert len(stamps), "a block has rows"
     lowest, highest = stamps.clock.min(), stamps.clock.max()
     is_one = (stamps.tag == stamps.tag[0]).all() and (stamps.producer == stamps.producer[0]).all()
-    found: Entries | None
+    exact: Entries | None
     if is_one:
         pair = (int(stamps.tag[0]), int(stamps.producer[0]))
-        found = Entries.of([(*pair, int(lowest), int(highest), len(stamps))])
+        exact = Entries.of([(*pair, int(lowest), int(highest), len(stamps))])
     else:
-        found = _pairs(stamps)
-    entries = _sample(stamps) if found is None else found
-    return Summary(len(stamps), int(lowest), int(highest), found is not None, entries)
+        exact = _pairs(stamps)
+    entries = _sample(stamps) if exact is None else exact
+    return Summary(len(stamps), int(lowest), int(highest), exact is not None, entries)
 
 
 def _pairs(stamps: StagedStamps) -> Entries | None:

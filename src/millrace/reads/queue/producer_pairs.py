@@ -1,7 +1,7 @@
 """Pairs of tag and producer, looked up many at a time. Pure.
 
-Few are searched for in the sorted list. For many there is a table with open addressing, built and
-asked with whole arrays: each round settles nearly all of what is left.
+A few pairs are searched in the sorted list. For many there is a table with open addressing, built
+and searched with whole arrays: each round finds nearly all of the pairs that are left.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class PairIndex:
         self._shift = np.uint64(64 - bits)
         self._wrap = np.int64((1 << bits) - 1)
         self._slots: Ints | None = None
-        self._asked = 0
+        self._lookups = 0
         rises = tags[1:] > tags[:-1]
         rises |= (tags[1:] == tags[:-1]) & (producers[1:] > producers[:-1])
         assert rises.all(), "pairs are listed once, in order"
 
     def find(self, tags: Ints, producers: Ints) -> Ints:
-        """The place of each of these pairs; `NOWHERE` if it is not listed."""
+        """The index of each of these pairs; `NOWHERE` if it is not listed."""
         if not len(self._tags):
             return np.full(len(tags), NOWHERE, np.int64)
-        self._asked += len(tags)
-        if self._asked * _WORTH_A_TABLE < len(self._tags):
+        self._lookups += len(tags)
+        if self._lookups * _WORTH_A_TABLE < len(self._tags):
             return self._search(tags, producers)
         if self._slots is None:
             self._slots = self._built()
@@ -63,8 +63,8 @@ class PairIndex:
         low = np.searchsorted(self._tags, tags, side="left")
         high = np.searchsorted(self._tags, tags, side="right")
         places = _bisect(self._producers, low, high, producers) - 1
-        found = (places >= low) & (self._producers[places] == producers)
-        return np.where(found, places, NOWHERE)
+        is_listed = (places >= low) & (self._producers[places] == producers)
+        return np.where(is_listed, places, NOWHERE)
 
     def _built(self) -> Ints:
         slots = np.full(int(self._wrap) + 1, NOWHERE, np.int64)
@@ -84,9 +84,9 @@ class PairIndex:
         at = at[left]
         while len(left):
             at = (at + 1) & self._wrap
-            found = slots[at]
-            places[left] = found
-            other = self._is_other(found, tags[left], producers[left])
+            next_places = slots[at]
+            places[left] = next_places
+            other = self._is_other(next_places, tags[left], producers[left])
             left, at = left[other], at[other]
         return places
 
@@ -94,7 +94,7 @@ class PairIndex:
         return (mixed(tags, producers) >> self._shift).view(np.int64)
 
     def _is_other(self, places: Ints, tags: Ints, producers: Ints) -> Mask:
-        """Whether another pair stands there; not if nobody does."""
+        """Whether the slot has another pair; False if it is empty."""
         other: Mask = self._tags[places] != tags
         other |= self._producers[places] != producers
         other &= places != NOWHERE
@@ -102,7 +102,7 @@ class PairIndex:
 
 
 class OffsetRanges:
-    """Rolled-back ranges of pairs, and which rows lie in one."""
+    """Rolled-back ranges of pairs, and a test of which rows are in one."""
 
     def __init__(self, gone: RolledBack) -> None:
         self._begins = gone.begin
@@ -144,7 +144,7 @@ class OffsetRanges:
 
 
 def running_max_within(group: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The highest value so far within each group; groups lie together, numbered upwards."""
+    """The highest value so far within each group; rows are sorted by group number."""
     distinct, ranks = np.unique(values, return_inverse=True)
     base = group * len(distinct)
     highest: npt.NDArray[Any] = distinct[np.maximum.accumulate(base + ranks) - base]

@@ -1,7 +1,7 @@
-"""A member's queue: stages rows of all slices on disk, and gives those that a checkpoint shows.
+"""A member's queue: stages rows of all slices on disk, and returns those that a checkpoint shows.
 
-One object under one lock, with no thread of its own: whoever received a message drives it. What is
-read stays readable for as long as somebody has it in hand, whatever is released meanwhile.
+One object under one lock, with no thread of its own: the thread that received a message drives it.
+Batches stay readable for as long as a caller holds them, even if their rows are released.
 
 Invariant: the rows that a checkpoint shows are the same however often they are read, until it is
 released; and a release changes nothing about the rows of later ones.
@@ -46,7 +46,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
-    """How a queue stands."""
+    """The state of a queue in numbers."""
 
     blocks: int
     rows: int
@@ -82,13 +82,13 @@ class Queue:
         self._failure: Exception | None = None
 
     def handle(self, stream: int, message: Message) -> Replies:
-        """Take a message that came on a stream; what to answer, each to a stream."""
+        """Take a message that came on a stream; returns the replies, each to a stream."""
         with self._driven():
             is_full = self._is_full()
             return self._perform(self._intake.on_message(stream, message, is_full=is_full))
 
     def on_end(self, stream: int) -> Replies:
-        """Nothing more comes on a stream: what it sent is stored, whatever the limit says."""
+        """A stream has ended: the rows that it sent are stored, even above the limit."""
         with self._driven():
             return self._perform(self._intake.on_end(stream))
 
@@ -99,7 +99,7 @@ class Queue:
             return self._drain()
 
     def read(self, visible: Visible, *, rows_max: int | None = None) -> list[pa.RecordBatch]:
-        """The rows that become visible, in order; the first so many of them if a number is given.
+        """The rows that become visible, in order; at most the given number of them.
 
         A large checkpoint is better gone through with `batches`.
         """
@@ -115,14 +115,16 @@ class Queue:
     def batches(self, visible: Visible) -> Iterator[pa.RecordBatch]:
         """The rows that become visible, in order, a batch at a time.
 
-        What is held in memory is what lies out of order. Blocks that are visible whole and in order
-        come without a copy. Nothing that is released later changes what this gives.
+        Only rows that are out of order are kept in memory. Blocks that are visible whole and in
+        order come without a copy. A later release does not change these rows.
         """
         with self._driven():
             view = VisibilityView(visible)
-            pieces = [self._piece(each, view) for each in self._directory.candidates(view)]
-        found = row_order.in_order(pieces, self._bindings, self._limits)
-        return row_order.together(found, self._limits.batch_rows_target)
+            pieces = [
+                self._piece(candidate, view) for candidate in self._directory.candidates(view)
+            ]
+        ordered = row_order.in_order(pieces, self._bindings, self._limits)
+        return row_order.together(ordered, self._limits.batch_rows_target)
 
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> Replies:
         """Free what a committed checkpoint, whole and merged, shows or says is rolled back."""
@@ -148,7 +150,7 @@ class Queue:
             return self._is_full() or self._intake.held_messages > 0
 
     def stats(self) -> QueueStats:
-        """How the queue stands."""
+        """The state of the queue in numbers."""
         with self._lock:
             return QueueStats(
                 blocks=len(self._directory),
@@ -168,7 +170,7 @@ class Queue:
 
     @contextmanager
     def _driven(self) -> Iterator[None]:
-        """Hold the lock. What fails once has failed for good: half of something may be done."""
+        """Hold the lock. After an error every call fails: a change may be half done."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure.with_traceback(None)
@@ -185,7 +187,7 @@ class Queue:
         return self._is_limit_on and self._used() >= self._limits.disk_bytes_max
 
     def _drain(self) -> Replies:
-        """Take what was held back, as far as there is room."""
+        """Take messages that wait, as far as there is room."""
         replies: Replies = []
         while not self._is_full() and (actions := self._intake.on_room()):
             replies += self._perform(actions)
@@ -208,7 +210,7 @@ class Queue:
         """Write rows as a block."""
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         stamps = stamps_of(batch)
-        segment = self._segments.place()
+        segment = self._segments.segment_for_next()
         content = self._encoder.encode(batch, lsn)
         position = self._disk.append(segment, content)
         block = Block(
@@ -227,7 +229,7 @@ class Queue:
         return block
 
     def _piece(self, candidate: Candidate, view: VisibilityView) -> row_order.VisibleBlock:
-        """What order needs of a block; its bytes are mapped now, so they stay what they are."""
+        """A block as `row_order` needs it; its bytes are mapped now, so they do not change."""
         block = candidate.block
         content = self._content(block)
         return row_order.VisibleBlock(
@@ -244,7 +246,7 @@ class Queue:
         return self._disk.map(block.segment, block.position, block.length)
 
     def _look_at(self, suspects: list[Block], consumed: Consumed) -> list[Block]:
-        """Count what is left of blocks, and move it on if it is little. Returns those now dead."""
+        """Count the rows left in blocks, and move them if they are few. Returns dead blocks."""
         dead: list[Block] = []
         known: list[Block] = []
         remainders: list[block_compaction.Remainder] = []
@@ -267,7 +269,7 @@ class Queue:
     ) -> list[Block]:
         """Write remainders again, behind everything, or only what becomes one with others.
 
-        Returns blocks that nobody needs now.
+        Returns the blocks that are no longer needed.
         """
         moved: list[Block] = []
         written: list[Block] = []
@@ -305,14 +307,14 @@ class Queue:
         return self._move(remainders, consumed, must=False)
 
     def _free(self, blocks: list[Block]) -> None:
-        """Give back the bytes of blocks that nobody needs."""
+        """Give back the bytes of blocks that are no longer needed."""
         for action in self._segments.on_dead(blocks):
             self._give_back(action)
 
     def _give_back(self, action: Freeing) -> None:
         match action:
             case Unlink(segment):
-                self._put_off = [each for each in self._put_off if each.segment != segment]
+                self._put_off = [punch for punch in self._put_off if punch.segment != segment]
                 self._disk.unlink(segment)
             case Punch(segment, begin, end) if self._disk.is_held(segment, begin, end):
                 self._put_off.append(action)

@@ -1,4 +1,4 @@
-"""What a queue asks of a disk, behind a port, so that a simulation can put its own there."""
+"""The disk of a queue, as a port, so that a simulation can use a disk of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millrace.reads.queue.blocks import SegmentNumber
 
 
 class QueueDisk(Protocol):
-    """Segment files of one queue. What the operating system refuses is a `StorageError`."""
+    """Segment files of one queue. Errors of the operating system become `StorageError`."""
 
     def append(self, segment: SegmentNumber, data: memoryview) -> int:
-        """Put bytes behind a segment, making it if need be; where they begin.
+        """Append bytes to a segment, made if it is new; returns the position of the bytes.
 
         Segments are written one after the other: no earlier one grows again.
         """
@@ -22,7 +22,7 @@ class QueueDisk(Protocol):
         """Bytes of a segment, without a copy. They stay readable when it is unlinked."""
 
     def is_held(self, segment: SegmentNumber, begin: int, end: int) -> bool:
-        """Whether somebody still has mapped bytes of this range in hand."""
+        """Whether a caller still uses mapped bytes of this range."""
 
     def punch(self, segment: SegmentNumber, begin: int, end: int) -> bool:
         """Give bytes back that read as zeros from now on; False if it cannot be done here."""
@@ -31,7 +31,7 @@ class QueueDisk(Protocol):
         """Remove a segment."""
 
     def used_bytes(self) -> int:
-        """What all segments take, as the disk itself sees it."""
+        """The bytes of all segments, as the disk counts them."""
 
     def close(self) -> None:
         """Remove all segments."""

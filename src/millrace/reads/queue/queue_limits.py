@@ -1,4 +1,4 @@
-"""A queue's limits, and what it must know of bindings. Pure."""
+"""The limits of a queue, and the order of its bindings. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class BindingOrder:
-    """Where a binding's rows stand among others: higher priority first, then clock plus delay."""
+    """The order of a binding's rows among others: higher priority, then clock plus delay."""
 
     priority: int = 0
     delay: int = 0

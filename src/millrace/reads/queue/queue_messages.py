@@ -1,4 +1,4 @@
-"""What slices and a queue say to each other. Pure."""
+"""The messages between slices and a queue. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a queue does with a message: takes it, holds it back, puts small ones together. Pure.
+"""How a queue handles a message: takes it, lets it wait, joins small ones. Pure.
 
-Messages are taken in the order they came. While the disk is full rows are held back, and so is all
-that comes behind them on the same stream. A flush with nothing held before it is always answered:
-what it leads to is what frees the disk.
+Messages are taken in the order they came. While the disk is full, rows wait, and so do all later
+messages of the same stream. A flush that has no waiting message before it is always answered:
+the commit that follows it frees the disk.
 
 Invariant: a stream's rows are stored in its order, and a binding's rows in the order they came.
 """
@@ -38,7 +38,7 @@ class StoreBlock:
 
 @dataclass(frozen=True, slots=True)
 class StreamReply:
-    """Tell a stream."""
+    """Send a reply to a stream."""
 
     stream: int
     reply: Reply
@@ -50,8 +50,8 @@ Action = StoreBlock | StreamReply
 @dataclass(slots=True)
 class _Stream:
     number: int = 0
-    """Of its last message with rows."""
-    held: int = 0
+    """The number of its last message with rows."""
+    waiting: int = 0
     held_bytes: int = 0
     is_ended: bool = False
 
@@ -73,19 +73,19 @@ class Intake:
     def __init__(self, limits: QueueLimits, streams: int) -> None:
         self._limits = limits
         self._streams = [_Stream() for _ in range(streams)]
-        self._held: deque[tuple[int, Message]] = deque()
+        self._waiting: deque[tuple[int, Message]] = deque()
         self._buffers: dict[int, _Buffer] = {}
         self.buffered_bytes = 0
 
     @property
     def held_messages(self) -> int:
         """How many messages wait for room."""
-        return len(self._held)
+        return len(self._waiting)
 
     @property
     def held_bytes(self) -> int:
         """How many bytes of rows wait for room."""
-        return sum(each.held_bytes for each in self._streams)
+        return sum(stream.held_bytes for stream in self._streams)
 
     def on_message(self, number: int, message: Message, *, is_full: bool) -> list[Action]:
         """A message came on a stream."""
@@ -94,11 +94,13 @@ class Intake:
         if isinstance(message, QueueRows):
             assert message.number == stream.number + 1, (number, message.number, stream.number)
             stream.number = message.number
-        must_wait = stream.held or (isinstance(message, QueueRows) and (is_full or self._held))
+        must_wait = stream.waiting or (
+            isinstance(message, QueueRows) and (is_full or self._waiting)
+        )
         if not must_wait:
             return self._take(number, message)
-        self._held.append((number, message))
-        stream.held += 1
+        self._waiting.append((number, message))
+        stream.waiting += 1
         stream.held_bytes += _size(message)
         limit = self._limits.held_bytes_max
         assert stream.held_bytes <= limit, (number, stream.held_bytes, limit)
@@ -106,20 +108,20 @@ class Intake:
 
     def on_room(self) -> list[Action]:
         """There is room: take the message that has waited longest."""
-        if not self._held:
+        if not self._waiting:
             return []
-        number, message = self._held.popleft()
-        self._streams[number].held -= 1
+        number, message = self._waiting.popleft()
+        self._streams[number].waiting -= 1
         self._streams[number].held_bytes -= _size(message)
         return self._take(number, message)
 
     def on_end(self, number: int) -> list[Action]:
-        """Nothing more comes on a stream: take what it has sent, room or not."""
+        """A stream has ended: take all its messages, even without room."""
         stream = self._streams[number]
-        mine = [message for owner, message in self._held if owner == number]
-        self._held = deque(each for each in self._held if each[0] != number)
-        stream.held, stream.held_bytes, stream.is_ended = 0, 0, True
-        return [action for message in mine for action in self._take(number, message)]
+        messages = [message for owner, message in self._waiting if owner == number]
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != number)
+        stream.waiting, stream.held_bytes, stream.is_ended = 0, 0, True
+        return [action for message in messages for action in self._take(number, message)]
 
     def _take(self, stream: int, message: Message) -> list[Action]:
         match message:
@@ -127,13 +129,13 @@ class Intake:
                 stored = self._buffer(stream, batch) if batch.num_rows else []
                 return [*stored, StreamReply(stream, RowsAccepted(number))]
             case Flush(cycle):
-                mine = [key for key, each in self._buffers.items() if stream in each.streams]
-                return [*self._store(mine), StreamReply(stream, Flushed(cycle))]
+                keys = [key for key, buffer in self._buffers.items() if stream in buffer.streams]
+                return [*self._store(keys), StreamReply(stream, Flushed(cycle))]
             case _:
                 assert_never(message)
 
     def _buffer(self, stream: int, batch: pa.RecordBatch) -> list[Action]:
-        """Put rows behind those of their binding; store what is worth a block then."""
+        """Add rows to the buffer of their binding; store it if it is large enough."""
         binding = int(binding_of(batch.column(TAG)[0].as_py()))
         actions: list[Action] = []
         buffer = self._buffers.get(binding)

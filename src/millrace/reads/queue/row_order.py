@@ -1,11 +1,11 @@
 """The rows of a checkpoint in order: by priority, then clock plus delay, each tag by offset. Pure.
 
 A row's key is the highest clock plus delay of its tag's rows up to it, so sorting by it never
-breaks a tag's own order: what comes out is what a merge by the tags' first rows would give.
+breaks a tag's own order: the result is that of a merge by the tags' first rows.
 
-Pieces come in the order in which their blocks were written. Rows below every clock that is still to
-come are settled and go out, so only as much is held as lies out of order, and what is in order
-anyway is neither sorted nor copied.
+Blocks come in the order in which they were written. Rows below every clock that is still to come
+are settled and go out, so only rows that are out of order are kept in memory, and rows that are in
+order already are neither sorted nor copied.
 """
 
 from __future__ import annotations
@@ -68,32 +68,32 @@ def _by_clock(
     to_come = _lowest_behind(floors)
     pending: list[_Loaded] = []
     size, goal = 0.0, 1.0
-    for place, piece in enumerate(pieces):
+    for number, piece in enumerate(pieces):
         batch = piece.load()
         if batch.num_rows:
-            is_settled = min(piece.ceiling + delays[place], KEY_MAX) < to_come[place]
+            is_settled = min(piece.ceiling + delays[number], KEY_MAX) < to_come[number]
             if not pending and piece.is_ordered and is_settled:
                 yield batch
                 continue
             stamps = stamps_of(batch)
-            keys = _plus(stamps.clock, delays[place])
+            keys = _plus(stamps.clock, delays[number])
             pending.append(_Loaded(piece.binding, batch, stamps, keys))
             size += _share(batch, limits)
-        if pending and (size >= goal or place == len(pieces) - 1):
-            settled, pending = _settle(pending, to_come[place])
+        if pending and (size >= goal or number == len(pieces) - 1):
+            settled, pending = _settle(pending, to_come[number])
             yield from settled
-            size = sum(_share(each.batch, limits) for each in pending)
+            size = sum(_share(loaded.batch, limits) for loaded in pending)
             goal = max(1.0, 2 * size)
 
 
 def _share(batch: pa.RecordBatch, limits: QueueLimits) -> float:
-    """How much a batch is of what is put in order at a time."""
+    """The share of a batch in the amount that is sorted at a time."""
     rows, size = int(batch.num_rows), int(batch.nbytes)
     return max(rows / limits.batch_rows_target, size / limits.batch_bytes_target)
 
 
 def _lowest_behind(floors: list[int]) -> list[int]:
-    """For each place the lowest of those behind it; above all keys if there is none."""
+    """For each index the lowest value after it; above all keys for the last one."""
     lowest, out = KEY_MAX + 1, []
     for floor in reversed(floors):
         out.append(lowest)
@@ -102,16 +102,16 @@ def _lowest_behind(floors: list[int]) -> list[int]:
 
 
 def _plus(clocks: Clocks, delay: int) -> Clocks:
-    """Clocks plus a delay, as far as they go."""
+    """Clocks plus a delay, at most `KEY_MAX`."""
     if not delay:
         return clocks
     return np.minimum(clocks, np.uint64(KEY_MAX - delay)) + np.uint64(delay)
 
 
 def _settle(pending: list[_Loaded], to_come: int) -> tuple[list[pa.RecordBatch], list[_Loaded]]:
-    """Put rows in order; those below what is to come go out, the others stay."""
-    keys = np.concatenate([each.keys for each in pending])
-    stamps = StagedStamps.concat([each.stamps for each in pending])
+    """Sort rows; rows below all keys to come go out, the others stay."""
+    keys = np.concatenate([loaded.keys for loaded in pending])
+    stamps = StagedStamps.concat([loaded.stamps for loaded in pending])
     order, sorted_keys = _order(keys, stamps)
     cut = len(order)
     if to_come <= KEY_MAX:
@@ -124,7 +124,7 @@ def _settle(pending: list[_Loaded], to_come: int) -> tuple[list[pa.RecordBatch],
 
 
 def _order(keys: Clocks, stamps: StagedStamps) -> tuple[Ints, Clocks]:
-    """The places of rows in order, and their keys in that order."""
+    """The sorted order of rows, and their keys in that order."""
     by_tag = _by_tag(stamps)
     tag = stamps.tag[by_tag]
     same = tag[1:] == tag[:-1]
@@ -143,7 +143,7 @@ def _order(keys: Clocks, stamps: StagedStamps) -> tuple[Ints, Clocks]:
 
 
 def _by_tag(stamps: StagedStamps) -> Ints:
-    """The places of rows by tag, then offset."""
+    """The order of rows by tag, then offset."""
     tag = stamps.tag
     is_one = (tag == tag[0]).all()
     by_tag = np.arange(len(tag)) if is_one else _radix(tag - tag.min())
@@ -172,60 +172,60 @@ class _BindingGroups:
         self._bindings: list[int] = []
         self._batches: list[list[pa.RecordBatch]] = []
         group_of, where_of = [], []
-        for each in loaded:
-            group = self._group(each)
+        for block in loaded:
+            group = self._group(block)
             have = sum(batch.num_rows for batch in self._batches[group])
-            self._batches[group].append(each.batch)
-            group_of.append(np.full(each.batch.num_rows, group, np.int64))
-            where_of.append(np.arange(have, have + each.batch.num_rows))
+            self._batches[group].append(block.batch)
+            group_of.append(np.full(block.batch.num_rows, group, np.int64))
+            where_of.append(np.arange(have, have + block.batch.num_rows))
         self._group_of = np.concatenate(group_of)
         self._where_of = np.concatenate(where_of)
         self._whole = [_joined(batches) for batches in self._batches]
 
-    def _group(self, each: _Loaded) -> int:
+    def _group(self, block: _Loaded) -> int:
         for group, binding in enumerate(self._bindings):
             schema = self._batches[group][0].schema
-            if binding == each.binding and schema.equals(each.batch.schema, check_metadata=True):
+            if binding == block.binding and schema.equals(block.batch.schema, check_metadata=True):
                 return group
-        self._bindings.append(each.binding)
+        self._bindings.append(block.binding)
         self._batches.append([])
         return len(self._bindings) - 1
 
     def in_order(self, order: Ints) -> list[pa.RecordBatch]:
-        """Rows at these places; neighbours of one group share a batch."""
-        taken, mine = self._take(order)
-        if len(taken) == 1:
-            return taken
-        edges = np.flatnonzero(mine[1:] != mine[:-1]) + 1
+        """Rows in this order; neighbours of one group share a batch."""
+        batches, groups = self._take(order)
+        if len(batches) == 1:
+            return batches
+        edges = np.flatnonzero(groups[1:] != groups[:-1]) + 1
         begins = [0, *edges.tolist()]
         lengths = np.diff(begins, append=len(order)).tolist()
-        done = [0] * len(taken)
+        done = [0] * len(batches)
         out = []
         for begin, length in zip(begins, lengths, strict=True):
-            group = int(mine[begin])
-            out.append(taken[group].slice(done[group], length))
+            group = int(groups[begin])
+            out.append(batches[group].slice(done[group], length))
             done[group] += length
         return out
 
     def kept(self, order: Ints, keys: Clocks, stamps: StagedStamps) -> list[_Loaded]:
-        """Rows at these places, to be gone on with."""
-        taken, mine = self._take(order)
+        """Rows in this order that stay pending."""
+        batches, groups = self._take(order)
         out = []
-        for group, batch in enumerate(taken):
+        for group, batch in enumerate(batches):
             if batch.num_rows:
-                places = order[mine == group]
+                places = order[groups == group]
                 binding = self._bindings[group]
                 out.append(_Loaded(binding, batch, stamps.take(places), keys[places]))
         return out
 
     def _take(self, order: Ints) -> tuple[list[pa.RecordBatch], Ints]:
-        """For each group its rows at these places; and the group of each place."""
-        mine, where = self._group_of[order], self._where_of[order]
+        """For each group its rows in this order; and the group of each row."""
+        groups, where = self._group_of[order], self._where_of[order]
         if len(self._whole) == 1:
-            return [self._whole[0].take(pa.array(where))], mine
-        masks: list[Mask] = [mine == group for group in range(len(self._whole))]
+            return [self._whole[0].take(pa.array(where))], groups
+        masks: list[Mask] = [groups == group for group in range(len(self._whole))]
         whole = zip(self._whole, masks, strict=True)
-        return [batch.take(pa.array(where[mask])) for batch, mask in whole], mine
+        return [batch.take(pa.array(where[mask])) for batch, mask in whole], groups
 
 
 def together(batches: Iterable[pa.RecordBatch], rows_target: int) -> Iterator[pa.RecordBatch]:

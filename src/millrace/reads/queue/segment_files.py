@@ -24,14 +24,14 @@ _REFUSALS: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTSUP, err
 
 
 class SegmentFiles:
-    """A disk as it is. Files that earlier queues left in the folder are removed."""
+    """The real disk. Files of earlier queues in the folder are removed."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.abspath(folder)
         self._written: tuple[SegmentNumber, int, int] | None = None
         """Segment, handle and length of the file that is written to."""
         self._maps: dict[SegmentNumber, pa.Buffer] = {}
-        self._held: dict[SegmentNumber, dict[int, weakref.ref[Any]]] = {}
+        self._views: dict[SegmentNumber, dict[int, weakref.ref[Any]]] = {}
         self._names: set[SegmentNumber] = set()
         with storage_errors(f"opening the queue in {self._folder}"):
             modes.make_folders(self._folder)
@@ -44,7 +44,7 @@ class SegmentFiles:
         return os.path.join(self._folder, f"queue-{segment}.ipc")
 
     def append(self, segment: SegmentNumber, data: memoryview) -> int:
-        """See `Disk.append`."""
+        """See `QueueDisk.append`."""
         with storage_errors(f"writing {self.path(segment)}"):
             handle, position = self._open_for_writing(segment)
             done = 0
@@ -54,32 +54,32 @@ class SegmentFiles:
         return position
 
     def map(self, segment: SegmentNumber, position: int, length: int) -> pa.Buffer:
-        """See `Disk.map`."""
-        held = self._held.setdefault(segment, {})
-        known = held.get(position)
+        """See `QueueDisk.map`."""
+        views = self._views.setdefault(segment, {})
+        known = views.get(position)
         view = known() if known is not None else None
         if view is None or len(view) != length:
             whole = self._mapped(segment, position + length)
             view = np.frombuffer(whole, np.uint8, length, position)
-            held[position] = weakref.ref(view)
+            views[position] = weakref.ref(view)
         return pa.py_buffer(view)
 
     def is_held(self, segment: SegmentNumber, begin: int, end: int) -> bool:
-        """See `Disk.is_held`."""
-        held = self._held.get(segment)
-        if not held:
+        """See `QueueDisk.is_held`."""
+        views_by_position = self._views.get(segment)
+        if not views_by_position:
             return False
-        for position in [each for each, view in held.items() if view() is None]:
-            del held[position]
-        views = ((position, view()) for position, view in held.items())
+        for position in [at for at, view in views_by_position.items() if view() is None]:
+            del views_by_position[position]
+        living = ((position, view()) for position, view in views_by_position.items())
         return any(
             position < end and begin < position + len(view)
-            for position, view in views
+            for position, view in living
             if view is not None
         )
 
     def punch(self, segment: SegmentNumber, begin: int, end: int) -> bool:
-        """See `Disk.punch`."""
+        """See `QueueDisk.punch`."""
         path = self.path(segment)
         with storage_errors(f"punching {path}"):
             handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -92,9 +92,9 @@ class SegmentFiles:
         return not code
 
     def unlink(self, segment: SegmentNumber) -> None:
-        """See `Disk.unlink`."""
+        """See `QueueDisk.unlink`."""
         self._maps.pop(segment, None)
-        self._held.pop(segment, None)
+        self._views.pop(segment, None)
         if self._written is not None and self._written[0] == segment:
             self._close_written()
         with storage_errors(f"removing {self.path(segment)}"), suppress(FileNotFoundError):
@@ -102,11 +102,11 @@ class SegmentFiles:
         self._names.remove(segment)
 
     def used_bytes(self) -> int:
-        """See `Disk.used_bytes`."""
-        return sum(os.stat(self.path(each)).st_blocks * 512 for each in self._names)
+        """See `QueueDisk.used_bytes`."""
+        return sum(os.stat(self.path(segment)).st_blocks * 512 for segment in self._names)
 
     def close(self) -> None:
-        """See `Disk.close`."""
+        """See `QueueDisk.close`."""
         for segment in sorted(self._names):
             self.unlink(segment)
 
@@ -127,7 +127,7 @@ class SegmentFiles:
             self._written = None
 
     def _mapped(self, segment: SegmentNumber, length: int) -> pa.Buffer:
-        """The file as far as it goes now; older maps live on in those who hold bytes of them."""
+        """The whole file, mapped; an older map lives until no view uses it."""
         known = self._maps.get(segment)
         if known is None or known.size < length:
             path = self.path(segment)

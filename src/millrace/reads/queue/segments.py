@@ -1,4 +1,4 @@
-"""Where in segment files blocks lie, and which bytes of them nobody needs any more. Pure.
+"""The blocks in segment files, and the bytes that can be freed. Pure.
 
 A segment with no live block is unlinked. In one that still has some, bytes of dead blocks are
 punched out. The file system frees whole pages only, so a punch reaches into the page that a dead
@@ -65,7 +65,7 @@ class Segments:
         """What the segments take on disk."""
         return self._length - (self._freed if self.can_punch else 0)
 
-    def place(self) -> SegmentNumber:
+    def segment_for_next(self) -> SegmentNumber:
         """The segment that the next block goes to."""
         open_one = self._segments.get(self._last)
         if open_one is None or open_one.length >= self._target:
@@ -83,7 +83,7 @@ class Segments:
         self._length += block.length
 
     def on_dead(self, blocks: Iterable[Block]) -> list[Freeing]:
-        """Nobody needs these blocks any more: say what to free."""
+        """These blocks are no longer needed: returns what to free."""
         touched: dict[SegmentNumber, list[Block]] = {}
         for block in blocks:
             touched.setdefault(block.segment, []).append(block)
@@ -96,38 +96,38 @@ class Segments:
             if not segment.live_blocks:
                 actions.append(self._unlink(number, segment))
                 continue
-            runs = _runs((each.position, each.position + each.length) for each in dead)
-            found = [self._bury(number, segment, *run) for run in runs]
-            actions += found if self.can_punch else []
+            runs = _runs((block.position, block.position + block.length) for block in dead)
+            punches = [self._bury(number, segment, *run) for run in runs]
+            actions += punches if self.can_punch else []
         return actions
 
     def sparse(self) -> list[SegmentNumber]:
-        """Where nothing can be punched: segments that hold little that is live, to be moved out."""
+        """If holes cannot be punched: segments with few live bytes, to be emptied."""
         if self.can_punch:
             return []
         return [
             number
-            for number, each in self._segments.items()
-            if each.live_bytes * 2 <= each.length
-            and (number != self._last or each.length >= self._target)
+            for number, segment in self._segments.items()
+            if segment.live_bytes * 2 <= segment.length
+            and (number != self._last or segment.length >= self._target)
         ]
 
     def _unlink(self, number: SegmentNumber, segment: _Segment) -> Unlink:
         del self._segments[number]
         self._length -= segment.length
-        self._freed -= sum(_page_bytes(*each) for each in segment.dead)
+        self._freed -= sum(_page_bytes(*run) for run in segment.dead)
         return Unlink(number)
 
     def _bury(self, number: SegmentNumber, segment: _Segment, begin: int, end: int) -> Punch:
-        """Join a run with those beside it."""
-        place = bisect_left(segment.dead, (begin, end))
-        first, last = place, place
+        """Join a dead run with the dead runs beside it."""
+        index = bisect_left(segment.dead, (begin, end))
+        first, last = index, index
         joined_begin, joined_end = begin, end
-        if place and segment.dead[place - 1][1] == begin:
-            first, joined_begin = place - 1, segment.dead[place - 1][0]
-        if place < len(segment.dead) and segment.dead[place][0] == end:
-            last, joined_end = place + 1, segment.dead[place][1]
-        self._freed -= sum(_page_bytes(*each) for each in segment.dead[first:last])
+        if index and segment.dead[index - 1][1] == begin:
+            first, joined_begin = index - 1, segment.dead[index - 1][0]
+        if index < len(segment.dead) and segment.dead[index][0] == end:
+            last, joined_end = index + 1, segment.dead[index][1]
+        self._freed -= sum(_page_bytes(*run) for run in segment.dead[first:last])
         self._freed += _page_bytes(joined_begin, joined_end)
         segment.dead[first:last] = [(joined_begin, joined_end)]
         reach_begin = begin // PAGE_BYTES * PAGE_BYTES

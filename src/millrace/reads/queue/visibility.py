@@ -1,4 +1,4 @@
-"""Which staged rows a checkpoint shows, and which are done with. Pure."""
+"""Which staged rows a checkpoint shows, and which are no longer needed. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONE: Final = np.uint64(1)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a view says of entries: each is about some rows of one pair."""
+    """The visibility of entries: each stands for some rows of one pair."""
 
     touches: Mask
     """Whether some of the rows may be visible."""
@@ -42,20 +42,20 @@ class VisibilityView:
         self.upto = int(visible.windows.upto.max()) if shows else 0
 
     def judge(self, entries: Entries) -> Verdict:
-        """Say what entries hold of this view."""
+        """Decide how far the rows of entries are visible."""
         if not len(self._windows):
             nothing = np.zeros(len(entries), np.bool_)
             return Verdict(nothing, nothing, entries.lowest)
         places = self._pairs.find(entries.tag, entries.producer)
         above, upto = self._windows.above[places], self._windows.upto[places]
-        found = places != NOWHERE
-        touches = found & (entries.highest > above) & (entries.lowest <= upto)
-        is_inside = found & (entries.lowest > above) & (entries.highest <= upto)
+        is_listed = places != NOWHERE
+        touches = is_listed & (entries.highest > above) & (entries.lowest <= upto)
+        is_inside = is_listed & (entries.lowest > above) & (entries.highest <= upto)
         is_inside &= entries.lowest > self._gone.highest(entries.tag, entries.producer)
         return Verdict(touches, is_inside, np.maximum(entries.lowest, above + _ONE))
 
     def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The visible rows of a batch; without a copy if they lie together."""
+        """The visible rows of a batch; without a copy if they are contiguous."""
         return pick(batch, self.mask(stamps_of(batch)))
 
     def mask(self, stamps: StagedStamps) -> Mask:
@@ -72,7 +72,7 @@ class VisibilityView:
 
 
 class Consumed:
-    """The rows that nobody reads again once a checkpoint is committed."""
+    """The rows that are never read again once a checkpoint is committed."""
 
     def __init__(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         self._shown = shown
@@ -80,7 +80,7 @@ class Consumed:
         self._gone = OffsetRanges(rolled_back)
 
     def judge(self, entries: Entries) -> tuple[Mask, Mask]:
-        """Of each entry: whether all its rows are done with, and whether some may be."""
+        """For each entry: whether all its rows are consumed, and whether some may be."""
         clocks = self._clocks(self._pairs.find(entries.tag, entries.producer))
         some = entries.lowest <= clocks
         some |= entries.lowest <= self._gone.highest(entries.tag, entries.producer)
@@ -100,7 +100,7 @@ class Consumed:
 
 
 def pick(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-    """Some rows of a batch, in its order; without a copy if they lie together."""
+    """Some rows of a batch, in its order; without a copy if they are contiguous."""
     count = np.count_nonzero(mask)
     first = int(mask.argmax()) if count else 0
     if mask[first : first + count].all():

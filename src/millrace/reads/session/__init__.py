@@ -1,1 +1,1 @@
-"""The session: says who reads what, gathers progress, and hands out checkpoints."""
+"""The session: assigns journals to slices, gathers progress, and hands out checkpoints."""

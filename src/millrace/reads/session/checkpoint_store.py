@@ -4,7 +4,7 @@ A checkpoint is stored under its number, fenced by the session's lease, before i
 commit stores the number and moves the read's group, so that no rows are truncated that it still
 needs. Now and then a whole checkpoint is stored, and the rows before it are removed.
 
-Invariant: what `load` gives is what was stored by calls that returned, in order; a session whose
+Invariant: `load` returns exactly what calls that returned have stored, in order; a session whose
 lease is over stores nothing.
 """
 
@@ -54,7 +54,7 @@ class CheckpointRowKind(StrEnum):
     COMMITTED = "committed"
     WHOLE = "whole"
     DROPPED = "dropped"
-    """Whatever was prepared above this number never counts."""
+    """Checkpoints prepared above this number never count."""
     DEFINITION = "task"
     """The coordinated read as it was when this was written, as JSON."""
     GIVEN = "given"
@@ -117,10 +117,10 @@ class CheckpointStore:
         broker.create(self._journal, SCHEMA)
 
     def load(self, *, last_commit: int | None = None, read_through: int | None = None) -> Resumed:
-        """Where to begin: after the last commit, with what was handed out beyond it.
+        """Where to begin: the last commit, and the checkpoints handed out after it.
 
         A caller with a log of its own says which checkpoint was its last commit, and through which
-        one it has to read first; what lies above that is forgotten.
+        one it has to read first; later checkpoints are forgotten.
         """
         stored = _read(self._broker, self._name)
         loaded = stored.resumed()
@@ -197,7 +197,7 @@ class CheckpointStore:
         return self._whole
 
     def _compact(self) -> None:
-        """Store the whole once the deltas since are larger, and remove what lies before."""
+        """Store a whole checkpoint once the deltas are larger than it; remove older rows."""
         if self._bytes_since_whole <= max(self._whole_bytes, _PART_BYTES):
             return
         content = self._whole.to_bytes()
@@ -207,8 +207,8 @@ class CheckpointStore:
             _Row(self._whole.number, CheckpointRowKind.WHOLE, content),
         ]
         rows += [
-            _Row(n, CheckpointRowKind.PREPARED, each.to_bytes())
-            for n, each in self._prepared.items()
+            _Row(n, CheckpointRowKind.PREPARED, delta.to_bytes())
+            for n, delta in self._prepared.items()
         ]
         first = self._append(rows)
         fault("reads.compact.after_store")
@@ -265,7 +265,7 @@ def _decode_read(text: bytes, journal: str) -> CoordinatedRead:
 
 @dataclass(slots=True)
 class _Stored:
-    """What the rows of the journal add up to."""
+    """The sum of the rows of the journal."""
 
     whole: Checkpoint = field(default_factory=Checkpoint)
     prepared: dict[CheckpointNumber, Checkpoint] = field(default_factory=dict)
@@ -355,10 +355,10 @@ def _to_batch(rows: list[_Row]) -> pa.RecordBatch:
 
 def _check_there(resumed: Resumed, name: str, begin: int, end: int | None) -> None:
     known = {resumed.committed.number, *(delta.number for delta in resumed.prepared)}
-    for wanted in (begin, end):
-        if wanted is not None and wanted not in known:
+    for number in (begin, end):
+        if number is not None and number not in known:
             raise UserError(
-                f"coordinated read {name} has no checkpoint {wanted} to resume from\n"
+                f"coordinated read {name} has no checkpoint {number} to resume from\n"
                 f"  committed: {resumed.committed.number}, handed out beyond: "
                 f"{', '.join(str(delta.number) for delta in resumed.prepared) or 'none'}\n"
                 "  to fix: name one of these, or begin anew under another name"

@@ -1,4 +1,4 @@
-"""When checkpoints were given out, roughly: to tell how long a producer has been silent. Pure."""
+"""Approximate times of checkpoints, from which follows how long a producer is silent. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CheckpointTimes:
             self._moments = [*self._moments[:-1:2], self._moments[-1]]
 
     def number_at(self, moment_ms: int) -> CheckpointNumber:
-        """A checkpoint that was given out by then, the last that is known; 0 if none is."""
+        """The last known checkpoint that was given out by then; 0 if there is none."""
         known = [number for at_ms, number in self._moments if at_ms <= moment_ms]
         return CheckpointNumber(known[-1]) if known else BEGINNING
 

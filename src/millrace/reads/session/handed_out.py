@@ -46,7 +46,7 @@ class HandedOut:
         return iter(self._by_number)
 
     def add(self, delta: Checkpoint, before: Checkpoint, whole: Checkpoint) -> None:
-        """Remember a checkpoint: what was shown before it, and what is shown with it."""
+        """Remember a checkpoint, with the whole checkpoints before it and after it."""
         self._by_number[delta.number] = _HandedCheckpoint(delta, before, whole)
 
     def remove_upto(self, number: CheckpointNumber) -> None:

@@ -41,7 +41,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """What decides how far journals are read that start now."""
+    """The limits for journals that start now."""
 
     first_offsets: Mapping[str, Offset]
     """Of the journals that no checkpoint knows."""
@@ -107,7 +107,7 @@ class JournalReads:
         ]
 
     def announce(self) -> list[Send]:
-        """Tell every slice which journals there are."""
+        """Send the catalog to every slice."""
         return [Send(number, CatalogUpdate(self.catalog)) for number in range(self.members)]
 
     def start(self, journals: Sequence[JournalInfo], context: StartContext) -> list[Send]:

@@ -1,4 +1,4 @@
-"""The folder of an open session: its queues, and how it stands, for others to look at."""
+"""The folder of an open session: its queues, and its status for other processes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def fresh_folder(parent: str, read: CoordinatedRead, lease: Lease) -> str:
         stem, _, epoch = name.rpartition("-")
         if stem == read.name and epoch.isdecimal() and int(epoch) < lease.epoch:
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
-    mine = os.path.join(parent, f"{read.name}-{lease.epoch}")
-    modes.make_folders(mine)
-    return mine
+    folder = os.path.join(parent, f"{read.name}-{lease.epoch}")
+    modes.make_folders(folder)
+    return folder
 
 
 def write_status(folder: str, status: SessionStatus, now_ms: int) -> None:
@@ -70,7 +70,7 @@ def read_status(parent: str, name: str) -> dict[str, Any] | None:
 
 
 def _status_of(document: Document) -> dict[str, Any]:
-    """What a session wrote down, with how long ago that was."""
+    """The status that a session saved, and its age."""
     document.wholes("disk_bytes")
     for name in ("waiting", "long_open"):
         document.documents(name)
@@ -82,5 +82,5 @@ def _status_of(document: Document) -> dict[str, Any]:
 
 
 def _workspace_of(parent: str) -> str | None:
-    """Which workspace a folder of sessions lies in."""
+    """The workspace of a folder of sessions."""
     return LocalStore(os.path.dirname(os.path.abspath(parent))).workspace_id()

@@ -1,4 +1,4 @@
-"""What a session does about each event: events in, actions out. Pure: times are arguments.
+"""The state machine of a session: events in, actions out. Pure: times are arguments.
 
 Invariant: a checkpoint that was handed out and not committed is handed out again, exactly, before
 anything new is; until then no slice reads beyond it.
@@ -106,7 +106,7 @@ class SessionState:
         self.journals = JournalReads(read, members, resumed.committed)
         self.frontier = Frontier(read.cohorts(), resumed.committed)
         self.whole = resumed.committed
-        """What was handed out, as one, with every rolled-back range that its rows need."""
+        """All checkpoints handed out, merged, with every rolled-back range that their rows need."""
         self.handed_out = HandedOut()
         self._prepared = list(resumed.prepared)
         self._number = resumed.last_number

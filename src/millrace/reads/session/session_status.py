@@ -1,4 +1,4 @@
-"""How a session stands, for people and for monitoring. Pure."""
+"""The status of a session, for people and for monitoring. Pure."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def status_of(
     open_ms_max: int,
     with_journals: bool = True,
 ) -> SessionStatus:
-    """What can be said of a session; of very many journals it takes its time to tell each."""
+    """The status of a session; slow with very many journals."""
     journals = _journals(state) if with_journals else []
     waiting = [
         WaitingStatus(

@@ -55,7 +55,7 @@ class Chunks:
 
     @property
     def nbytes(self) -> int:
-        """What is held."""
+        """The bytes of all chunks."""
         return self._bytes
 
     def add(self, chunk: Chunk) -> int:
@@ -66,8 +66,8 @@ class Chunks:
         return self._next
 
     def keep(self, numbers: set[int]) -> None:
-        """Let all but these go."""
-        for number in [each for each in self._chunks if each not in numbers]:
+        """Drop all chunks but these."""
+        for number in [known for known in self._chunks if known not in numbers]:
             self._bytes -= self._chunks.pop(number).rows.nbytes
 
     def stamped(self, places: RowOrder) -> Stamped:
@@ -105,21 +105,21 @@ class Chunks:
         out: list[Routed] = []
         parts = self._parts(places)
         for binding in dict.fromkeys(chunk.binding for chunk, _, _ in parts):
-            mine = [part for part in parts if part[0].binding == binding]
-            out += _routed(mine)
+            parts_of_binding = [part for part in parts if part[0].binding == binding]
+            out += _routed(parts_of_binding)
         return out
 
     def _parts(self, places: RowOrder) -> list[tuple[Chunk, Ints, Ints]]:
-        """By chunk: the chunk, which of the places are in it, and where in it."""
+        """By chunk: the chunk, the indexes of its rows in `places`, and their rows in it."""
         if not len(places):
             return []
         if (places.chunk == places.chunk[0]).all():
             every = np.arange(len(places))
-            return [(self._chunks[int(places.chunk[0])], every, places.place)]
+            return [(self._chunks[int(places.chunk[0])], every, places.row)]
         order = np.argsort(places.chunk, kind="stable")
         cuts = np.flatnonzero(np.diff(places.chunk[order])) + 1
         return [
-            (self._chunks[int(places.chunk[some[0]])], some, places.place[some])
+            (self._chunks[int(places.chunk[some[0]])], some, places.row[some])
             for some in np.split(order, cuts)
         ]
 
@@ -172,7 +172,7 @@ def _routed(parts: Sequence[tuple[Chunk, Ints, Ints]]) -> list[Routed]:
 
 
 def _take(rows: pa.RecordBatch, where: Ints) -> pa.RecordBatch:
-    """Rows at these places, without a copy if they lie together."""
+    """These rows, without a copy if they are contiguous."""
     first, count = int(where[0]), len(where)
     if int(where[-1]) - first == count - 1 and (np.diff(where) == 1).all():
         return rows.slice(first, count)
@@ -180,7 +180,7 @@ def _take(rows: pa.RecordBatch, where: Ints) -> pa.RecordBatch:
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One after the other; a system column that some do not have is null there."""
+    """The rows of all batches; a system column that a batch lacks is null there."""
     if all(batch.schema.equals(batches[0].schema) for batch in batches):
         return pa.concat_batches(batches)
     tables = [pa.Table.from_batches([batch]) for batch in batches]

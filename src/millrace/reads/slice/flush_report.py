@@ -1,4 +1,4 @@
-"""What a slice has to report at its next flush. Pure."""
+"""The next report of a slice, gathered until its flush. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gathering:
     def add(
         self, rows: Stamped, done: RowOutcomes, hints: Hints, hinted: npt.NDArray[np.bool_]
     ) -> None:
-        """Note what rows did; `hinted` tells of each commit whether it named anybody."""
+        """Note what rows did; `hinted` says for each commit whether it has hints."""
         commits = done.commits
         if len(commits):
             points = Points(
@@ -56,7 +56,7 @@ class Gathering:
         self._offsets.append(rows.offsets[places] + 1)
 
     def roll_back(self, pairs: Ints, gone: RolledBack) -> None:
-        """Note ranges that are given up without an ACK that says so."""
+        """Note ranges that are rolled back without an ACK."""
         self._pairs.append(pairs)
         self._gone.append(gone)
 
@@ -87,6 +87,6 @@ class Gathering:
 
 
 def _last_of_each(values: Ints) -> tuple[Ints, Ints]:
-    """Each value once, and the last place where it stands."""
+    """Each value once, and its last index."""
     fresh, places = np.unique(values[::-1], return_index=True)
     return fresh, len(values) - 1 - places

@@ -19,15 +19,15 @@ _ROWS_MAX: Final = 1_000_000
 _NO_COLUMNS: Final = pa.schema([])
 
 
-def fetch(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
-    """Read what is asked for. A journal that is left out was not reached; ask again.
+def fetch(broker: Broker, request: Fetch) -> dict[Tag, Fetched]:
+    """Read the requested journals. A journal that is missing was not reached; request it again.
 
-    One that was deleted has nothing more to read: the session will say so, too.
+    A deleted journal has no more rows; the session will stop it, too.
     """
     try:
-        if len(wanted.offsets) <= _ONE_BY_ONE_MAX:
-            return _one_by_one(broker, wanted)
-        return _together(broker, wanted)
+        if len(request.offsets) <= _ONE_BY_ONE_MAX:
+            return _one_by_one(broker, request)
+        return _together(broker, request)
     except OffsetOutOfRange as error:
         raise OffsetOutOfRange(
             f"a journal was truncated above the offset that is read next\n  {error}\n"
@@ -35,35 +35,35 @@ def fetch(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
         ) from error
 
 
-def _one_by_one(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
-    found: dict[Tag, Fetched] = {}
-    for tag, (name, offset) in wanted.offsets.items():
+def _one_by_one(broker: Broker, request: Fetch) -> dict[Tag, Fetched]:
+    fetched: dict[Tag, Fetched] = {}
+    for tag, (name, offset) in request.offsets.items():
         try:
             read = broker.read(
-                name, offset, rows_max=_ROWS_MAX, bytes_max=wanted.bytes_each, isolation="raw"
+                name, offset, rows_max=_ROWS_MAX, bytes_max=request.bytes_each, isolation="raw"
             )
-            found[tag] = _checked(broker, tag, read)
+            fetched[tag] = _checked(broker, tag, read)
         except JournalUnknown:
-            found[tag] = _nothing(tag, name, offset)
+            fetched[tag] = _nothing(tag, name, offset)
         except OffsetOutOfRange:
             if not _is_gone(broker, tag, name):
                 raise
-            found[tag] = _nothing(tag, name, offset)
-    return found
+            fetched[tag] = _nothing(tag, name, offset)
+    return fetched
 
 
-def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
-    found: dict[Tag, Fetched] = {}
-    left = dict(wanted.offsets)
+def _together(broker: Broker, request: Fetch) -> dict[Tag, Fetched]:
+    fetched: dict[Tag, Fetched] = {}
+    left = dict(request.offsets)
     while left:
         # A journal that is read under two tags is read once for each.
         batch = {name: (tag, offset) for tag, (name, offset) in reversed(left.items())}
-        bytes_max = 2 * wanted.bytes_each * len(batch)  # No limit but that of each journal.
+        bytes_max = 2 * request.bytes_each * len(batch)  # No limit but that of each journal.
         read = broker.read_many(
             {name: offset for name, (_, offset) in batch.items()},
             rows_max=_ROWS_MAX,
             bytes_max=bytes_max,
-            bytes_each_max=wanted.bytes_each,
+            bytes_each_max=request.bytes_each,
             isolation="raw",
             missing="tell",
         )
@@ -71,10 +71,10 @@ def _together(broker: Broker, wanted: Fetch) -> dict[Tag, Fetched]:
         for name, (tag, offset) in batch.items():
             del left[tag]
             if name in read:
-                found[tag] = _checked(broker, tag, read[name])
+                fetched[tag] = _checked(broker, tag, read[name])
             elif is_all:
-                found[tag] = _nothing(tag, name, offset)
-    return found
+                fetched[tag] = _nothing(tag, name, offset)
+    return fetched
 
 
 def _is_gone(broker: Broker, tag: Tag, name: str) -> bool:
@@ -86,7 +86,7 @@ def _is_gone(broker: Broker, tag: Tag, name: str) -> bool:
 
 
 def _checked(broker: Broker, tag: Tag, fetched: Fetched) -> Fetched:
-    """What was read, if it is of the journal that was meant and not of a later namesake."""
+    """The rows that were read, if the journal is not a later one of the same name."""
     is_outside = isinstance(fetched.problem, OffsetOutOfRange)
     if fetched.problem is not None and is_outside and not _is_gone(broker, tag, fetched.journal):
         raise fetched.problem
@@ -107,7 +107,7 @@ def _nothing(tag: Tag, name: str, offset: Offset) -> Fetched:
 
 
 def _is_below(read: dict[str, Fetched], bytes_max: int) -> bool:
-    """Whether no limit ended the read, so that what was left out has nothing new."""
-    rows = sum(each.num_rows for each in read.values())
-    size = sum(batch.nbytes for each in read.values() for batch in each.batches)
+    """Whether no limit ended the read, so that journals that are missing have no new rows."""
+    rows = sum(fetched.num_rows for fetched in read.values())
+    size = sum(batch.nbytes for fetched in read.values() for batch in fetched.batches)
     return rows < _ROWS_MAX and size < bytes_max

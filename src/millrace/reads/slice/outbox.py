@@ -1,4 +1,4 @@
-"""What a slice has for one queue, sent in order, with a bound on what is unanswered. Pure."""
+"""Messages of a slice for one queue, in order, with a limit on unanswered bytes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.reads.queue.queue_messages import Flush, QueueRows
 
 
 class Outbox:
-    """Messages for a queue, and how many bytes of them it has yet to take."""
+    """Messages for a queue, and how many bytes of them it has not accepted yet."""
 
     def __init__(self, window_bytes_max: int) -> None:
         self._window = window_bytes_max
@@ -21,7 +21,7 @@ class Outbox:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether something waits for the queue to take what it was sent."""
+        """Whether a message waits until the queue accepts earlier ones."""
         return bool(self._waiting)
 
     def rows(self, batch: pa.RecordBatch) -> None:
@@ -34,7 +34,7 @@ class Outbox:
         self._waiting.append(Flush(cycle))
 
     def ready(self) -> list[QueueRows | Flush]:
-        """What can be sent now. One message always fits into an empty window."""
+        """The messages that can be sent now. One message always fits into an empty window."""
         out: list[QueueRows | Flush] = []
         while self._waiting:
             message = self._waiting[0]
@@ -48,6 +48,6 @@ class Outbox:
         return out
 
     def on_taken(self, number: int) -> None:
-        """The queue has this message and all before it."""
+        """The queue has accepted this message and all before it."""
         while self._sent and self._sent[0][0] <= number:
             self._unanswered -= self._sent.popleft()[1]

@@ -1,4 +1,4 @@
-"""Runs a slice: takes what happens to it, reads its journals, sends what the state says."""
+"""Runs a slice: takes its messages, reads its journals, sends what its state decides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millrace.reads.slice.slice_state import SliceAction, SliceState, ToQueue
 
 
 class Links(Protocol):
-    """Where a slice sends to. Calls must not wait for the slice itself."""
+    """The receivers of a slice's messages. Calls must not wait for the slice itself."""
 
     def to_queue(self, queue: int, message: QueueRows | Flush) -> None:
         """Send to the queue of a member."""
@@ -61,17 +61,17 @@ class SliceActor:
         self._wake()
 
     def turn(self, now_ns: int) -> bool:
-        """Do what there is to do; whether there may be more at once."""
+        """Do all work that is ready; returns whether there may be more at once."""
         now = clock_at(now_ns)
         while self._inbox:
             self._take(self._inbox.popleft())
         self._do(self._state.step(now))
         if self._inbox:
             return True
-        wanted = self._state.next_fetch(now)
-        if wanted is None:
+        request = self._state.next_fetch(now)
+        if request is None:
             return False
-        self._state.on_fetched(fetch(self._broker, wanted))
+        self._state.on_fetched(fetch(self._broker, request))
         return True
 
     def due_ns(self) -> int | None:

@@ -1,8 +1,8 @@
-"""What a slice does about what happens to it. Pure: the clock is an argument.
+"""The state machine of a slice. Pure: the clock is an argument.
 
 Rows come in as they are read, wait in the governor until it is their turn, are sequenced, and go to
 the queues of the members that own them. A commit among them starts a flush; when every queue has
-answered it, what was committed is reported to the session.
+answered it, the slice reports the commits to the session.
 
 Invariant: a report says nothing of a row that is not in its queue.
 """
@@ -114,8 +114,8 @@ class SliceState:
         self, read: CoordinatedRead, queues: int, routing: Routing, limits: SliceLimits
     ) -> None:
         self._bindings = read.bindings
-        self._lowest = np.array([each.lowest_clock for each in read.bindings], np.uint64)
-        self._highest = np.array([each.highest_clock for each in read.bindings], np.uint64)
+        self._lowest = np.array([binding.lowest_clock for binding in read.bindings], np.uint64)
+        self._highest = np.array([binding.highest_clock for binding in read.bindings], np.uint64)
         self._limits = limits
         self._routing = routing
         self._catalog: JournalCatalog | None = None
@@ -156,8 +156,8 @@ class SliceState:
         bindings = bindings_of(starts.tag)
         for number in np.unique(bindings).tolist():
             bound = self._bindings[number]
-            mine = starts.tag[bindings == number]
-            self._governor.start(mine, bound.priority, is_delayed=bound.delay > 0)
+            tags = starts.tag[bindings == number]
+            self._governor.start(tags, bound.priority, is_delayed=bound.delay > 0)
         done = starts.tag[(starts.until != NONE) & (starts.offset >= starts.until)]
         self._has_more({Tag(tag): False for tag in done.tolist()})
         self._sequences.start(shown.tag, shown.producer, shown.clock)
@@ -170,10 +170,10 @@ class SliceState:
             self._by_journal[journal_of(tag)].remove(tag)
 
     def _continue(self) -> None:
-        held = [tag for tag, read in self._reads.items() if read.until != NONE]
-        for tag in held:
+        bounded = [tag for tag, read in self._reads.items() if read.until != NONE]
+        for tag in bounded:
             self._reads[tag].until = NONE
-        self._has_more(dict.fromkeys(held, True))
+        self._has_more(dict.fromkeys(bounded, True))
 
     def _abandon(self, producer: int) -> None:
         pairs, begins, highest = self._sequences.abandon(producer)
@@ -196,10 +196,10 @@ class SliceState:
             return None
         limits = self._limits
         is_full = self._chunks.nbytes >= limits.buffer_bytes_max
-        wanted = self._governor.wanted(1 if is_full else limits.fetch_journals_max, now)
-        if not len(wanted):
+        to_read = self._governor.tags_to_read(1 if is_full else limits.fetch_journals_max, now)
+        if not len(to_read):
             return None
-        tags = [Tag(tag) for tag in wanted.tolist()]
+        tags = [Tag(tag) for tag in to_read.tolist()]
         offsets = {tag: (self._reads[tag].name, self._reads[tag].next) for tag in tags}
         size = max(limits.fetch_bytes_min, limits.fetch_bytes_max // len(tags))
         return Fetch(offsets=offsets, bytes_each=limits.fetch_bytes_min if is_full else size)
@@ -211,11 +211,11 @@ class SliceState:
             {tag: read.until == NONE or read.next < read.until for tag, read in reads.items()}
         )
 
-    def on_fetched(self, found: Mapping[Tag, Fetched]) -> None:
+    def on_fetched(self, fetched_by_tag: Mapping[Tag, Fetched]) -> None:
         """Take rows that were read, and what is known of each journal's end."""
         by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
         more: dict[Tag, bool] = {}
-        for tag, fetched in found.items():
+        for tag, fetched in fetched_by_tag.items():
             read = self._reads.get(tag)
             if read is None:
                 continue  # Stopped while it was read.
@@ -259,7 +259,7 @@ class SliceState:
 
     # What follows.
     def step(self, now: int) -> list[SliceAction]:
-        """Let go what can go at this clock, and flush if something was committed."""
+        """Send the rows that can go at this clock, and flush if a row committed."""
         actions: list[SliceAction] = []
         while not self._is_blocked():
             places = self._governor.next_rows(now)
@@ -299,7 +299,7 @@ class SliceState:
         if keep.any():
             kept = places
             if not keep.all():
-                kept = RowOrder(chunk=places.chunk[keep], place=places.place[keep])
+                kept = RowOrder(chunk=places.chunk[keep], row=places.row[keep])
             for routed in self._chunks.routed(kept):
                 self._post(routed.owner, routed.rows)
         self._chunks.keep(self._governor.chunks())
@@ -314,7 +314,7 @@ class SliceState:
     def _hints(
         self, places: RowOrder, rows: Stamped, done: RowOutcomes
     ) -> tuple[Hints, npt.NDArray[np.bool_]]:
-        """The journals that commits name and that matter here; and which commits named any."""
+        """The hints of commits, as far as they matter here; and which commits have any."""
         hinted = np.zeros(len(done.commits), np.bool_)
         which = np.flatnonzero(rows.flags[done.commits] == Flag.ACK)
         if not len(which):
@@ -322,7 +322,7 @@ class SliceState:
         assert self._catalog is not None, "rows before a catalog"
         acks = done.commits[which]
         of_ack, journals = self._chunks.hints(
-            RowOrder(chunk=places.chunk[acks], place=places.place[acks])
+            RowOrder(chunk=places.chunk[acks], row=places.row[acks])
         )
         tags = rows.tags[acks]
         twice = np.flatnonzero(self._catalog.read_twice(tags))

@@ -1,7 +1,7 @@
-"""Batch reads: what a workspace holds, cut into partitions of Spark.
+"""Batch reads: shuffles, journals and steps of a workspace, cut into partitions of Spark.
 
-A planner settles everything: which manifest counts, which offsets there are. Tasks read just that,
-so a task that is tried again reads the same rows.
+The planner decides everything: which manifest counts, which offsets are read. Tasks read just
+these, so a task that is tried again reads the same rows.
 
 Invariant: rows of journals are committed ones below the end that the planner saw, of the very
 journal that it saw.
@@ -59,7 +59,7 @@ class Offsets(InputPartition):
 
 
 class Plan(Protocol):
-    """What is read; it can be pickled."""
+    """The rows to read; it can be pickled."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -69,7 +69,7 @@ class Plan(Protocol):
         """What Spark's tasks read, one each."""
 
     def batches(self, partition: InputPartition, columns: Sequence[str]) -> Batches:
-        """The rows of one."""
+        """The rows of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class JournalPlan:
 
 
 class MillraceReader(DataSourceReader):
-    """Reads what was planned when it was made.
+    """Reads the rows that were planned when it was made.
 
     It takes no filters: Spark 4.3 keeps a reader with the filters of one query for the next query
     over the same DataFrame, which then lacks rows.
@@ -140,31 +140,31 @@ class MillraceReader(DataSourceReader):
         return list(self._plan.partitions())
 
     def read(self, partition: InputPartition) -> Batches:
-        """The rows of one, as Spark's types have them."""
-        wanted = to_arrow_schema(self._types, timezone="UTC")
-        for batch in self._plan.batches(partition, wanted.names):
-            yield batch.cast(wanted)
+        """The rows of one partition, in Spark's types."""
+        schema = to_arrow_schema(self._types, timezone="UTC")
+        for batch in self._plan.batches(partition, schema.names):
+            yield batch.cast(schema)
 
 
 def schema_of(options: SourceOptions) -> StructType:
-    """The columns of what options name."""
+    """The columns of the source that options name."""
     return spark_types(plan_of(options).schema)
 
 
 def make_reader(options: SourceOptions, schema: StructType) -> MillraceReader:
-    """A reader of these columns, which may be some of those that there are."""
+    """A reader of these columns: all columns of the source, or some."""
     plan = plan_of(options)
     _check_columns(schema, spark_types(plan.schema))
     return MillraceReader(plan, schema)
 
 
 def plan_of(options: SourceOptions) -> Plan:
-    """What there is to be read now."""
+    """The plan of the rows that are there now."""
     entry = WorkspaceEntry.of(options)
     if options.shuffle is not None:
         query = runs.resolve(entry.store, options.shuffle)
-        found = runs.read_manifest(entry.store, query, StageId(options.stage))
-        return ShufflePlan(entry, found, known_agents(entry.store))
+        manifest = runs.read_manifest(entry.store, query, StageId(options.stage))
+        return ShufflePlan(entry, manifest, known_agents(entry.store))
     with entry.journals() as broker:
         if options.job is not None:
             assert options.step is not None, "checked with the options"
@@ -176,15 +176,15 @@ def plan_of(options: SourceOptions) -> Plan:
 
 
 def _step(broker: JoinedBroker, entry: WorkspaceEntry, job: str, step: str) -> JournalPlan:
-    found = broker.list(hops.output_prefix(job, step))
-    if not found:
+    journals = broker.list(hops.output_prefix(job, step))
+    if not journals:
         raise UserError(
             f"job {job!r} keeps no rows of a step {step!r}\n"
             f"  found: {_kept(broker, job)}\n"
             "  to fix: name one of these, or give the step durable=True and run the job"
         )
     ranges = []
-    for info in found:
+    for info in journals:
         begin, end = broker.start_offset(info.name), broker.end_offset(info.name)
         if begin > 0:
             raise DataLost(
@@ -195,7 +195,7 @@ def _step(broker: JoinedBroker, entry: WorkspaceEntry, job: str, step: str) -> J
                 "step"
             )
         ranges.append(Offsets(info.name, info.id, begin, end))
-    return JournalPlan(entry.reachable(broker), found[0].schema, tuple(ranges))
+    return JournalPlan(entry.reachable(broker), journals[0].schema, tuple(ranges))
 
 
 def _kept(broker: Broker, job: str) -> str:
@@ -221,40 +221,40 @@ def _ranges(
         yield Offsets(info.name, info.id, at, min(at + step, end))
 
 
-def _range(broker: Broker, wanted: Offsets) -> Batches:
+def _range(broker: Broker, offsets: Offsets) -> Batches:
     """Committed rows from `begin` on, before `end`, however they were written."""
-    offset = wanted.begin
-    while offset < wanted.end:
-        found = broker.read(wanted.journal, offset, rows_max=wanted.end - offset)
-        _check_same(found, wanted)
-        for batch in found.batches:
-            if batch.num_rows and batch[OFFSET][-1].as_py() >= wanted.end:
-                batch = batch.filter(pc.less(batch[OFFSET], wanted.end))  # noqa: PLW2901
+    offset = offsets.begin
+    while offset < offsets.end:
+        fetched = broker.read(offsets.journal, offset, rows_max=offsets.end - offset)
+        _check_same(fetched, offsets)
+        for batch in fetched.batches:
+            if batch.num_rows and batch[OFFSET][-1].as_py() >= offsets.end:
+                batch = batch.filter(pc.less(batch[OFFSET], offsets.end))  # noqa: PLW2901
             yield batch
-        if found.next_offset == offset:
+        if fetched.next_offset == offset:
             raise DataLost(
-                f"journal {wanted.journal!r} ends at {offset} before {wanted.end}\n"
+                f"journal {offsets.journal!r} ends at {offset} before {offsets.end}\n"
                 "  to fix: plan the read again; it was longer before"
             )
-        offset = int(found.next_offset)
+        offset = int(fetched.next_offset)
 
 
-def _check_same(found: Fetched, wanted: Offsets) -> None:
-    if found.id != wanted.id:
+def _check_same(fetched: Fetched, offsets: Offsets) -> None:
+    if fetched.id != offsets.id:
         raise DataLost(
-            f"journal {wanted.journal!r} is another one than when the read was planned\n"
-            f"  expected: id {wanted.id}, found: {found.id}\n"
+            f"journal {offsets.journal!r} is another one than when the read was planned\n"
+            f"  expected: id {offsets.id}, found: {fetched.id}\n"
             "  to fix: read again; it was deleted and made anew"
         )
 
 
-def _check_columns(asked: StructType, offered: StructType) -> None:
-    kinds = {field.name: field.dataType for field in offered}
-    for field in asked:
-        found = kinds.get(field.name)
-        if found != field.dataType:
-            there = "no such column" if found is None else found.simpleString()
+def _check_columns(requested: StructType, offered: StructType) -> None:
+    types = {field.name: field.dataType for field in offered}
+    for field in requested:
+        type_ = types.get(field.name)
+        if type_ != field.dataType:
+            there = "no such column" if type_ is None else type_.simpleString()
             raise SchemaMismatch(
                 f"column {field.name!r} cannot be read as {field.dataType.simpleString()}\n"
-                f"  found: {there}\n  to fix: give no schema, or columns of {', '.join(kinds)}"
+                f"  found: {there}\n  to fix: give no schema, or columns of {', '.join(types)}"
             )

@@ -24,7 +24,7 @@ _OF_TABLES: Final = "provider"
 
 
 def is_table(options: Mapping[str, str]) -> bool:
-    """Whether a schema is asked for a table that is being made."""
+    """Whether Spark asks for the schema of a table that is being made."""
     return _OF_TABLES in options
 
 
@@ -38,7 +38,7 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def recall(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Options of a read: those given, and beside them, if they name no workspace, the table's."""
-    found = known(given)
+    """Options of a read: the given ones; the table's too, if these name no workspace."""
+    options = known(given)
     kept = (schema.fields[0].metadata or {}).get(_KEY) if schema.fields else None
-    return found if "path" in found or kept is None else {**json.loads(kept), **found}
+    return options if "path" in options or kept is None else {**json.loads(kept), **options}

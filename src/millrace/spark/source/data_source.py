@@ -1,7 +1,7 @@
-"""The data source itself: what Spark asks for a schema, readers and writers.
+"""The data source itself: gives Spark its schema, readers and writers.
 
-It imports nothing but Spark's own interface until it is asked, since Spark loads it whenever it
-looks for data sources.
+It imports nothing but Spark's own interface before the first call, since Spark loads it whenever
+it looks for data sources.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class MillraceSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """The name for `format`."""
         return "millrace"
 
     def schema(self) -> StructType:
-        """The columns of what is read, from the workspace."""
+        """The columns of the source, from the workspace."""
         from millrace.spark.source import catalog_tables  # noqa: PLC0415 - as light as can be
 
         if catalog_tables.is_table(self.options):

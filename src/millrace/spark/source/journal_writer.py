@@ -1,10 +1,10 @@
 """Batch writes: a DataFrame into one journal, or by key into several, all of it or nothing.
 
 Tasks write files; when all have ended, one transaction adopts just the files that their commit
-messages name. So tries that failed, and second copies of a task, leave nothing but files that
-nobody reads and the owner removes.
+messages name. So tries that failed, and second copies of a task, leave nothing but unused files,
+which the owner removes.
 
-Invariant: a file is removed only while it is certain that nobody can have adopted it.
+Invariant: a file is removed only while it is certain that no transaction can have adopted it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SOURCE_FILE_BYTES_TARGET: Final = 64 * MIB
 
 @dataclass(frozen=True)
 class JournalFiles(WriterCommitMessage):
-    """What a task wrote: files for each journal, in order."""
+    """The files that a task wrote, for each journal, in order."""
 
     partition: int
     files: tuple[tuple[str, SegmentFile], ...]
@@ -53,13 +53,13 @@ class JournalFiles(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go."""
+    """The journals that rows go to."""
 
     journals: tuple[str, ...]
     keys: tuple[str, ...]
     """Decide which of several journals a row goes to."""
     schema: pa.Schema
-    """Of all of them."""
+    """The schema of all journals."""
 
 
 class JournalBatchWriter(DataSourceArrowWriter):
@@ -90,7 +90,7 @@ class JournalBatchWriter(DataSourceArrowWriter):
 
 
 def task_context() -> TaskContext:
-    """Of the task that this runs in."""
+    """The context of the task that this runs in."""
     context = TaskContext.get()
     assert context is not None, "only Spark runs this"
     return context
@@ -115,7 +115,7 @@ def store(
 
 
 def ended(messages: Sequence[WriterCommitMessage | None]) -> list[JournalFiles]:
-    """What all tasks told, in the order of their partitions."""
+    """The commit messages of all tasks, in the order of their partitions."""
     written = [message for message in messages if isinstance(message, JournalFiles)]
     assert len(written) == len(messages), "a task that ended told what it wrote"
     return sorted(written, key=lambda message: message.partition)
@@ -131,10 +131,10 @@ def by_journal(written: Sequence[JournalFiles]) -> dict[str, tuple[SegmentFile, 
 
 
 def give_up(entry: WorkspaceEntry, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Remove what tasks wrote, when one of them failed for good.
+    """Remove the files of tasks, when one of them failed for good.
 
-    Spark comes here after a failed commit, too. Then all tasks had ended, and what the owner
-    did is not known here; files that it did not adopt are removed by its `tidy`.
+    Spark calls this after a failed commit, too. Then all tasks had ended, and the owner may have
+    adopted the files or not; files that it did not adopt are removed by its `tidy`.
     """
     written = [message for message in messages if isinstance(message, JournalFiles)]
     if len(written) < len(messages):
@@ -163,60 +163,60 @@ def plan_write(
     assert names, "checked with the options"
     made = journal_schema(to_arrow_schema(schema, timezone="UTC"))
     with entry.journals() as broker:
-        found = _existing(broker, names)
+        schemas = _existing(broker, names)
         entry = entry.reachable(broker)
-    for name, there in found.items():
+    for name, there in schemas.items():
         _check_fits(schema, there, name)
-    target = Target(names, options.key_by, _one_schema(found) or made)
+    target = Target(names, options.key_by, _one_schema(schemas) or made)
     if target.keys:
         HashPartitioner(target.keys, len(names)).check(target.schema)
     return entry, target
 
 
 def _existing(broker: Broker, names: Sequence[str]) -> dict[str, pa.Schema]:
-    found = {}
+    schemas = {}
     for name in names:
         with contextlib.suppress(JournalUnknown):
-            found[name] = broker.get(name).schema
-    return found
+            schemas[name] = broker.get(name).schema
+    return schemas
 
 
-def _one_schema(found: Mapping[str, pa.Schema]) -> pa.Schema | None:
-    schemas = list(found.items())
-    for name, schema in schemas[1:]:
-        if schema != schemas[0][1]:
+def _one_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema | None:
+    named = list(schemas.items())
+    for name, schema in named[1:]:
+        if schema != named[0][1]:
             raise SchemaMismatch(
-                f"journals {schemas[0][0]!r} and {name!r} have different schemas\n"
+                f"journals {named[0][0]!r} and {name!r} have different schemas\n"
                 "  to fix: write them one by one"
             )
-    return schemas[0][1] if schemas else None
+    return named[0][1] if named else None
 
 
 def _check_fits(given: StructType, there: pa.Schema, name: str) -> None:
-    """Refuse columns that are not the journal's, whatever their order; the first is named."""
-    expected = {one.name: one.dataType for one in spark_types(there)}
-    found = {one.name: one.dataType for one in given}
+    """Refuse columns that are not the journal's, in any order; the first one is named."""
+    expected_types = {field.name: field.dataType for field in spark_types(there)}
+    given_types = {field.name: field.dataType for field in given}
     wrong = None
-    for column, kind in expected.items():
-        if column not in found:
-            wrong = f"field {column!r} ({kind.simpleString()}) is missing"
-        elif found[column] != kind:
-            was = found[column].simpleString()
-            wrong = f"field {column!r} is {was}, expected {kind.simpleString()}"
+    for column, type_ in expected_types.items():
+        if column not in given_types:
+            wrong = f"field {column!r} ({type_.simpleString()}) is missing"
+        elif given_types[column] != type_:
+            was = given_types[column].simpleString()
+            wrong = f"field {column!r} is {was}, expected {type_.simpleString()}"
         if wrong:
             break
     else:
-        extra = [column for column in given.names if column not in expected]
+        extra = [column for column in given.names if column not in expected_types]
         wrong = f"field {extra[0]!r} is not in the journal's schema" if extra else None
     if wrong:
         raise SchemaMismatch(
             f"the DataFrame does not fit journal {name!r}\n  {wrong}\n"
-            f"  to fix: select the columns {', '.join(expected)}, cast to the journal's types"
+            f"  to fix: select the columns {', '.join(expected_types)}, cast to the journal's types"
         )
 
 
 def _adopt(broker: Broker, files: Mapping[str, Sequence[SegmentFile]]) -> None:
-    """Publish all files at once. Nobody else knows them, so who finds them adopted did it."""
+    """Publish all files at once. Only this call knows them: if they are adopted, it did it."""
     if not files:
         return
     try:

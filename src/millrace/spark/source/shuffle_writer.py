@@ -4,8 +4,8 @@ The run is begun when Spark plans the write. Each partition of the DataFrame is 
 writes attempts; when all have ended, the manifest is written and names the one attempt of each that
 its commit message tells. So tries that failed, and second copies of a task, change no answer.
 
-Nobody lives as long as the write does: tasks show that the run lives while they write, and who
-commits looks whether all that they wrote is still there.
+No process lives as long as the write does: tasks keep the run alive while they write, and the
+commit checks that all their attempts are still there.
 
 Invariant: without its manifest a run is no shuffle, so a write that ends early leaves none.
 """
@@ -51,7 +51,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class WrittenOutput(WriterCommitMessage):
-    """The map output that a task wrote, as tasks of a shuffle tell it."""
+    """The map output that a task wrote, as its commit message."""
 
     result: pa.RecordBatch
 
@@ -91,7 +91,7 @@ class ShuffleWriter(DataSourceArrowWriter):
                 if self._manifest() is None:
                     raise
             fault("source.shuffle.after_manifest")
-            # Whoever dropped the run, or took the name, just now did not see the manifest.
+            # A process that dropped the run, or took the name, just now did not see the manifest.
             self._check_not_dropped(self._store)
             try:
                 self._check_name()
@@ -101,7 +101,7 @@ class ShuffleWriter(DataSourceArrowWriter):
         runs.end_run(self._store, self._run)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
-        """In the driver, when a task or the commit failed: remove what is here of it."""
+        """In the driver, when a task or the commit failed: remove its files on this host."""
         if self._manifest() is None:
             self._take_back()
 
@@ -118,7 +118,7 @@ class ShuffleWriter(DataSourceArrowWriter):
 
     @contextlib.contextmanager
     def _showing_life(self) -> Iterator[None]:
-        """Where the workspace is seen, touch the run's file; elsewhere nobody would see it."""
+        """Touch the run's file, on hosts that have the workspace's folder."""
         folders = self._stage.folders
         store = folders.stores().get(None)
         if store is None:
@@ -161,7 +161,7 @@ class ShuffleWriter(DataSourceArrowWriter):
             publish(workspace, self._stage, results, report, choices={})
 
     def _take_back(self) -> None:
-        """Remove what tasks wrote here. The run's record stays until old runs are dropped."""
+        """Remove the files of tasks on this host. The run's record stays until it is dropped."""
         store = self._store
         store.remove_file(layout.manifest_path(self._run, STAGE))
         for task in runs.map_tasks(store, self._run, STAGE):
@@ -171,7 +171,7 @@ class ShuffleWriter(DataSourceArrowWriter):
 
 
 def make_writer(options: SourceOptions, schema: StructType, *, overwrite: bool) -> ShuffleWriter:
-    """A writer for rows of these columns; whatever is wrong is said before any row is made."""
+    """A writer for rows of these columns; errors are raised before any row is made."""
     assert isinstance(options.shuffle, str), "checked with the options"
     assert options.partitions is not None, "checked with the options"
     entry = WorkspaceEntry.of(options, make=True)
@@ -212,18 +212,18 @@ def _columns(schema: StructType) -> pa.Schema:
     return columns
 
 
-def _check_free(store: Store, name: str, mine: QueryId | None = None) -> None:
+def _check_free(store: Store, name: str, own_run: QueryId | None = None) -> None:
     """Refuse a name that another finished shuffle has."""
-    taken = [run for run in runs.find_named(store, name) if run != mine]
-    if taken:
+    others = [run for run in runs.find_named(store, name) if run != own_run]
+    if others:
         raise UserError(
-            f"shuffle {name!r} is there already\n  found: run {taken[-1]}\n"
+            f"shuffle {name!r} is there already\n  found: run {others[-1]}\n"
             "  to fix: use another name, or mode('overwrite'), which leaves the older one under "
             "its number"
         )
 
 
 def _is_there(store: Store, index: MapTaskIndex) -> bool:
-    found = reader.find_index(store, index.id)
-    same = found is not None and found.content_checksum() == index.content_checksum()
+    stored = reader.find_index(store, index.id)
+    same = stored is not None and stored.content_checksum() == index.content_checksum()
     return same and reuse.is_whole(store, index)

@@ -1,7 +1,7 @@
 """The options of `format("millrace")`: which there are, what they mean, and which go together.
 
-Spark gives them as texts and does not tell upper case from lower. Whatever is not known here is
-refused, since a misspelt option would silently read or write something else.
+Spark passes them as texts and ignores upper and lower case. Unknown options are refused, since a
+misspelt option would silently read or write something else.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def _check_part(text: str) -> str:
-    """Refuse what names no job or step."""
+    """Refuse a text that cannot be the name of a job or step."""
     return check_text(text, "a job or a step", pattern=_PART, allowed="letters, digits, _.-")
 
 
@@ -109,7 +109,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a user asked for, checked."""
+    """The options of a user, checked."""
 
     path: str
     """The workspace's folder, whole."""
@@ -126,64 +126,64 @@ class SourceOptions:
     name: str | None = None
     members: int | None = None
     rows_max: int | None = None
-    """Of a micro-batch."""
+    """The limit of a micro-batch."""
     bytes_max: int | None = None
     partition_rows: int | None = None
     key_by: tuple[str, ...] = ()
     partitions: int | None = None
-    """Of a shuffle that is written."""
+    """The number of partitions, or of journals, that are written by key."""
     journals: tuple[str, ...] = ()
     """All names that are written by key."""
     keep_changed: bool = False
-    """What was written of a stream's batch stands, however many rows it has when it comes again."""
+    """A stream's batch that was written stays, even if it comes again with other rows."""
 
 
 def parse(given: Mapping[str, str], use: Use) -> SourceOptions:
     """Check options and give them their types; the first wrong one is named."""
-    found = known(given)
-    path = found.get("path")
+    options = known(given)
+    path = options.get("path")
     if not path:
         raise UserError(
             f"format millrace needs a workspace\n  found: no path\n  to fix: {_PATHS[use]}"
         )
-    _check_source(found, use)
+    _check_source(options, use)
     for name, others in _NEEDS.items():
-        if name in found and not any(other in found for other in others):
+        if name in options and not any(other in options for other in others):
             whose = _listed(others)
             raise UserError(f"option {name} is for {whose}\n  to fix: give {whose}, too")
-    if "job" in found and "step" not in found:
+    if "job" in options and "step" not in options:
         raise UserError("option job is given without step\n  to fix: name one of its steps")
     for name, check in _CHECKS.items():
-        if name in found:
-            check(found[name])
+        if name in options:
+            check(options[name])
     return SourceOptions(
         path=local_path(path_text(path, "format('millrace')")),
-        broker=found.get("broker"),
-        shuffle=_shuffle(found, use),
-        stage=_number(found, "stage") or 0,
-        journal=found.get("journal"),
-        start_offset=_number(found, "startOffset"),
-        end_offset=_number(found, "endOffset"),
-        job=found.get("job"),
-        step=found.get("step"),
-        read=found.get("read"),
-        name=found.get("name"),
-        members=_number(found, "members", least=1),
-        rows_max=_number(found, "maxRowsPerTrigger", least=1),
-        bytes_max=_number(found, "maxBytesPerTrigger", least=1),
-        partition_rows=_number(found, "partitionRows", least=1),
-        key_by=_names(found.get("keyBy", "")),
-        partitions=_number(found, "partitions", least=1),
-        journals=_journals(found),
-        keep_changed=_one_of(found, "changedBatch", ("fail", "keep")) == "keep",
+        broker=options.get("broker"),
+        shuffle=_shuffle(options, use),
+        stage=_number(options, "stage") or 0,
+        journal=options.get("journal"),
+        start_offset=_number(options, "startOffset"),
+        end_offset=_number(options, "endOffset"),
+        job=options.get("job"),
+        step=options.get("step"),
+        read=options.get("read"),
+        name=options.get("name"),
+        members=_number(options, "members", least=1),
+        rows_max=_number(options, "maxRowsPerTrigger", least=1),
+        bytes_max=_number(options, "maxBytesPerTrigger", least=1),
+        partition_rows=_number(options, "partitionRows", least=1),
+        key_by=_names(options.get("keyBy", "")),
+        partitions=_number(options, "partitions", least=1),
+        journals=_journals(options),
+        keep_changed=_one_of(options, "changedBatch", ("fail", "keep")) == "keep",
     )
 
 
 def known(given: Mapping[str, str]) -> dict[str, str]:
     """Options of this format, under their own names, without what Spark adds."""
-    found = {_known(name): text for name, text in given.items() if not _is_sparks_own(name)}
-    place = given.get(_TABLES_PATH)
-    return {"path": place, **found} if place else found
+    options = {_known(name): text for name, text in given.items() if not _is_sparks_own(name)}
+    table_path = given.get(_TABLES_PATH)
+    return {"path": table_path, **options} if table_path else options
 
 
 def local_path(text: str) -> str:
@@ -209,19 +209,19 @@ def _known(name: str) -> str:
     return known
 
 
-def _check_source(found: Mapping[str, str], use: Use) -> None:
-    wanted = _SOURCES[use]
+def _check_source(options: Mapping[str, str], use: Use) -> None:
+    allowed = _SOURCES[use]
     every = {name for names in _SOURCES.values() for name in names}
-    given = [name for name in KNOWN if name in every and name in found]
-    if len(given) != 1 or given[0] not in wanted:
+    given = [name for name in KNOWN if name in every and name in options]
+    if len(given) != 1 or given[0] not in allowed:
         raise UserError(
-            f"a {use} of format millrace needs {_listed(wanted)}\n"
+            f"a {use} of format millrace needs {_listed(allowed)}\n"
             f"  found: {', '.join(given) or 'none'}\n  to fix: give exactly one as an option"
         )
 
 
-def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    text = found.get(name)
+def _number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
+    text = options.get(name)
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < least:
@@ -231,8 +231,8 @@ def _number(found: Mapping[str, str], name: str, *, least: int = 0) -> int | Non
     return int(text)
 
 
-def _one_of(found: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:
-    text = found.get(name)
+def _one_of(options: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:
+    text = options.get(name)
     if text is not None and text not in values:
         raise UserError(f"option {name} is {text!r}\n  to fix: give {_listed(values)}")
     return text
@@ -242,12 +242,12 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _shuffle(found: Mapping[str, str], use: Use) -> int | str | None:
-    """Which shuffle is meant: digits are a run's number, which only the workspace gives out."""
-    if "shuffle" not in found:
+def _shuffle(options: Mapping[str, str], use: Use) -> int | str | None:
+    """The shuffle of the options: digits are a run's number, made by the workspace alone."""
+    if "shuffle" not in options:
         return None
-    text = found["shuffle"].strip()
-    keyed = [name for name in ("keyBy", "partitions") if name in found]
+    text = options["shuffle"].strip()
+    keyed = [name for name in ("keyBy", "partitions") if name in options]
     if use == "read" and keyed:
         raise UserError(f"option {keyed[0]} is for writing a shuffle\n  to fix: leave it out")
     if use != "read" and text.isdecimal():
@@ -256,7 +256,7 @@ def _shuffle(found: Mapping[str, str], use: Use) -> int | str | None:
             "  to fix: give a name, as in option('shuffle', 'orders-by-customer')"
         )
     if use != "read" and (
-        keyed != ["keyBy", "partitions"] or not _names(found["keyBy"]) or "stage" in found
+        keyed != ["keyBy", "partitions"] or not _names(options["keyBy"]) or "stage" in options
     ):
         raise UserError(
             f"shuffle {text!r} cannot be written by key\n"
@@ -269,12 +269,12 @@ def _named(text: str) -> str:
     return check_text(text, "a shuffle", pattern=_PRINTED, allowed="text that shows something")
 
 
-def _journals(found: Mapping[str, str]) -> tuple[str, ...]:
-    pattern = found.get("journals")
+def _journals(options: Mapping[str, str]) -> tuple[str, ...]:
+    pattern = options.get("journals")
     if pattern is None:
         return ()
-    count = _number(found, "partitions", least=1)
-    if NUMBER not in pattern or count is None or not _names(found.get("keyBy", "")):
+    count = _number(options, "partitions", least=1)
+    if NUMBER not in pattern or count is None or not _names(options.get("keyBy", "")):
         raise UserError(
             f"journals {pattern!r} cannot be written by key\n"
             f"  to fix: name them with {NUMBER}, as in orders/{NUMBER}, and give keyBy and "

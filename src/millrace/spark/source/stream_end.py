@@ -1,7 +1,7 @@
 """The end of a reader's process: Spark sends it SIGTERM, and calls nothing.
 
 That would leave the lease of its read, the folder of its queues and the ownership of journals to
-whoever comes next. So the signal becomes an exception in the main thread, on which Spark's loop
+the next process. So the signal becomes an exception in the main thread, on which Spark's loop
 stops the reader as on any other, within a limit.
 """
 
@@ -21,23 +21,23 @@ class QueryEnded(SystemExit):
 
 
 class ProcessEnd:
-    """Waits for the signal, once told to, and sees the process to its end."""
+    """Waits for the signal, once `watch` was called, and ends the process in order."""
 
     def __init__(self) -> None:
         self._is_watching = False
         self._was_told = False
 
     def watch(self) -> None:
-        """From now on, end in order; only where nobody else has a say about the signal."""
+        """From now on, end in order; only if no other handler has the signal."""
         if is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_signal)
             self._is_watching = True
 
     def finish(self, let_go: Callable[[], None], limit_ms: int) -> None:
-        """Let go of everything, within a limit, whatever hangs.
+        """Close everything, within a time limit, even if a call hangs.
 
-        If the signal came, nobody listens to this process any more and it ends here. Else Spark has
-        yet to hear why its reader stops, and gets to.
+        If the signal came, Spark no longer listens to this process, and it ends here. Otherwise
+        the process goes on, so that Spark gets the reader's error.
         """
         if self._is_watching:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

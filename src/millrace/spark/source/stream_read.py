@@ -28,13 +28,13 @@ def find_read(options: SourceOptions, broker: Broker) -> CoordinatedRead:
         return _of_json(given)
     if given.endswith(_FILES) or os.path.isfile(given):
         return resolve_read(given)
-    found = stored_read(broker, given)
-    if found is None:
+    read = stored_read(broker, given)
+    if read is None:
         raise UserError(
             f"workspace {options.path} has no coordinated read {given}, and there is no such file\n"
             "  to fix: give a TOML or JSON file, JSON, or the name of a coordinated read that ran"
         )
-    return found
+    return read
 
 
 def _of_journal(journal: str, name: str | None) -> CoordinatedRead:

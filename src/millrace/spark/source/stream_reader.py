@@ -57,7 +57,7 @@ def stream_schema(options: SourceOptions) -> StructType:
 
 @dataclass
 class StreamPartition(InputPartition):
-    """What one task reads, and how it finds it."""
+    """The share of one task, and the address of its rows."""
 
     share: StreamShare
     where: StreamAddress
@@ -78,11 +78,11 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Where a query without a log of its own begins: after the last commit of the read."""
         broker = self._opened().broker
-        found = read_checkpoints(broker, find_read(self._options, broker).name)
-        return {CHECKPOINT: found.committed.number}
+        checkpoints = read_checkpoints(broker, find_read(self._options, broker).name)
+        return {CHECKPOINT: checkpoints.committed.number}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Up to where the next batch goes. What lies before `start` is done."""
+        """The end of the next batch. Everything up to `start` is done."""
         done = int(start[CHECKPOINT])
         session = self._running(StreamStart(done=done, begun=done))
         session.commit(done)
@@ -91,7 +91,7 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return {CHECKPOINT: session.advance(done, self._limit(limit))}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit that the options give; of two, rows are told to Spark and both are kept."""
+        """The limit of the options; of two, Spark gets the rows, and both are kept."""
         if self._options.rows_max is not None:
             return ReadMaxRows(self._options.rows_max)
         if self._options.bytes_max is not None:
@@ -128,7 +128,7 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return fetch(partition.where, partition.share, trusted_roots(os.environ))
 
     def stop(self) -> None:
-        """Let go of everything."""
+        """Close the session and the workspace."""
         session, self._session = self._session, None
         workspace, self._workspace = self._workspace, None
         if workspace is None:
@@ -152,22 +152,22 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
                 members=self._options.members or workspace.config.stream_members,
                 start=start,
             )
-            if not self._asked.is_none:
+            if not self._options_limit.is_none:
                 self._session.take_ahead()  # Also while a batch from before comes again.
         return self._session
 
     def _limit(self, limit: ReadLimit) -> BatchLimit:
         if isinstance(limit, ReadAllAvailable):
             return BatchLimit()
-        return self._asked
+        return self._options_limit
 
     @property
-    def _asked(self) -> BatchLimit:
+    def _options_limit(self) -> BatchLimit:
         return BatchLimit(self._options.rows_max, self._options.bytes_max)
 
 
 class _Available:
-    """Reads up to where journals end when it is first asked, and then says that there is no more.
+    """Reads up to the ends of journals at the first call, and then reports no more rows.
 
     No checkpoint is split: the last one may have rows that came later.
     """
@@ -189,9 +189,9 @@ class _Available:
                 self._last = session.settled()
             if self._last is not None and start >= self._last:
                 return start
-            found = session.advance(start, limit, upto=self._last)
-            if found > start:
-                return found
+            end = session.advance(start, limit, upto=self._last)
+            if end > start:
+                return end
 
     def _is_read(self, session: StreamSession, ends: dict[str, int]) -> bool:
         """Whether journals were read to these ends, or stand still: some rows may have to wait."""

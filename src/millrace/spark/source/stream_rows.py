@@ -27,30 +27,30 @@ SYSTEM: Final = (
 
 
 def journals_for(
-    read: CoordinatedRead, journals: Iterable[JournalInfo]
+    read: CoordinatedRead, infos: Iterable[JournalInfo]
 ) -> list[tuple[int, JournalInfo]]:
     """The journals that a coordinated read reads, each with the number of its binding."""
-    there = tuple(journals)
+    journals = tuple(infos)
     return [
-        (number, each)
+        (number, journal)
         for number, binding in enumerate(read.bindings)
-        for each in there
-        if is_read(binding, each)
+        for journal in journals
+        if is_read(binding, journal)
     ]
 
 
 def columns_of(read: CoordinatedRead, broker: Broker) -> pa.Schema:
-    """The columns of all bindings, as the journals there are have them, then Millrace's own."""
-    found = journals_for(read, broker.watch(-1).journals)
-    if not found:
-        prefixes = ", ".join(repr(each.prefix) for each in read.bindings)
+    """The columns of all bindings, from the existing journals, then Millrace's own."""
+    journals = journals_for(read, broker.watch(-1).journals)
+    if not journals:
+        prefixes = ", ".join(repr(binding.prefix) for binding in read.bindings)
         raise UserError(
             f"coordinated read {read.name} has no journal yet, so its columns are not known\n"
             f"  looked for: {prefixes}\n  to fix: create the journals first, or give their columns "
             "with .schema(...)"
         )
     columns, fields = ColumnChecks(), dict[str, pa.Field]()
-    for number, journal in found:
+    for number, journal in journals:
         columns.check(read.bindings[number], journal)
         for field in journal.schema:
             # Another binding may lack it.
@@ -61,21 +61,21 @@ def columns_of(read: CoordinatedRead, broker: Broker) -> pa.Schema:
 class ColumnShaping:
     """Brings batches into the columns of a query, and names their journals."""
 
-    def __init__(self, wanted: pa.Schema, broker: Broker) -> None:
-        self._wanted = wanted
+    def __init__(self, schema: pa.Schema, broker: Broker) -> None:
+        self._schema = schema
         self._broker = broker
         self._names: dict[int, str] = {}
 
     def shape(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch as the query wants it."""
-        extra = set(batch.schema.names) - set(self._wanted.names) - {TAG, OFFSET, PRODUCER, CLOCK}
+        extra = set(batch.schema.names) - set(self._schema.names) - {TAG, OFFSET, PRODUCER, CLOCK}
         if extra:
             raise SchemaMismatch(
                 f"column {min(extra)!r} is not among the columns of the query\n  a journal with "
                 "it was made after the query began\n  to fix: start the query again"
             )
-        arrays = [self._column(batch, field) for field in self._wanted]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
+        arrays = [self._column(batch, field) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         if field.name == JOURNAL:
@@ -91,6 +91,6 @@ class ColumnShaping:
         ids = journals_of(tags.to_numpy(zero_copy_only=False).astype(np.int64))
         known, places = np.unique(ids, return_inverse=True)
         if not self._names.keys() >= set(known.tolist()):
-            self._names |= {each.id: each.name for each in self._broker.watch(-1).journals}
-        names = pa.array([self._names.get(each) for each in known.tolist()], pa.string())
+            self._names |= {journal.id: journal.name for journal in self._broker.watch(-1).journals}
+        names = pa.array([self._names.get(id_) for id_ in known.tolist()], pa.string())
         return names.take(pa.array(places))

@@ -1,8 +1,8 @@
 """The session behind a streaming query: its checkpoints, and their rows for Spark's tasks.
 
-Spark's own log says what is done; a session is opened as that log wants it and commits what it
-says. Invariant: a range of checkpoints, once given to Spark, shows the same rows until Spark has
-committed it, also in the next process after this one was killed.
+Spark's own log says which checkpoints are done; the session resumes from that log and commits these
+checkpoints. Invariant: a range of checkpoints, once given to Spark, shows the same rows until Spark
+has committed it, also in the next process after this one was killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StreamStart:
     done: int
     """The checkpoint that it has committed."""
     begun: int
-    """And the one up to which a batch was begun; the same if none was."""
+    """The checkpoint up to which a batch was begun; the same if none was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class BatchLimit:
         return self.rows is None and self.bytes is None
 
     def allows(self, rows: int, size: int) -> bool:
-        """Whether so much is not too much."""
+        """Whether this many rows and bytes are within the limit."""
         return (self.rows is None or rows <= self.rows) and (
             self.bytes is None or size <= self.bytes
         )
@@ -122,7 +122,7 @@ class StreamSession:
 
     # For Spark's planner.
     def take_ahead(self) -> None:
-        """From now on, take checkpoints as they come: what piles up would be one, and too large."""
+        """From now on, take checkpoints as they come, so that none becomes too large."""
         if self._taker is None:
             self._taker = WorkerThread(self._take, "stream-taker")
             self._taker.start()
@@ -157,21 +157,21 @@ class StreamSession:
     def ends(self) -> dict[str, int]:
         """Where committed rows end now, of each journal that is read."""
         journals = journals_for(self._read, self._workspace.broker.watch(-1).journals)
-        names = sorted({each.name for _, each in journals})
+        names = sorted({journal.name for _, journal in journals})
         group = f"reads/{self._read.name}"
-        found = self._workspace.broker.positions([(group, name) for name in names])
-        return {each.journal: each.end for each in found}
+        positions = self._workspace.broker.positions([(group, name) for name in names])
+        return {position.journal: position.end for position in positions}
 
     @property
     def quiet_s(self) -> float:
-        """How long nothing has to come until what is available counts as read."""
+        """How long no row may come until all available rows count as read."""
         return ms(self._workspace.config.stream_quiet) / 1000
 
     def commit(self, number: int) -> None:
         """Spark has done everything up to a checkpoint: free its disk."""
         with self._changed:
-            is_new = any(each <= number for each in self._handed)
-            self._handed = [each for each in self._handed if each > number]
+            is_new = any(checkpoint <= number for checkpoint in self._handed)
+            self._handed = [checkpoint for checkpoint in self._handed if checkpoint > number]
         if is_new:
             self._session.commit(number)
 
@@ -179,15 +179,15 @@ class StreamSession:
     def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
         """See `Rows.rows`: checkpoint after checkpoint."""
         with self._changed:
-            wanted = [each for each in self._handed if share.start < each <= share.end]
-        if share.members != self.members or share.end not in wanted:
+            numbers = [n for n in self._handed if share.start < n <= share.end]
+        if share.members != self.members or share.end not in numbers:
             raise UserError(
                 f"checkpoints {share.start} to {share.end} of {self._read.name} are not "
-                f"those of a batch that runs\n  found: {', '.join(map(str, wanted)) or 'none'}, "
+                f"those of a batch that runs\n  found: {', '.join(map(str, numbers)) or 'none'}, "
                 f"{self.members} members\n  to fix: let just one query stream this read, and use "
                 "its DataFrame once: each use reads by itself and needs a read of its own name"
             )
-        return self._batches(share.member, wanted)
+        return self._batches(share.member, numbers)
 
     def close(self) -> None:
         """Stop reading; what Spark did not commit comes again."""
@@ -215,7 +215,7 @@ class StreamSession:
         return ReadSession(self._workspace.sessions(), self._read, options)
 
     def _recover(self, start: StreamStart) -> None:
-        """Commit what Spark has done, and have what it began shown again."""
+        """Commit the checkpoints that Spark has done, and show those that it began again."""
         self._session.commit(start.done)
         number = start.done
         while number < start.begun:
@@ -268,10 +268,10 @@ class StreamSession:
             self._wait_for_look(or_ready=True)
 
     def _wait_for_look(self, *, or_ready: bool = False) -> None:
-        """Until whoever takes ahead has looked once more; or until there is something to tell."""
+        """Wait until the thread of `take_ahead` has looked again, or a checkpoint is ready."""
         with self._changed:
-            wanted = self._looks_begun + 1
-            while self._looks_done < wanted and not (or_ready and self._ready):
+            next_look = self._looks_begun + 1
+            while self._looks_done < next_look and not (or_ready and self._ready):
                 if self._failure is not None:
                     raise self._failure
                 self._changed.wait(self._workspace.config.thread_sleep_ms_max / 1000)

@@ -29,7 +29,7 @@ _READS: Final = "reads"
 
 @dataclass(frozen=True, slots=True)
 class StreamWorkspace:
-    """Where a stream reads."""
+    """The workspace that a stream reads."""
 
     store: LocalStore
     token: str
@@ -45,7 +45,7 @@ class StreamWorkspace:
         return SessionWorkspace(self.broker, folder, self.config, members)
 
     def close(self) -> None:
-        """Let go of the journals."""
+        """Close the journals."""
         self.broker.close()
 
 
@@ -69,10 +69,11 @@ def _config(options: SourceOptions) -> Config:
     config = Config()
     if options.rows_max is None and options.bytes_max is None:
         return config
-    wanted = min(options.bytes_max or config.reads_fetch_bytes_max, config.reads_fetch_bytes_max)
+    fetch_max = config.reads_fetch_bytes_max
+    batch_bytes = min(options.bytes_max or fetch_max, fetch_max)
     if options.rows_max is not None:
-        wanted = min(wanted, options.rows_max * STREAM_ROW_BYTES_GUESS)
-    small = max(1, wanted // STREAM_PARTS_PER_TRIGGER)
+        batch_bytes = min(batch_bytes, options.rows_max * STREAM_ROW_BYTES_GUESS)
+    small = max(1, batch_bytes // STREAM_PARTS_PER_TRIGGER)
     return config.with_options(
         reads_fetch_bytes_max=small,
         reads_fetch_bytes_min=min(small, config.reads_fetch_bytes_min),

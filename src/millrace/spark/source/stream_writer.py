@@ -5,7 +5,7 @@ and records its number as the sequence of a producer that is named after the que
 query's id to its tasks alone, so it comes with their commit messages.
 
 Spark writes a micro-batch again if the application died before it noted its end. The broker knows
-the sequence then, and adopts nothing: the files that were made in vain are removed by its `tidy`.
+the sequence then, and adopts nothing: its `tidy` removes the files that are not needed.
 
 Invariant: a producer's sequence and the rows of that micro-batch are recorded together.
 """
@@ -44,7 +44,7 @@ _PRODUCER: Final = "spark/{query}"
 
 @dataclass(frozen=True)
 class WrittenForQuery(JournalFiles):
-    """What a task of a streaming query wrote."""
+    """The files that a task of a streaming query wrote."""
 
     query: str
 
@@ -53,7 +53,7 @@ class JournalStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query to journals."""
 
     def __init__(self, entry: WorkspaceEntry, target: Target, *, keep_changed: bool) -> None:
-        """`keep_changed`: what was written stands if its batch comes with other rows."""
+        """`keep_changed`: a batch that was written stays if it comes again with other rows."""
         self._entry = entry
         self._target = target
         self._keep_changed = keep_changed
@@ -74,7 +74,7 @@ class JournalStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """In the driver, when all tasks have ended: make their rows visible unless they are."""
         written = ended(messages)
-        queries = {one.query for one in written if isinstance(one, WrittenForQuery)}
+        queries = {task.query for task in written if isinstance(task, WrittenForQuery)}
         if not queries:
             return  # No task ran, so there are no rows.
         assert len(queries) == 1, queries
@@ -103,7 +103,7 @@ class MicroBatch:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         every = [file for some in self.files.values() for file in some]
         return sum(piece.rows for file in every for piece in file.ranges)
 
@@ -130,9 +130,12 @@ def check_same(batch: MicroBatch, done: Published) -> None:
     Spark begins a batch of one number at the same offsets, so that if it ends elsewhere it has
     more rows or fewer.
     """
-    before = sum(each.rows for each in done.appended.values())
+    before = sum(appended.rows for appended in done.appended.values())
     if before != batch.rows:
-        where = ", ".join(name for name, each in done.appended.items() if each.rows) or "no journal"
+        where = (
+            ", ".join(name for name, appended in done.appended.items() if appended.rows)
+            or "no journal"
+        )
         raise UserError(
             f"batch {batch.number} of query {batch.query} was written with other rows\n"
             f"  before: {before} into {where}; now: {batch.rows}\n"

@@ -35,9 +35,9 @@ class WorkspaceEntry:
     workspace_id: str
     token: str = field(repr=False)
     kind: str
-    """What keeps the journals."""
+    """The kind of broker that keeps the journals."""
     address: str | None = None
-    """Where an owner answered that outlives planning, for hosts that do not see the folder."""
+    """The address of an owner that outlives planning, for hosts without the folder."""
     config: Config = field(default_factory=Config)
 
     @classmethod
@@ -82,22 +82,24 @@ class WorkspaceEntry:
             broker.close()
 
     def reachable(self, broker: JoinedBroker) -> WorkspaceEntry:
-        """The same with the address of an owner that is not just this process."""
+        """The same entry with the owner's address, unless this process is the owner."""
         address = broker.address
-        said = owner_endpoint.read(self.store)
-        mine = said is not None and said.pid == os.getpid() and said.address == address
-        return self if mine else replace(self, address=address)
+        endpoint = owner_endpoint.read(self.store)
+        is_own = (
+            endpoint is not None and endpoint.pid == os.getpid() and endpoint.address == address
+        )
+        return self if is_own else replace(self, address=address)
 
     def _open(self) -> JoinedBroker:
         if self._is_here() and self.kind != broker_address.MEMORY:
-            place = broker_address.owned_workspace(
+            workspace = broker_address.owned_workspace(
                 self.path,
                 workspace_id=self.workspace_id,
                 token=self.token,
                 kind=self.kind,
                 config=self.config,
             )
-            return own_or_join(place)
+            return own_or_join(workspace)
         where = JournalAddress(
             path=self.path, address=self.address, token=self.token, workspace_id=self.workspace_id
         )

@@ -27,7 +27,7 @@ from millrace.journal.producer import Producer
 from millrace.journal.row_files import write_file
 from millrace.journal.transaction import Transaction
 from millrace.limits import MIB
-from millrace.reads.live.follow_requests import FollowRange, wanted
+from millrace.reads.live.follow_requests import FollowRange, follow_request
 from millrace.transport.owner.broker_calls import CALLS, BrokerCall
 from millrace.transport.owner.owner_calls import OwnerCaller
 from millrace.transport.streams.follow_client import follow
@@ -145,7 +145,7 @@ class JoinedBroker(Broker):
 
         `FollowRange` lists what can be asked for. Ends when no row came for `timeout_s`, if given.
         """
-        return follow(self._caller, wanted(prefix, **which), timeout_s=timeout_s)
+        return follow(self._caller, follow_request(prefix, **which), timeout_s=timeout_s)
 
     def close(self) -> None:
         """See `Broker.close`: the owner goes on, unless it lives in this workspace's process."""

@@ -26,7 +26,7 @@ from millrace.pipeline.report.run_history import RunHistory
 from millrace.pipeline.run.job_journals import journals_of
 from millrace.pipeline.run.job_runtime import RunContext
 from millrace.pipeline.run.run_start import begin
-from millrace.spark.job_runtime import SparkIntake
+from millrace.spark.spark_job_runtime import SparkIntake
 
 ORDERS = "acme/orders"
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.journal.core.values import Fetched
 from millrace.journal.memory import MemoryBroker
-from millrace.reads.live.follow_requests import FollowRange, wanted
+from millrace.reads.live.follow_requests import FollowRange, follow_request
 from millrace.reads.live.follower import Following
 from millrace.reads.live.live_reads import LiveReads
 
@@ -37,7 +37,7 @@ def rows(*numbers: int) -> pa.RecordBatch:
 
 def follower(live: LiveReads, prefix: str, **which: Any) -> Following:  # noqa: ANN401
     asked: FollowRange = which  # type: ignore[assignment]
-    return Following(live, wanted(prefix, **asked))
+    return Following(live, follow_request(prefix, **asked))
 
 
 def numbers(fetched: Fetched | None) -> list[int]:

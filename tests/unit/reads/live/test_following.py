@@ -26,7 +26,7 @@ from millrace.journal.core.row_format import Flag
 from millrace.journal.core.values import Fetched
 from millrace.keys.key_ranges import WHOLE, tile, unsigned
 from millrace.keys.spark_hash import hash32
-from millrace.reads.live.follow_requests import FollowEnded, FollowStarted, wanted
+from millrace.reads.live.follow_requests import FollowEnded, FollowStarted, follow_request
 from millrace.reads.live.follower import messages
 from millrace.reads.live.live_reads import LiveClosed, LiveReads
 
@@ -302,8 +302,8 @@ def test_journals_that_are_made_later_are_followed_from_their_start(
 
 def test_a_replay_reads_its_range_and_ends(broker: CountingBroker, live: LiveReads) -> None:
     broker.append("a/1", rows(*range(10)))
-    told = list(messages(live, wanted("a/1", from_offset=2, to_offset=6)))
-    to_end = list(messages(live, wanted("a", to_offset="end", key={"k": "k1"})))
+    told = list(messages(live, follow_request("a/1", from_offset=2, to_offset=6)))
+    to_end = list(messages(live, follow_request("a", to_offset="end", key={"k": "k1"})))
 
     assert told[0] == FollowStarted(at={"a/1": 2}, ends={"a/1": 6})
     assert [numbers(each) for each in told if isinstance(each, Fetched)] == [[2, 3, 4, 5]]

@@ -14,7 +14,7 @@ SUMMARY = summarise(stamps_of(batch_of(stretch(TAG, 1, [1]))))
 def written(segments: Segments, *lengths: int) -> list[Block]:
     blocks = []
     for lsn, length in enumerate(lengths, 1):
-        number = segments.place()
+        number = segments.segment_for_next()
         block = Block(
             lsn=Lsn(lsn),
             segment=number,
@@ -48,7 +48,7 @@ def test_a_segment_whose_blocks_are_all_dead_is_unlinked_even_if_it_was_still_wr
     first, second = written(segments, 640, 640)
     assert segments.on_dead([first, second]) == [Unlink(first.segment)]
     assert segments.used_bytes == 0
-    assert segments.place() == 2
+    assert segments.segment_for_next() == 2
 
 
 def test_a_dead_block_is_punched_out_between_live_ones() -> None:

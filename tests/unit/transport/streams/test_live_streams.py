@@ -36,7 +36,7 @@ from millrace.reads.live.follow_requests import (
     FollowerBeat,
     FollowRequest,
     FollowStarted,
-    wanted,
+    follow_request,
 )
 from millrace.reads.live.follower import Following
 from millrace.transport.flight.arrow_envelope import encode
@@ -338,7 +338,7 @@ def test_one_elsewhere_that_takes_nothing_hears_of_it_after_what_was_on_its_way(
     wide = pa.schema([("v", pa.binary())])
     owner.broker.create("wide", wide)
     batch = pa.record_batch([pa.array([b"x" * 1_000_000] * 8)], schema=wide)
-    slow, quick = client.follow("wide"), Following(live, wanted("wide"))
+    slow, quick = client.follow("wide"), Following(live, follow_request("wide"))
     owner.broker.append("wide", batch)
     first = next(slow)
     dropped = 0
@@ -408,7 +408,7 @@ def test_every_stream_begins_where_the_last_one_was() -> None:
         [FollowStarted(at={"a": 5, "b": 3}, ends=None), FollowerBeat({"a": 9}), AskAgain()],
         [FollowStarted(at={"a": 9, "b": 3}, ends=None), fetched("a", 10), FollowEnded()],
     )
-    found = [each.next_offset for each in follow(caller, wanted("", from_offset="end"))]  # type: ignore[arg-type]
+    found = [each.next_offset for each in follow(caller, follow_request("", from_offset="end"))]  # type: ignore[arg-type]
 
     assert found == [3, 10]
     assert [asked.others for asked in caller.asked] == ["end", "start", "start"]
@@ -421,7 +421,7 @@ def test_where_a_replay_ends_is_decided_once() -> None:
         [FollowStarted(at={"a": 0}, ends={"a": 7}), CUT],
         [FollowStarted(at={"a": 0}, ends={"a": 7}), FollowEnded()],
     )
-    assert list(follow(caller, wanted("a", to_offset="end"))) == []  # type: ignore[arg-type]
+    assert list(follow(caller, follow_request("a", to_offset="end"))) == []  # type: ignore[arg-type]
     assert [(asked.until_end, asked.ends) for asked in caller.asked] == [
         (True, None),
         (False, {"a": 7}),
@@ -432,14 +432,14 @@ def test_cuts_without_a_row_between_them_are_counted() -> None:
     opened = FollowStarted(at={"a": 4}, ends=None)
     caller = Played([opened, CUT], [opened, fetched("a", 6), CUT], [opened, CUT], [opened, CUT])
     with pytest.raises(OwnerUnreachable, match="found, 3 times: broken\n(.*\n)*  {'a': 4}"):
-        list(follow(caller, wanted("a")))  # type: ignore[arg-type]
+        list(follow(caller, follow_request("a")))  # type: ignore[arg-type]
     assert caller.waited == [1, 1, 2]
 
 
 def test_who_comes_back_too_late_is_told_so_even_when_the_stream_is_gone() -> None:
     now = 0.0
     caller = Played([FollowStarted(at={"a": 4}, ends=None), fetched("a", 6), CUT])
-    found = follow(caller, wanted("a"), now=lambda: now)  # type: ignore[arg-type]
+    found = follow(caller, follow_request("a"), now=lambda: now)  # type: ignore[arg-type]
     next(found)
     now = 120.0
     with pytest.raises(Retriable, match="'a' was dropped\n.* it took no rows for 120 s"):
@@ -451,7 +451,7 @@ def test_who_comes_back_too_late_is_told_so_even_when_the_stream_is_gone() -> No
 
 def test_nobody_follows_without_the_token(owner: Owner) -> None:
     with fl.FlightClient(owner.endpoint.address) as connection:
-        ticket = fl.Ticket(encode_request(wanted("a")))
+        ticket = fl.Ticket(encode_request(follow_request("a")))
         for headers in ([], [(b"authorization", b"Bearer wrong")]):
             options = fl.FlightCallOptions(timeout=20, headers=headers)
             with pytest.raises(fl.FlightUnauthenticatedError):
@@ -484,10 +484,14 @@ def test_what_is_no_ticket_is_refused(owner: Owner, ticket: bytes) -> None:
 
 
 def test_what_is_asked_and_told_comes_back_as_it_was() -> None:
-    asked = wanted("a/b", key={"k": "é", "x": None, "n": 3}, from_offset={"a/b": 4}, version="v1")
+    asked = follow_request(
+        "a/b", key={"k": "é", "x": None, "n": 3}, from_offset={"a/b": 4}, version="v1"
+    )
     read = decode_request(pa.py_buffer(encode_request(asked)))
     assert read == asked
-    assert decode_request(pa.py_buffer(encode_request(wanted("", to_offset="end")))).until_end
+    assert decode_request(
+        pa.py_buffer(encode_request(follow_request("", to_offset="end")))
+    ).until_end
     for message in (
         FollowStarted(at={"a": 1}, ends=None),
         FollowStarted(at={}, ends={"a": 2}),
