@@ -269,7 +269,7 @@ def _unexplained(
     affected: Sequence[str],
     again: Collection[str],
 ) -> Iterator[JobChange]:
-    """Changes of parts that are affected only because some runs left them out or did not keep them."""
+    """Changes of parts that are affected only because runs left them out or did not keep them."""
     reached = {change.name for change in changes}
     for part in after.parts:
         if part.name in reached or reached & set(part.inputs):

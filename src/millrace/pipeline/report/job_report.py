@@ -252,7 +252,7 @@ def when(at_us: int | None) -> str:
 
 
 def thinned(samples: Sequence[Sample], samples_max: int) -> list[Sample]:
-    """At most `samples_max` samples: drops every other one as often as needed, and keeps the last."""
+    """At most `samples_max` samples: drops every other one as often as needed, never the last."""
     kept = list(samples)
     while len(kept) > max(2, samples_max):
         kept = [*kept[:-1:2], kept[-1]]
