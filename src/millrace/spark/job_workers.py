@@ -135,7 +135,7 @@ class SparkWorkerPool:
                 with self._lock:
                     self.outcomes += outcomes
                 if any(outcome["ended"] == "failed" for outcome in outcomes):
-                    # The run ends: nobody is to make the calls that failed once more.
+                    # The run ends: no worker makes the failed calls once more.
                     self._ending.set()
                 if all(outcome["ended"] == "idle" for outcome in outcomes):
                     self._ending.wait(JOB_YIELD_MS / 1000)

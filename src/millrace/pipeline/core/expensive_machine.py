@@ -159,16 +159,16 @@ class ExpensiveMachine:
             events=tuple(recovered.events),
             budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
         )
-        skipped, buried = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
+        skipped, dead = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
         if recovered.on_hold is not None:
-            return [*_counted(skipped, buried), *self._hold(change, recovered.on_hold, now_us)]
+            return [*_counted(skipped, dead), *self._hold(change, recovered.on_hold, now_us)]
         record = self._paid.settled(now_us, change.next, change.next, self._totals)
         change = replace(change, records=(record,))
         self._past.results, self._past.doubted = recovered.known, recovered.doubted
         self._waiting = UnitPublish(next=change.next)
         put_back = [PutBackRows(recovered.rest)] if recovered.rest is not None else []
         then = [ForgetCallFiles(), *put_back, *self._read()]
-        return [*_counted(skipped, buried), *self._settle(change, then)]
+        return [*_counted(skipped, dead), *self._settle(change, then)]
 
     def _hold(self, change: UnitPublish, rows: HopRows, now_us: int) -> Actions:
         """Publish the known results, and leave calls in doubt to the user."""
@@ -309,14 +309,14 @@ class ExpensiveMachine:
         assert calling is not None
         batch, left_out = calling.batch, called.left_out
         self._past.settle(batch.rows.offsets[: called.done].tolist())
-        buried = len(left_out) if self._options.on_error == "dead_letter" else 0
+        dead = len(left_out) if self._options.on_error == "dead_letter" else 0
         self._totals = self._totals.plus(
-            errors=called.errors, skipped=len(left_out), dead_letters=buried
+            errors=called.errors, skipped=len(left_out), dead_letters=dead
         )
         is_whole = called.done == len(batch.rows)
         next_ = batch.next if is_whole else int(batch.rows.offsets[called.done])
         notes, step = self._paid.notes, self._paid.step
-        letters = tuple(notes.letter(now_us, step, batch.rows, f) for f in left_out[:buried])
+        letters = tuple(notes.letter(now_us, step, batch.rows, f) for f in left_out[:dead])
         self._waiting = UnitPublish(
             next=next_,
             outputs=(called.out.batch,) if len(called.out) else (),
@@ -334,7 +334,7 @@ class ExpensiveMachine:
             self._settle_unmade(calling, called, now_us)
         goes_on = is_whole and self._end is TurnEnd.OVER and not calling.is_cut
         return [
-            *_counted(len(left_out), buried),
+            *_counted(len(left_out), dead),
             *(self._read() if goes_on else self._finish(now_us)),
         ]
 

@@ -88,8 +88,8 @@ def rank(
     `aside` are units that are left alone in this run. `warm` is a hop whose callable the worker
     has made already, `row_bytes` how large rows of a hop are found to be.
     """
-    seen = _Seen(steps, states, limits, frozenset(aside), row_bytes or {})
-    open_ = [state for state in states if seen.takes(state)]
+    sums = _UnitSums(steps, states, limits, frozenset(aside), row_bytes or {})
+    open_ = [state for state in states if sums.takes(state)]
 
     def order(state: UnitState) -> tuple[bool, int, int, Unit]:
         hop = steps.hops[state.unit.hop]
@@ -98,7 +98,7 @@ def rank(
     return [state.unit for state in sorted(open_, key=order)]
 
 
-class _Seen:
+class _UnitSums:
     """Sums over all units, for the decision about each unit."""
 
     def __init__(

@@ -38,7 +38,7 @@ from millrace.pipeline.define.step_options import is_of_its_own
 
 SOURCES: Final = (SavedSource, JournalSource)
 SINKS: Final = (ParquetSink, JournalSink, FunctionSink)
-_ONE_OF_ONE: Final = (FilterStep, Select, UnionStep)
+_AT_MOST_ONE_ROW: Final = (FilterStep, Select, UnionStep)
 """Steps that make at most one row of a row."""
 
 
@@ -185,7 +185,7 @@ class _KeptNodes:
         for given in node.inputs:
             if given.name in self.kept:
                 continue
-            if isinstance(given, _ONE_OF_ONE):
+            if isinstance(given, _AT_MOST_ONE_ROW):
                 self._keep_maps_before(given)
             else:
                 self._keep(given, "calls of a step behind it are recorded for single rows of it")

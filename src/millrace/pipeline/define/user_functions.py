@@ -34,7 +34,7 @@ _POSITIONAL: Final = (
 )
 _BY_NAME: Final = {"RecordBatch": pa.RecordBatch, "Table": pa.Table, "Context": Context}
 """Types of annotations whose module is imported only for type checkers."""
-_WANTED: Final = "def function(row: dict) or def function(batch: pa.RecordBatch), and `context`"
+_SIGNATURES: Final = "def function(row: dict) or def function(batch: pa.RecordBatch), and `context`"
 
 
 def calling_of(
@@ -124,14 +124,14 @@ def _parameters(
         every = every[1:]
     known = [p for p in every if p.kind in _POSITIONAL]
     if not known and not any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in every):
-        raise UserError(f"{call}: the function takes no rows\n  to fix: write {_WANTED}")
+        raise UserError(f"{call}: the function takes no rows\n  to fix: write {_SIGNATURES}")
     context = [p for p in known[1:2] if _is_context(called, p)]
     needed = [p for p in every if p.default is p.empty and "VAR" not in p.kind.name]
     extra = [p.name for p in needed if p not in known[:1] and p not in context]
     if extra:
         raise UserError(
             f"{call}: the function needs {', '.join(extra)}, which nothing is given for\n"
-            f"  to fix: write {_WANTED} as second parameter; bind others with functools.partial"
+            f"  to fix: write {_SIGNATURES} as second parameter; bind others with functools.partial"
         )
     return [*known[:1], *context]
 
@@ -180,7 +180,7 @@ def _rows(call: str, hint: Any, *, batch: bool | None) -> Rows:  # noqa: ANN401 
         if hinted is None and hint is not None and hint is not Any:
             raise UserError(
                 f"{call}: the function takes a {getattr(hint, '__name__', hint)}\n"
-                f"  to fix: write {_WANTED}, or say batch=True or batch=False"
+                f"  to fix: write {_SIGNATURES}, or say batch=True or batch=False"
             )
         return hinted or "row"
     chosen: Rows = "batch" if batch else "row"

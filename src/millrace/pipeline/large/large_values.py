@@ -31,10 +31,10 @@ ROOT: Final = "large"
 GONE: Final = ".gone"
 """Behind the name of a file that is about to be removed; see `unneeded`."""
 DRAFT: Final = ".draft"
-_PLACE: Final = (("path", pa.string()), ("size", pa.int64()), ("checksum", pa.string()))
-BYTES: Final = pa.struct(_PLACE)
+_REFERENCE: Final = (("path", pa.string()), ("size", pa.int64()), ("checksum", pa.string()))
+BYTES: Final = pa.struct(_REFERENCE)
 """The type of references to bytes."""
-TEXT: Final = pa.struct((*_PLACE, ("encoding", pa.string())))
+TEXT: Final = pa.struct((*_REFERENCE, ("encoding", pa.string())))
 """The type of references to text."""
 _ENCODING: Final = "utf-8"
 
@@ -295,7 +295,7 @@ def _put(store: LocalStore, folder: str, checksum: str, data: memoryview, seen: 
     full = store.path(path)
     with storage_errors(f"writing {full}"):
         try:
-            # Its time is what keeps it: whoever removes files looks at it last.
+            # Its time protects it: the cleanup checks the time just before it removes a file.
             os.utime(full)
             is_there = os.stat(full).st_size == len(data)
         except FileNotFoundError:

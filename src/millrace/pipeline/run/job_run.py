@@ -208,7 +208,7 @@ class _Run:
                 while (ending := self._look(watch, workers, progress)) is None:
                     self._stop.wait(watch.pause_s)
         except _LOST:
-            # Nobody can publish any more, or nobody works: there is nothing to wait for.
+            # No worker can publish any more, or none runs: there is nothing to wait for.
             watch.lease.let_go()
             workers.cancel()
             workers.stop(JOB_STOP_MS_MAX)
@@ -239,7 +239,7 @@ class _Run:
         counted, steps = watch.count()
         progress.show(steps)
         if self._until == "caught_up" and watch.is_done(counted):
-            # What a worker said just before is not missed.
+            # Events that a worker recorded just before are not missed.
             event = watch.look()
             if event is None and not watch.spent:
                 return _Ending("finished")

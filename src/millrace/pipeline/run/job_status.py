@@ -114,7 +114,7 @@ def job_status(broker: Broker, name: str) -> JobStatus:
         record=record,
         steps=_since_start(history, record, counted),
         runs=runs,
-        caught_up=bool(runs) and counted.backlog == 0 and _all_taken_in(history, record),
+        caught_up=bool(runs) and counted.backlog == 0 and _all_sources_saved(history, record),
     )
 
 
@@ -200,6 +200,6 @@ def _seconds(happened: Sequence[JobEvent], last: JobEvent) -> float:
     return max(0.0, (until - last.at_us) / 1e6)
 
 
-def _all_taken_in(history: RunHistory, record: JobRecord) -> bool:
+def _all_sources_saved(history: RunHistory, record: JobRecord) -> bool:
     sources = [p.name for p in record.parts if p.is_source and p.kind != "journals"]
     return all(history.taken_in(name) for name in sources)

@@ -81,7 +81,7 @@ class RunLease:
         name, lease_ms = hops.run_lease(self._job), ms(self._config.job_run_lease)
         holder = lease_holders.new_holder()
         until = time.monotonic() + 2 * lease_ms / 1000
-        seen: int | None = None
+        last_expiry: int | None = None
         while True:
             try:
                 lease = self._broker.acquire(name, holder, lease_ms=lease_ms)
@@ -90,16 +90,19 @@ class RunLease:
                 life = (
                     HolderLife.UNKNOWN if current is None else lease_holders.life_of(current.holder)
                 )
-                has_renewed = current is not None and seen not in (None, current.expires_at_ms)
+                has_renewed = current is not None and last_expiry not in (
+                    None,
+                    current.expires_at_ms,
+                )
                 is_alive = life is HolderLife.ALIVE or has_renewed
                 if is_alive or stop.is_set() or time.monotonic() > until:
                     raise _already_running(self._job, current) from error
-                if current is not None and seen is None:
+                if current is not None and last_expiry is None:
                     say(_waiting(self._job, current, life, lease_ms))
-                seen = None if current is None else current.expires_at_ms
+                last_expiry = None if current is None else current.expires_at_ms
                 stop.wait(_POLL_S)
             else:
-                if seen is not None:
+                if last_expiry is not None:
                     _LOG.info("job %s: run %d takes over", self._job, lease.epoch)
                 return lease
 

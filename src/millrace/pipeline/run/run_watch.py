@@ -100,7 +100,7 @@ class RunWatch:
             if any(other.name in self.spent for other in record.downstream(part.name))
         }
         left = sum(c.waiting for name, c in counted.parts.items() if name not in stuck)
-        return left == 0 and not self._is_held(self.spent)
+        return left == 0 and not self._is_in_work(self.spent)
 
     def check_somebody_works(self, counted: Counted) -> None:
         """Raise if rows have waited for too long and no worker works on any of them."""
@@ -138,7 +138,7 @@ class RunWatch:
         )
         self.counting.note(self.history.look())
 
-    def _is_held(self, steps: set[str]) -> bool:
-        """Whether a worker still works on one of these."""
+    def _is_in_work(self, steps: set[str]) -> bool:
+        """Whether a worker still works on one of these steps."""
         broker, job = self.history.broker, self.begun.record.job
         return any(broker.leases(f"{step_root(job, step)}/unit") for step in steps)

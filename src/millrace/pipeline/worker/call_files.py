@@ -58,10 +58,10 @@ class CallFiles:
         for path, left in self._left():
             header = left.header
             if record is None:
-                is_wanted = chosen is None or header["epoch"] > chosen.header["epoch"]
+                is_chosen = chosen is None or header["epoch"] > chosen.header["epoch"]
             else:
-                is_wanted = (header["epoch"], header["first"]) == (record.epoch, record.first)
-            if is_wanted:
+                is_chosen = (header["epoch"], header["first"]) == (record.epoch, record.first)
+            if is_chosen:
                 chosen = left
             else:
                 _remove(path)
@@ -82,7 +82,7 @@ class CallFiles:
 def release_dead(
     broker: Broker, workspace: str, job: str, units: Collection[tuple[str, int]]
 ) -> None:
-    """Give back the leases of workers that are known to be dead, so that nobody waits for them.
+    """Release the leases of workers that are known to be dead, so that no worker waits for them.
 
     Files of units that no longer exist are removed.
     """

@@ -49,13 +49,13 @@ class CheapTurn:
     def __init__(
         self,
         unit: LeasedUnit,
-        line: StepChain,
+        chain: StepChain,
         ahead: ReadAhead,
         publisher: Publisher,
         sink: SinkWriter | None,
         call_files: CallFiles,
     ) -> None:
-        self.unit, self.line, self.ahead = unit, line, ahead
+        self.unit, self.chain, self.ahead = unit, chain, ahead
         self.publisher, self.sink, self.call_files = publisher, sink, call_files
         self.call_file = CallFile(0)
         self.is_parquet = isinstance(unit.hop.sink, ParquetSink)
@@ -67,9 +67,9 @@ class CheapTurn:
     def run(self) -> TurnEnd:
         """Work until the turn is over."""
         try:
-            if self.line.callers:
+            if self.chain.callers:
                 self._recover()
-                slots = max(caller.options.concurrency for caller in self.line.callers)
+                slots = max(caller.options.concurrency for caller in self.chain.callers)
                 self.call_file = self.call_files.open(slots=slots)
             ended = self._pieces()
             self._land()
@@ -81,7 +81,7 @@ class CheapTurn:
     def _recover(self) -> None:
         """Record the calls that ended the last worker of this run on the unit, if any did."""
         left = self.call_files.take()
-        callers = {caller.step.name: caller for caller in self.line.callers}
+        callers = {caller.step.name: caller for caller in self.chain.callers}
         if left is None:
             return
         caller = callers.get(left.step)
@@ -129,7 +129,7 @@ class CheapTurn:
 
     def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
         """Run the steps over some rows; returns the reason if the turn ends."""
-        through = self.line.run(rows, self.unit, self.call_file)
+        through = self.chain.run(rows, self.unit, self.call_file)
         if through.failed is not None:
             return self._fail(through, rows)
         if through.out is None:
@@ -161,7 +161,7 @@ class CheapTurn:
         step, offset, failure = through.failed
         before = rows.before(offset)
         if len(before):
-            again = self.line.run(before, self.unit, self.call_file)
+            again = self.chain.run(before, self.unit, self.call_file)
             if again.out is not None:
                 self._gather(again, offset)
         self._hand_over(self.unit.notes.failed(now_us(), step, offset, failure))
@@ -228,7 +228,7 @@ class CheapTurn:
         """A piece in batches for the functions, each with the offset behind it."""
         config, rows = self.unit.config, piece.rows
         row_bytes = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
-        step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // row_bytes)
+        step = min(self.chain.batch_rows(config), self.chain.batch_bytes(config) // row_bytes)
         step = max(1, step)
         for first, last in self.unit.deaths.parts(rows):
             is_suspect = self.unit.deaths.is_suspect(int(rows.offsets[first]))

@@ -43,7 +43,7 @@ class Keeper:
             return [lease for lease, _ in self._kept.values()]
 
     def has_lost(self, lease: Lease) -> bool:
-        """Whether somebody else may have the lease by now."""
+        """Whether another worker may have the lease by now."""
         with self._lock:
             kept = self._kept.get(lease.name)
         return kept is None or time.monotonic() - kept[1] > ms(self._config.job_lease) / 1000

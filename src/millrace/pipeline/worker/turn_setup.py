@@ -70,7 +70,7 @@ class TurnSetup:
 
     def __init__(self, broker: Broker, settings: Surroundings) -> None:
         self._broker, self._settings = broker, settings
-        self._lines: dict[str, StepChain] = {}
+        self._chains: dict[str, StepChain] = {}
         self.seconds_publishing = 0.0
         self.has_moved = False
         """Whether the last turn moved its unit's committed offset."""
@@ -82,10 +82,10 @@ class TurnSetup:
         before = publisher.at
         try:
             with contextlib.ExitStack() as stack:
-                line = self._line(unit, stack)
+                chain = self._chain(unit, stack)
                 if unit.hop.expensive is None:
-                    return self._cheap(unit, line, publisher, stack)
-                return self._expensive(unit, line, publisher, stack, is_reported)
+                    return self._cheap(unit, chain, publisher, stack)
+                return self._expensive(unit, chain, publisher, stack, is_reported)
         except MakingFailed as failed:
             return self._fail(unit, publisher, failed.step, failed.failure)
         except UserError as error:
@@ -103,9 +103,9 @@ class TurnSetup:
 
     def close(self) -> None:
         """Close the steps that stayed set up."""
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for chain in self._chains.values():
+            chain.close()
+        self._chains.clear()
 
     def _publisher(self, unit: LeasedUnit) -> Publisher:
         group, name = unit.hop.group, unit.journal.name
@@ -120,12 +120,12 @@ class TurnSetup:
         )
         return Publisher(self._broker, unit.config, unit.lease, machine)
 
-    def _line(self, unit: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
+    def _chain(self, unit: LeasedUnit, stack: contextlib.ExitStack) -> StepChain:
         hop = unit.hop
-        line = self._lines.get(hop.name)
-        if line is None:
+        chain = self._chains.get(hop.name)
+        if chain is None:
             settings = self._settings
-            line = StepChain(
+            chain = StepChain(
                 hop,
                 unit.config,
                 time_zone=settings.time_zone,
@@ -134,13 +134,13 @@ class TurnSetup:
                 job_id=settings.job_id,
             )
             if has_model(hop):
-                stack.callback(line.close)
+                stack.callback(chain.close)
             else:
-                self._lines[hop.name] = line
-        return line
+                self._chains[hop.name] = chain
+        return chain
 
     def _cheap(
-        self, unit: LeasedUnit, line: StepChain, publisher: Publisher, stack: contextlib.ExitStack
+        self, unit: LeasedUnit, chain: StepChain, publisher: Publisher, stack: contextlib.ExitStack
     ) -> TurnEnd:
         sink = None
         if unit.hop.sink is not None:
@@ -153,16 +153,16 @@ class TurnSetup:
             config=unit.config,
             end=unit.end,
             piece_rows=unit.config.journal_read_rows_max,
-            through=line.first,
+            through=chain.first,
         )
         stack.callback(ahead.close)
         call_files = CallFiles(self._settings.workspace, unit)
-        return CheapTurn(unit, line, ahead, publisher, sink, call_files).run()
+        return CheapTurn(unit, chain, ahead, publisher, sink, call_files).run()
 
     def _expensive(
         self,
         unit: LeasedUnit,
-        line: StepChain,
+        chain: StepChain,
         publisher: Publisher,
         stack: contextlib.ExitStack,
         is_reported: Callable[[], bool],
@@ -185,11 +185,11 @@ class TurnSetup:
             config=config,
             end=unit.end,
             piece_rows=max(_AHEAD_BATCHES * rows_max, config.job_batch_rows),
-            through=line.first,
+            through=chain.first,
         )
         stack.callback(ahead.close)
         buffer = CallRangeBuffer(
-            line.schema,
+            chain.schema,
             publisher.at,
             rows_max=rows_max,
             bytes_max=step.options.batch_bytes or config.job_batch_bytes,
