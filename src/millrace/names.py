@@ -38,19 +38,19 @@ def check_text(
         length_max: how many characters a name has at most.
     """
     if not isinstance(given, str):
-        found = f"a value of type {type(given).__name__}"
+        problem = f"a value of type {type(given).__name__}"
     elif not given:
-        found = "an empty text"
+        problem = "an empty text"
     elif len(given) > length_max:
-        found = f"{len(given)} characters"
+        problem = f"{len(given)} characters"
     elif (control := _CONTROL.search(given)) is not None:
-        found = f"the control character {control[0]!r}"
+        problem = f"the control character {control[0]!r}"
     elif pattern is not None and not pattern.fullmatch(given):
-        found = "a character, or a part, that is not allowed"
+        problem = "a character, or a part, that is not allowed"
     else:
         return given
     raise UserError(
-        f"{shown(given)} cannot name {what}\n  found: {found}\n"
+        f"{shown(given)} cannot name {what}\n  found: {problem}\n"
         f"  to fix: use {allowed}, 1 to {length_max} characters"
     )
 
@@ -67,12 +67,12 @@ def path_text(given: object, call: str) -> str:
     )
 
 
-def existing(wanted: str, names: Iterable[str], none: str = "none") -> str:
+def existing(name: str, names: Iterable[str], none: str = "none") -> str:
     """The names that exist, in the words of an error: near ones first, and how many more."""
     known = list(dict.fromkeys(names))
     if not known:
         return none
-    near = near_names(wanted, known, count=NEAR_MAX)
+    near = near_names(name, known, count=NEAR_MAX)
     few = list(dict.fromkeys([*near, *known]))[:NEAR_MAX]
     more = len(known) - len(few)
     return ", ".join(few) + (f" and {more} more" if more else "")

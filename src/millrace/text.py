@@ -76,19 +76,19 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _shares_words(name: str, other: str) -> bool:
-    one, two = set(name.lower().split("_")), set(other.lower().split("_"))
-    return one <= two or two <= one
+    words, other_words = set(name.lower().split("_")), set(other.lower().split("_"))
+    return words <= other_words or other_words <= words
 
 
-def _distance(one: str, two: str) -> int:
+def _distance(name: str, other: str) -> int:
     """How many letters are added, left out, changed or swapped with their neighbour."""
     before: Sequence[int] = []
-    last = list(range(len(two) + 1))
-    for row, letter in enumerate(one, 1):
+    last = list(range(len(other) + 1))
+    for row, letter in enumerate(name, 1):
         current = [row]
-        for column, other in enumerate(two, 1):
-            step = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != other))
-            if row > 1 and column > 1 and letter == two[column - 2] and one[row - 2] == other:
+        for column, theirs in enumerate(other, 1):
+            step = min(last[column] + 1, current[-1] + 1, last[column - 1] + (letter != theirs))
+            if row > 1 and column > 1 and letter == other[column - 2] and name[row - 2] == theirs:
                 step = min(step, before[column - 2] + 1)
             current.append(step)
         before, last = last, current

@@ -1,4 +1,4 @@
-"""How a thread sleeps, is woken, is told to stop, and is waited for.
+"""How a thread sleeps, is woken, is stopped, and is waited for.
 
 Invariant: a stop is never lost. `WakeUp` keeps "was rung" and "is stopped" under one lock, tests
 both before it sleeps and after, and forgets a ring only in the call that returns because of it. A
@@ -22,7 +22,7 @@ from millrace.errors import Retriable
 _FRAMES: Final = 4
 """How many calls of a thread that does not end are named, the last one first."""
 _WAITING: Final = (threading.__file__, __file__)
-"""What stands here only says that it waits."""
+"""Frames in these files only show that a thread waits."""
 
 
 class WakeUp:
@@ -59,7 +59,7 @@ class WakeUp:
 
     @contextmanager
     def stops(self, other: WakeUp) -> Iterator[None]:
-        """Within the block, who stops this stops the other one, too."""
+        """Within the block, a stop of this one stops the other one, too."""
         with self._changed:
             self._also.append(other)
             is_stopped = self._is_stopped
@@ -99,7 +99,7 @@ class WorkerThread(threading.Thread):
             assert work is not None, "run once"
             work()
         finally:
-            del work  # What it holds goes with the thread, not with who still knows the thread.
+            del work  # Its objects are freed with the thread, not with the last reference to it.
             self.ended.set()
 
 
@@ -115,7 +115,7 @@ def is_main() -> bool:
 
 
 def join(threads: Iterable[WorkerThread], limit_ms: int, limit: str) -> None:
-    """Wait for threads that were told to stop; the first that does not end is an error.
+    """Wait for threads that are to stop; the first that does not end is an error.
 
     A thread that was not started, and the caller's own, are not waited for. `limit` is the name of
     the limit in `Config`.
@@ -130,7 +130,7 @@ def join(threads: Iterable[WorkerThread], limit_ms: int, limit: str) -> None:
 
 
 def still_running(threads: Iterable[WorkerThread], limit_ms: int) -> list[WorkerThread]:
-    """Wait for threads that were told to stop, so long for all together; which did not end."""
+    """Wait so long for all threads that are to stop; return those that did not end."""
     until = time.monotonic() + limit_ms / 1000
     running = []
     for thread in threads:
@@ -142,7 +142,7 @@ def still_running(threads: Iterable[WorkerThread], limit_ms: int) -> list[Worker
 
 
 def within(work: Callable[[], object], limit_ms: int, name: str) -> bool:
-    """Do something that may hang, in a thread of this name; whether it ended in time.
+    """Run a function that may hang, in a thread of this name; whether it ended in time.
 
     What it raised in time is raised here.
     """
@@ -169,5 +169,5 @@ def within(work: Callable[[], object], limit_ms: int, name: str) -> bool:
 def _where(thread: threading.Thread) -> str:
     frame: FrameType | None = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the one way
     frames = traceback.extract_stack(frame) if frame is not None else []
-    ours = [each for each in reversed(frames) if each.filename not in _WAITING]
-    return " < ".join(f"{each.filename}:{each.lineno} {each.name}" for each in ours[:_FRAMES])
+    calls = [call for call in reversed(frames) if call.filename not in _WAITING]
+    return " < ".join(f"{call.filename}:{call.lineno} {call.name}" for call in calls[:_FRAMES])

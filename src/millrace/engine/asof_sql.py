@@ -34,7 +34,7 @@ class _AsofWriter:
         names = ("row", "at", "before", "before_at", "after", "after_at")
         self._row, self._at, *ends = free_names(node, *names)
         self._before, self._before_at, self._after, self._after_at = ends
-        self._mine = comparable(f"l.{quoted(node.left_on)}", node.on_type)
+        self._left_at = comparable(f"l.{quoted(node.left_on)}", node.on_type)
 
     def query(self, left: str, right: str) -> str:
         """All right rows with their numbers, the last ones of each value, the nearest of those."""
@@ -71,7 +71,7 @@ class _AsofWriter:
 
     def _joined(self, left: str, compared: str, row: str, at: str) -> str:
         """Rows with the number and the value of the nearest right row that is near enough."""
-        on = [*equal_keys(self._node, "l", "r"), f"{self._mine} {compared} r.{self._at}"]
+        on = [*equal_keys(self._node, "l", "r"), f"{self._left_at} {compared} r.{self._at}"]
         return (
             f"SELECT l.*, {self._near_enough(compared)} AS {row}, r.{self._at} AS {at} "
             f"FROM {left} l ASOF LEFT JOIN last r ON {' AND '.join(on)}"
@@ -82,18 +82,18 @@ class _AsofWriter:
         if tolerance is None:
             return f"r.{self._row}"
         back = compared == ">="
-        end = shifted_value(self._mine, kind, _back(tolerance) if back else tolerance, low=back)
+        end = shifted_value(self._left_at, kind, _back(tolerance) if back else tolerance, low=back)
         near = f"r.{self._at} {'>=' if back else '<='} {end}"
         return f"CASE WHEN {near} THEN r.{self._row} END"
 
     def _nearer(self) -> str:
         """The row before if it is equal, the only one, or as near; else the row after."""
-        before, after, mine = self._before_at, self._after_at, self._mine
-        back = distance(mine, before, self._node.on_type)
-        ahead = distance(after, mine, self._node.on_type)
+        before, after, at = self._before_at, self._after_at, self._left_at
+        back = distance(at, before, self._node.on_type)
+        ahead = distance(after, at, self._node.on_type)
         return (
             f"CASE WHEN {self._before} IS NULL THEN {self._after} "
-            f"WHEN {self._after} IS NULL OR {before} = {mine} OR {back} <= {ahead} "
+            f"WHEN {self._after} IS NULL OR {before} = {at} OR {back} <= {ahead} "
             f"THEN {self._before} ELSE {self._after} END"
         )
 

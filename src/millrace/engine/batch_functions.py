@@ -88,21 +88,21 @@ class BatchFunction:
         )
 
 
-def first_difference(found: pa.Schema, expected: pa.Schema) -> str | None:
+def first_difference(schema: pa.Schema, expected: pa.Schema) -> str | None:
     """The first column that is not as expected, in words; None if all are."""
     for number, field in enumerate(expected):
-        if field.name not in found.names:
+        if field.name not in schema.names:
             return f"column {field.name!r}: expected {field.type}, found no such column"
-        if number < len(found) and found.field(number).name == field.name:
-            have = found.field(number).type
+        if number < len(schema) and schema.field(number).name == field.name:
+            have = schema.field(number).type
             if have != field.type:
                 return f"column {field.name!r}: expected {field.type}, found {have}"
-    for number, field in enumerate(found):
-        if field.name not in expected.names or found.names.count(field.name) > 1:
+    for number, field in enumerate(schema):
+        if field.name not in expected.names or schema.names.count(field.name) > 1:
             return f"column {field.name!r}: expected no such column, found {field.type}"
         if expected.field(number).name != field.name:
-            wanted = expected.field(number).name
-            return f"column {number + 1}: expected {wanted!r}, found {field.name!r}"
+            name = expected.field(number).name
+            return f"column {number + 1}: expected {name!r}, found {field.name!r}"
     return None
 
 

@@ -23,11 +23,12 @@ def interval_query(node: IntervalJoin, left: str, right: str) -> str:
     """The query of an interval join over the names of its children's rows."""
     at, low, high, bucket, copy = free_names(node, "at", "low", "high", "bucket", "copy")
     kind = node.on_type
-    mine, other = comparable(quoted(node.left_on), kind), comparable(quoted(node.right_on), kind)
-    lower = shifted_value(mine, kind, node.lower, low=True)
-    upper = shifted_value(mine, kind, node.upper, low=False)
+    left_value = comparable(quoted(node.left_on), kind)
+    right_value = comparable(quoted(node.right_on), kind)
+    lower = shifted_value(left_value, kind, node.lower, low=True)
+    upper = shifted_value(left_value, kind, node.upper, low=False)
     ours = f"SELECT *, {lower} AS {low}, {upper} AS {high} FROM {left}"
-    theirs = f"SELECT *, {other} AS {at} FROM {right}"
+    theirs = f"SELECT *, {right_value} AS {at} FROM {right}"
     on = [*equal_keys(node, "l", "r"), f"r.{at} >= l.{low}", f"r.{at} <= l.{high}"]
     buckets = Buckets.of(node.lower, node.upper, kind)
     if buckets is not None:

@@ -41,14 +41,14 @@ class JsonKeys:
                 f"  to fix: keep documents in a column {DOCUMENT}, or name a column as key"
             )
         documents = pa.table({DOCUMENT: rows.column(column).cast(pa.string())})
-        wanted = ", ".join(
+        columns = ", ".join(
             f"json_extract_string({DOCUMENT}, {_quoted(pointer)}) AS k{number}"
             for number, pointer in enumerate(pointers)
         )
         try:
             with borrowed(self._settings) as connection:
                 connection.register("documents", documents)
-                keys = connection.sql(f"SELECT {wanted} FROM documents").to_arrow_table()
+                keys = connection.sql(f"SELECT {columns} FROM documents").to_arrow_table()
                 connection.unregister("documents")
                 return keys
         except duckdb.Error as error:

@@ -36,7 +36,7 @@ def shifted_value(sql: str, kind: SqlType, by: Offset, *, low: bool) -> str:
     """A value plus an offset, as the low or the high end of an interval.
 
     A whole number that leaves its type becomes the end of the type, or null if the whole interval
-    lies beyond.
+    is beyond it.
     """
     if isinstance(by, Span):
         term = TypedSql(sql=sql, type=kind)
@@ -121,10 +121,10 @@ def equal_keys(node: OrderedJoin, left: str, right: str) -> list[str]:
     ]
 
 
-def free_names(node: OrderedJoin, *wanted: str) -> list[str]:
+def free_names(node: OrderedJoin, *names: str) -> list[str]:
     """Names that no column of either side has, quoted."""
-    taken = {name.lower() for child in node.children for name in child.schema.names}
-    return [quoted(free_name(f"__{name}", taken, "_")) for name in wanted]
+    used = {name.lower() for child in node.children for name in child.schema.names}
+    return [quoted(free_name(f"__{name}", used, "_")) for name in names]
 
 
 def _long(number: int) -> str:

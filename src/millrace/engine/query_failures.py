@@ -19,30 +19,30 @@ _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input E
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
 
 Find = Callable[[str, str], str | None]
-"""Asked for a column and a value: the row and the file it stands in."""
+"""From a column and a value: the row and the file of that value."""
 
 
 def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> TaskFailed:
     """The error for a query that failed over some inputs."""
     _LOG.debug("a query failed: %s\n%s", error, sql)
-    said = _PREFIX.sub("", str(error)).split("\n\nLINE ")[0].strip()
+    message = _PREFIX.sub("", str(error)).split("\n\nLINE ")[0].strip()
     if str(error).startswith("Out of Memory Error"):
         return TaskFailed(
-            f"a query needs more memory than it may have\n  found: {said.splitlines()[0]}\n"
+            f"a query needs more memory than it may have\n  found: {message.splitlines()[0]}\n"
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )
     if str(error).startswith(_OF_A_VALUE):
-        failed_cast = _CAST.search(said)
+        failed_cast = _CAST.search(message)
         column, value = (
             (failed_cast["column"], failed_cast["value"]) if failed_cast is not None else ("", "")
         )
         locations = [location for find in finds if (location := find(column, value)) is not None]
         return TaskFailed(
-            f"a value cannot be calculated with: {said}\n"
+            f"a value cannot be calculated with: {message}\n"
             f"  found: in {' or '.join(locations) or 'rows between two stages'}\n"
             "  to fix: correct the value, or replace it before, as in if(x = 'n/a', NULL, x)"
         )
     return TaskFailed(
-        f"a query failed in a task\n  found: {said}\n"
+        f"a query failed in a task\n  found: {message}\n"
         "  to fix: run it again; if it fails again, log at DEBUG to see the query and report both"
     )

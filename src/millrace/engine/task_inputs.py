@@ -25,4 +25,4 @@ class TaskInput:
     stream: Callable[[], pa.RecordBatchReader]
     native: Callable[[], NativeRows | None] = _not_native
     find: Callable[[str, str], str | None] = _not_known
-    """Asked for a column and a value: the row and the file it stands in, if it comes from one."""
+    """From a column and a value: the row and the file of that value, if it comes from one."""

@@ -18,8 +18,8 @@ def window_query(node: Window, rows: str) -> str:
     """The query of a window over the name of its child's rows."""
     writer = _WindowWriter(node)
     functions = node.functions
-    taken = [*node.child.schema.names, writer.row]
-    prefix = free_name("__piece", [name[: len("__piece")] for name in taken], "_")
+    used = [*node.child.schema.names, writer.row]
+    prefix = free_name("__piece", [name[: len("__piece")] for name in used], "_")
     names = {function: quoted(f"{prefix}{number}") for number, function in enumerate(functions)}
     inner = ", ".join(f"{writer.over(function)} AS {name}" for function, name in names.items())
     new = {column.name: column.sql(names) for column in node.columns}

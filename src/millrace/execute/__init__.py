@@ -1,1 +1,1 @@
-"""Runs shuffles and queries, stage by stage, on whatever runs tasks. No pyspark here."""
+"""Runs shuffles and queries, stage by stage, on a task runner. No pyspark here."""

@@ -2,8 +2,8 @@
 
 Each try of a task writes files of its own and reports them. Nothing that it wrote counts until the
 driver commits one try of each task: a manifest names map outputs, a transaction adopts journal
-files. Invariant: a try that failed, and a second copy of a task, leave at most files that nobody
-reads.
+files. Invariant: a try that failed, and a second copy of a task, leave at most files that are never
+read.
 """
 
 from __future__ import annotations

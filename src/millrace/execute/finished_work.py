@@ -108,16 +108,16 @@ def _ask_agents(
     """Ask the agents of other hosts for work that is not finished here."""
     for folder, address in known_agents(workspace.store).items():
         missing = [task for task in work.missing() if (task.suspect is not None) == suspect]
-        asked = [(t.map_task, t.made_from) for t in missing if t.made_from is not None]
-        if not asked:
+        requests = [(t.map_task, t.made_from) for t in missing if t.made_from is not None]
+        if not requests:
             return
         try:
-            indexes = workspace.agents.find(folder, [made for _, made in asked], verify=verify)
+            indexes = workspace.agents.find(folder, [made for _, made in requests], verify=verify)
         except Retriable:
-            for number, _ in asked:
+            for number, _ in requests:
                 work.reasons[number] += f"; the agent at {address} does not answer"
             continue
-        for (number, _), index in zip(asked, indexes, strict=True):
+        for (number, _), index in zip(requests, indexes, strict=True):
             if index is not None:
                 work.results[number] = Result(
                     map_task=number, folder=folder, agent=address, ran=False, index=index

@@ -27,7 +27,7 @@ LOSSES: Final = (DataLost, FormatError, AgentUnreachable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A map output that could not be read, and the error that said so."""
+    """A map output that could not be read, and the error of the reader."""
 
     attempt: AttemptId
     folder: FolderId | None
@@ -83,9 +83,9 @@ def decode_lost(text: str) -> list[Lost]:
             attempt=parse_attempt(attempt),
             folder=None if folder is None else FolderId(folder),
             kind=kind,
-            text=said,
+            text=message,
         )
-        for attempt, folder, kind, said in json.loads(text)
+        for attempt, folder, kind, message in json.loads(text)
     ]
 
 

@@ -154,14 +154,14 @@ def _write_rows(
 def _row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Batches put together up to about so many bytes, and larger ones cut."""
     gathered: list[pa.RecordBatch] = []
-    held = 0
+    gathered_bytes = 0
     for batch in batches:
         rows = max(1, batch.num_rows * size // max(1, batch.nbytes))
         for begin in range(0, batch.num_rows, rows):
             gathered.append(batch.slice(begin, rows))
-            held += gathered[-1].nbytes
-            if held >= size:
+            gathered_bytes += gathered[-1].nbytes
+            if gathered_bytes >= size:
                 yield pa.Table.from_batches(gathered)
-                gathered, held = [], 0
+                gathered, gathered_bytes = [], 0
     if gathered:
         yield pa.Table.from_batches(gathered)

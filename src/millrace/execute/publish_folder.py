@@ -8,7 +8,7 @@
 
 Invariant: whenever the writer is killed, the target is what it was before or the new result, whole.
 On a disk that cannot swap two folders at once there is a moment in which the target is missing;
-what was there then lies in `old`, and the next write puts it back first.
+the earlier result is then in `old`, and the next write puts it back first.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Draft:
         if os.path.lexists(self.target) and not os.path.isdir(self.target):
             raise UserError(f"{self.target} is a file\n  to fix: name a folder, it will be made")
         if not self._overwrite and os.path.isdir(self.target) and os.listdir(self.target):
-            raise self._taken()
+            raise self._not_empty()
 
-    def _taken(self) -> UserError:
+    def _not_empty(self) -> UserError:
         return UserError(
             f"{self.target} exists already\n  to fix: choose another path, or give mode='overwrite'"
         )
@@ -115,7 +115,7 @@ class Draft:
             if error.errno not in _TAKEN:
                 raise
             if not self._overwrite:
-                raise self._taken() from error
+                raise self._not_empty() from error
             self._swap(result)
 
     def _swap(self, result: str) -> None:
@@ -208,12 +208,12 @@ def _sweep(target: str) -> None:
 
 
 def _clear(folder: str, target: str) -> None:
-    """Put back what was moved aside if nothing took its place, then remove the rest."""
+    """Put the earlier result back if no new one is there, then remove the rest."""
     old = os.path.join(folder, _OLD)
     if os.path.isdir(old) and not os.path.lexists(target):
         os.rename(old, target)
     for name in (_TASKS, _RESULT, _OLD):
         shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    if os.listdir(folder) == [_LOCK]:  # The lock goes last: without it nobody would clear the rest.
+    if os.listdir(folder) == [_LOCK]:  # The lock goes last: without it the rest would stay.
         os.unlink(os.path.join(folder, _LOCK))
         os.rmdir(folder)

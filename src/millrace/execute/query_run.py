@@ -83,7 +83,7 @@ class FrameRows(Protocol):
 
     @property
     def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame what was read of it and what was reused."""
+        """For each DataFrame, which rows were read and which were reused."""
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
         """Keep the shuffles from being removed as long as this run is there."""
@@ -260,7 +260,7 @@ class QueryRun:
 
     @property
     def report(self) -> QueryReport:
-        """What ran and what was reused of each DataFrame and stage, over all rounds."""
+        """What ran and what was reused, for each DataFrame and stage, over all rounds."""
         stages = [
             stage_report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
             for rounds in self._rounds.values()

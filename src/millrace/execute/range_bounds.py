@@ -15,7 +15,7 @@ from millrace.keys import sample_bounds
 from millrace.shuffle.handle import Shuffle
 
 SAMPLE_OUTPUTS_MAX: Final = 16
-"""How many map outputs are looked at to choose the bounds of a sort."""
+"""How many map outputs are read to choose the bounds of a sort."""
 
 
 def bounds_in(shuffle: Shuffle, keys: Sequence[str], partitions: int, config: Config) -> pa.Table:

@@ -66,7 +66,7 @@ def shuffle_files(
 def begin_run(
     store: Store, runner: Mapping[str, Any], plan: str, about: Mapping[str, Any]
 ) -> runs.Run:
-    """Claim a run's number and record who runs what; `runner` as `TaskRunner.about` gives it."""
+    """Claim a run's number and record runner and plan; `runner` as `TaskRunner.about` gives it."""
     libraries = {**versions(), **runner["versions"], "python": platform.python_version()}
     everything = {
         "user": getpass.getuser(),
@@ -98,7 +98,7 @@ def map_stage(
 def _file_tasks(
     workspace: ShuffleWorkspace, source: FileSource, request: ShuffleRequest
 ) -> tuple[list[StageTask], str | None]:
-    """The map tasks, each with what it is made from, or the reason that this cannot be told."""
+    """The map tasks, each with what it is made from, or the reason why that is not known."""
     config = workspace.config
     inputs = cut(
         source.shapes,

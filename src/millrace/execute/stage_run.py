@@ -1,7 +1,7 @@
 """Runs one stage: finds finished work, runs the rest, chooses the attempts that count.
 
 Invariant: choices are recorded before they are used, and a manifest names exactly one attempt of
-each map task, however often a task was tried, and whatever else ran at the same time.
+each map task, however often a task was tried, and with any other runs at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Says which stage of a query comes next, and runs those that do not wait for each other together.
+"""Chooses the next stage of a query, and runs those that do not wait for each other together.
 
 Invariant: a stage begins after all stages that it reads, and never at the same time as one that
 does the same work: the second one finds the first one's outputs. When a stage fails or the caller
@@ -25,7 +25,7 @@ class Cancelled(Exception):
 
 
 class Stop:
-    """Tells running stages that they are no longer wanted."""
+    """Tells running stages to end."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -35,7 +35,7 @@ class Stop:
         self._event.set()
 
     def check(self) -> None:
-        """Raise if asked to end."""
+        """Raise if the stage is to end."""
         if self._event.is_set():
             raise Cancelled
 

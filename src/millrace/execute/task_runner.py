@@ -1,6 +1,6 @@
-"""The port to what runs tasks: Spark in production, threads in tests.
+"""The port to the runner of tasks: Spark in production, threads in tests.
 
-Invariant: whatever a task needs to know of its runner reaches it as a value, so `execute/` runs
+Invariant: all that a task needs to know of its runner reaches it as a value, so `execute/` runs
 without pyspark.
 """
 

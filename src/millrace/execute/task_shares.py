@@ -51,7 +51,7 @@ def share_out(
     *,
     kept_partitions: Collection[int] = (),
 ) -> tuple[list[TaskShare], list[str]]:
-    """The tasks of a stage, given what it reads, and what was chosen for them, in words.
+    """The tasks of a stage, given its inputs, and the choices made for them, in words.
 
     Partitions of the stages in `kept_partitions` are neither merged nor split.
     """

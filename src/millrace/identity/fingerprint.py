@@ -29,7 +29,7 @@ def fingerprint(made_from: Mapping[str, Any]) -> Fingerprint:
 
 
 def family(made_from: Mapping[str, Any]) -> str:
-    """Digest of the paths of the inputs, whatever their version."""
+    """Digest of the paths of the inputs, without their versions."""
     inputs = made_from.get("inputs", [])
     return _digest([[entry["path"], entry.get("row_groups")] for entry in inputs])
 

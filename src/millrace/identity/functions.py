@@ -258,8 +258,8 @@ class _FunctionVisitor:
             self._visit_unordered(registry.items(), f"a kind of {name}", depth)
             return
         self._note_globals(function.__globals__)
-        held = [function.__defaults__, function.__kwdefaults__, function.__dict__]
-        self._visit_all([*held, function.__annotations__], f"a default of {name}", depth)
+        state = [function.__defaults__, function.__kwdefaults__, function.__dict__]
+        self._visit_all([*state, function.__annotations__], f"a default of {name}", depth)
         for cell_name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._visit_cell(cell, f"{cell_name!r}, which {name} uses,", depth)
         for statement in imports_of(code):
@@ -298,7 +298,7 @@ class _FunctionVisitor:
             self.lines.append("unbound")
 
     def _visit_named(self, value: object, what: str, depth: int = 0) -> None:
-        """Add what stands behind a name: a module by the names that code uses of it."""
+        """Add the value of a name: a module by the names that code uses of it."""
         if not issubclass(type(value), ModuleType):
             self.visit(value, what, depth)
             return

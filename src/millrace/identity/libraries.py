@@ -112,13 +112,13 @@ def _distributions_text(top: str) -> str | None:
     """The distributions that a top-level name comes from, and all they require."""
     own = _packages().get(top)
     if not own:
-        return None  # Nobody installed it: somebody put it there, so its text counts.
-    wanted, reached = sorted(map(_plain, own)), set[str]()
-    while wanted:
-        name = wanted.pop()
+        return None  # Not installed but put there by hand, so its text counts.
+    pending, reached = sorted(map(_plain, own)), set[str]()
+    while pending:
+        name = pending.pop()
         if name not in reached:
             reached.add(name)
-            wanted += [required for required in _required(name) if required in _names()]
+            pending += [required for required in _required(name) if required in _names()]
     return " ".join(_distribution_text(name) for name in sorted(reached))
 
 

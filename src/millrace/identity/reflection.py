@@ -82,11 +82,11 @@ _FORMATS: Final = frozenset({"format", "format_map"})
 
 def reflective_member(library: str, names: Iterable[str]) -> str | None:
     """What code with these names uses of a library that looks names up."""
-    wanted = LIBRARIES.get(library.partition(".")[0].lstrip("_"), frozenset())
-    if wanted is _ALL:
+    members = LIBRARIES.get(library.partition(".")[0].lstrip("_"), frozenset())
+    if members is _ALL:
         return library
     inner = [*library.split(".")[1:], *names]
-    return min((f"{library}.{name}" for name in wanted.intersection(inner)), default=None)
+    return min((f"{library}.{name}" for name in members.intersection(inner)), default=None)
 
 
 def reflective_on_modules(names: Iterable[str], texts: Iterable[str]) -> str | None:

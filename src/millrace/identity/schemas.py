@@ -80,17 +80,17 @@ def conform_in_pieces(
         yield piece
 
 
-def difference(found: pa.Schema, expected: pa.Schema) -> str | None:
+def difference(schema: pa.Schema, expected: pa.Schema) -> str | None:
     """The first difference in names or types, in words; None if there is none."""
-    if found.names != expected.names:
-        missing = [name for name in expected.names if name not in found.names]
-        extra = [name for name in found.names if name not in expected.names]
+    if schema.names != expected.names:
+        missing = [name for name in expected.names if name not in schema.names]
+        extra = [name for name in schema.names if name not in expected.names]
         if missing or extra:
             return f"missing columns: {missing or 'none'}; columns too many: {extra or 'none'}"
-        return f"columns in the order {found.names}, expected {expected.names}"
-    for mine, theirs in zip(found, expected, strict=True):
-        if mine.type != theirs.type:
-            return f"column {mine.name!r} is {mine.type}, expected {theirs.type}"
+        return f"columns in the order {schema.names}, expected {expected.names}"
+    for field, expected_field in zip(schema, expected, strict=True):
+        if field.type != expected_field.type:
+            return f"column {field.name!r} is {field.type}, expected {expected_field.type}"
     return None
 
 
@@ -136,7 +136,7 @@ def _decode_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _decode_list_view(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """List views, which may lie in any order and share values: each one's values side by side."""
+    """List views, which may be in any order and share values: each one's values side by side."""
     sizes = np.where(column.is_valid(), column.sizes, 0).astype(np.int64)
     offsets = np.asarray(column.offsets, np.int64)
     used = sizes > 0

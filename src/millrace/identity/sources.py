@@ -93,16 +93,16 @@ def _reaches_any_module(
 
 def _closure(modules: Iterable[str]) -> dict[str, ModuleText]:
     texts: dict[str, ModuleText] = {}
-    wanted = [name for module in modules for name in with_packages(module)]
-    while wanted:
-        module = wanted.pop()
+    pending = [name for module in modules for name in with_packages(module)]
+    while pending:
+        module = pending.pop()
         if module in texts or library_of(module) is not None:
             continue
         spec = spec_of(module)
         if module == "__main__" or spec is None or not spec.has_location:
-            continue  # What is typed in, or made by code, is told by its objects alone.
+            continue  # Typed-in or generated code is identified by its objects alone.
         texts[module] = _text(module, spec)
-        wanted += [name for statement in texts[module].imports for name in with_packages(statement)]
+        pending += [name for imported in texts[module].imports for name in with_packages(imported)]
     return texts
 
 
@@ -243,7 +243,7 @@ def _is_newer(origin: str) -> bool:
 def _changed_ns(origin: str) -> int:
     path = origin
     while path and not os.path.exists(path):
-        path = os.path.dirname(path)  # A module in an archive lies in that file.
+        path = os.path.dirname(path)  # A module in an archive is in that file.
     return os.stat(path).st_ctime_ns if path else 0
 
 

@@ -57,7 +57,7 @@ _EXACT: Final[Mapping[type, Callable[[Any], object]]] = {
     str: str.__str__,
     bytes: lambda value: bytes.__getitem__(value, slice(None)),
 }
-"""The plain value of an object whose class extends a plain type, whatever the class redefines."""
+"""The plain value of an object of a class that extends a plain type and redefines parts of it."""
 _PICKLING: Final = frozenset({"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__"})
 _BASES: Final = (*PLAIN, *_CONTAINERS, *_REDUCED, collections.defaultdict, property, object)
 
@@ -105,7 +105,7 @@ def _special_parts(value: Any) -> list[Any] | None:  # noqa: ANN401 - any value
 
 
 def _hint_parts(value: object) -> list[Any] | None:
-    """Types as they stand in annotations."""
+    """Types as they are in annotations."""
     origin = typing.get_origin(value)
     if origin is not None:
         return [origin, *typing.get_args(value)]

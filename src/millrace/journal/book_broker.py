@@ -97,10 +97,10 @@ class BookBroker(BookReader):
                 f"{len(labels)} labels for {len(names)} journals\n  to fix: one for each"
             )
         now = self._times.wall_ns() // 1_000_000
-        wanted = list(zip(names, labels or [{}] * len(names), strict=True))
+        new = list(zip(names, labels or [{}] * len(names), strict=True))
         return self._group_commit.run(
             lambda book: tuple(
-                decisions.create(book, name, schema, some, now_ms=now) for name, some in wanted
+                decisions.create(book, name, schema, some, now_ms=now) for name, some in new
             )
         )
 
@@ -193,8 +193,8 @@ class BookBroker(BookReader):
         self, group: str, name: str, offset: int, *, expected: int | Anything | None
     ) -> None:
         """See `Broker.commit`."""
-        wanted = Commit(group=group, journal=name, offset=offset, expected=expected)
-        self._publish(Publish(commits=(wanted,)), again_is_fine=True)
+        new_offset = Commit(group=group, journal=name, offset=offset, expected=expected)
+        self._publish(Publish(commits=(new_offset,)), again_is_fine=True)
 
     def truncate_before(self, name: str, offset: int, *, force: bool = False) -> Truncated:
         """See `Broker.truncate_before`."""
@@ -299,7 +299,7 @@ class BookBroker(BookReader):
         )
 
     def _prepare(self, part: Append | Adopt) -> Part:
-        """Check rows against their journal before anybody waits for them."""
+        """Check rows against their journal before a caller waits for them."""
         journal = self._book.journal(part.journal)
         if isinstance(part, Adopt):
             for file in part.files:

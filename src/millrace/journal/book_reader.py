@@ -56,7 +56,7 @@ class BookReader(ABC):
 
     @abstractmethod
     def _save(self, draft: Book) -> None:
-        """Make what was decided durable, or raise and leave everything as it was."""
+        """Make a draft durable, or raise and leave everything as it was."""
 
     def _afterwards(self) -> None:  # noqa: B027 - a broker may have nothing to do
         """Do what is due after a commit."""
@@ -93,10 +93,10 @@ class BookReader(ABC):
     def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
         """See `Broker.wait_for_rows`."""
 
-        def found() -> bool:
+        def has_new_rows() -> bool:
             return any(self.end_offset(name) > offset for name, offset in after.items())
 
-        return self._group_commit.wait(found, timeout_s, after)
+        return self._group_commit.wait(has_new_rows, timeout_s, after)
 
     def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> MovedJournals:
         """See `Broker.moved`."""
@@ -281,7 +281,7 @@ class BookReader(ABC):
     def _rows_between(
         self, journal: Journal, begin: Offset, end: Offset, rolled_back: Sequence[RolledBackRange]
     ) -> int:
-        """Committed rows in [begin, end), which must lie below the stable end."""
+        """Committed rows in [begin, end), which are all below the stable end."""
         if begin >= end:
             return 0
 
@@ -304,11 +304,11 @@ class BookReader(ABC):
     # Last, since it hides the built-in name from what follows.
     def list(self, prefix: str = "", labels: Labels | None = None) -> tuple[JournalInfo, ...]:
         """See `Broker.list`."""
-        wanted = Selector(prefix, labels or {})
+        selector = Selector(prefix, labels or {})
         chosen = [
             journal
             for _, journal in self._book.journals.all()
-            if wanted.takes(journal.name, journal.labels)
+            if selector.takes(journal.name, journal.labels)
         ]
         return tuple(journal.info() for journal in sorted(chosen, key=lambda journal: journal.name))
 

@@ -120,7 +120,7 @@ class Broker(Protocol):
 
     @writes(always)
     def producer_id(self, name: str) -> ProducerId:
-        """The producer of this name, made when asked for first; its clocks never go back."""
+        """The producer of this name, made by the first call; its clocks never go back."""
 
     @reads
     def standing(self, producer: ProducerId) -> ProducerProgress:
@@ -188,7 +188,7 @@ class Broker(Protocol):
         bytes_max: Span | None = None,
         isolation: Isolation = "committed",
     ) -> Fetched:
-        """Rows from an offset on; at least one if there is one, whatever the limits."""
+        """Rows from an offset on; at least one if there is one, even above the limits."""
 
     @reads
     def read_many(
@@ -206,7 +206,7 @@ class Broker(Protocol):
         Of each journal no more than `bytes_each_max` is read, if given, and then the next one is.
         Journals with nothing new and those behind the limit are left out. One that is gone, or has
         no such offset, is an error that names it; with `missing="tell"` the others are read, and
-        that error is the `problem` of what was fetched of it.
+        that error is the `problem` of its answer.
         """
 
     @reads
@@ -226,7 +226,7 @@ class Broker(Protocol):
     def commit(
         self, group: str, name: str, offset: Int64, *, expected: Int64 | Anything | None
     ) -> None:
-        """Move a group on. A `Conflict` if it does not stand where expected, or there already."""
+        """Set a group's offset. A `Conflict` if it has neither the expected offset nor this one."""
 
     @reads
     def committed(self, group: str, name: str) -> Offset | None:
@@ -242,7 +242,7 @@ class Broker(Protocol):
 
     @reads
     def positions(self, wanted: Sequence[tuple[str, str]]) -> tuple[Position, ...]:
-        """Where groups stand, many in one call; each is asked for by group and journal."""
+        """The positions of many groups in one call, by pairs of group and journal."""
 
     @writes(always)
     def truncate_before(self, name: str, offset: Int64, *, force: bool = False) -> Truncated:

@@ -40,18 +40,18 @@ class GroupCommit:
         save: Callable[[Book], None],
         bytes_max: int,
         afterwards: Callable[[], None],
-        taken: Callable[[Book], None] = lambda _: None,
+        absorbed: Callable[[Book], None] = lambda _: None,
     ) -> None:
         """`save` makes a draft durable or raises; `BrokerStopped` from it is for good.
 
-        `taken` gets a draft that the book has absorbed, before waiting threads are woken.
+        `absorbed` gets a draft that the book has absorbed, before waiting threads are woken.
         `afterwards` runs after that.
         """
         self._book = book
         self._save = save
         self._bytes_max = bytes_max
         self._afterwards = afterwards
-        self._taken = taken
+        self._absorbed = absorbed
         self._waiting: deque[_Request[Any]] = deque()
         self._turn = threading.Lock()
         self._bells: dict[str | None, set[WakeUp]] = {}
@@ -65,14 +65,14 @@ class GroupCommit:
 
         `alone` is for what looks at stored rows: nothing else is in its draft.
         """
-        mine = _Request(decide=decide, bytes=size, is_alone=alone)
-        self._waiting.append(mine)
+        request = _Request(decide=decide, bytes=size, is_alone=alone)
+        self._waiting.append(request)
         with self._turn:
-            while not mine.is_done:
+            while not request.is_done:
                 self._settle(self._take())
-        if mine.error is not None:
-            raise mine.error
-        return mine.result  # type: ignore[return-value]
+        if request.error is not None:
+            raise request.error
+        return request.result  # type: ignore[return-value]
 
     def pause(self, work: Callable[[], T]) -> T:
         """Run something while no request is decided or saved."""
@@ -138,14 +138,14 @@ class GroupCommit:
 
     def _take(self) -> list[_Request[Any]]:
         """The requests that wait, oldest first, up to the size of one commit."""
-        taken = [self._waiting.popleft()]
-        size = taken[0].bytes
-        while self._waiting and not taken[0].is_alone and not self._waiting[0].is_alone:
+        requests = [self._waiting.popleft()]
+        size = requests[0].bytes
+        while self._waiting and not requests[0].is_alone and not self._waiting[0].is_alone:
             size += self._waiting[0].bytes
             if size > self._bytes_max:
                 break
-            taken.append(self._waiting.popleft())
-        return taken
+            requests.append(self._waiting.popleft())
+        return requests
 
     def _settle(self, requests: list[_Request[Any]]) -> None:
         draft = self._book.draft()
@@ -160,7 +160,7 @@ class GroupCommit:
                 with self.settled:
                     self._book.absorb(draft)
                 is_saving = False
-                self._taken(draft)
+                self._absorbed(draft)
         except MillraceError as error:
             if isinstance(error, BrokerStopped):
                 self.stop(str(error))

@@ -237,10 +237,10 @@ class Producer:
                 fault("producer.rollback.before_store")
                 self._records.store(self._draw(1), None)
                 fault("producer.rollback.after_store")
-            mine = {info.id for info in self._open.values()}
-            standing = self._broker.standing(self.id) if mine else None
+            open_ids = {info.id for info in self._open.values()}
+            standing = self._broker.standing(self.id) if open_ids else None
             for number, open_in in enumerate(standing.open if standing else ()):
-                if open_in.id in mine:
+                if open_in.id in open_ids:
                     fault("producer.rollback.before_ack", number)
                     self._roll_back(open_in)
                     fault("producer.rollback.after_ack", number)

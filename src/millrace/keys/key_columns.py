@@ -1,7 +1,7 @@
 """Key columns as the few physical forms that are hashed and compared.
 
 Every atomic Arrow type becomes `Fixed`, `Bytes` or `Wide`; a type that would lose something is
-refused here, with its column. Invariant: equal values have equal forms whatever their encoding,
+refused here, with its column. Invariant: equal values have equal forms in every encoding,
 unit or chunking, so equal keys go to one partition.
 """
 
@@ -149,13 +149,13 @@ def decoded(array: pa.Array) -> pa.Array:
     """The same values with no dictionary or run-end encoding."""
     while array.type != plain_type(array.type):
         if pa.types.is_dictionary(array.type):
-            array = taken(array.dictionary, array.indices)
+            array = take_rows(array.dictionary, array.indices)
         else:
             array = pc.run_end_decode(array)
     return array
 
 
-def taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+def take_rows(array: pa.Array, indices: pa.Array) -> pa.Array:
     """The rows of `array` at `indices`, through another type where Arrow cannot take them."""
     plain = _VIEWS.get(array.type)
     if plain is not None:

@@ -42,11 +42,11 @@ class KeyRange:
         return f"{self.begin:08x}-{self.end:08x}"
 
     def contains(self, key: int) -> bool:
-        """Whether `key` lies in this range."""
+        """Whether `key` is in this range."""
         return self.begin <= key <= self.end
 
     def mask(self, keys: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-        """Which of `keys` lie in this range."""
+        """Which of `keys` are in this range."""
         return (keys >= self.begin) & (keys <= self.end)
 
     def overlap(self, other: KeyRange) -> KeyRange | None:

@@ -1,8 +1,8 @@
 """Which partition each row belongs to.
 
 Invariant: every row lands in exactly one partition (broadcast: in each), and in the same one
-whatever the process, the machine and the cutting of rows into batches. `describe()` names all that
-decides this, so that two partitioners with equal descriptions place rows alike.
+in every process, on every machine and for every cutting of rows into batches. `describe()` names
+all that decides this, so that two partitioners with equal descriptions place rows alike.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from millrace.keys.key_columns import (
     key_names,
     physical,
     plain_type,
-    taken,
+    take_rows,
 )
 from millrace.keys.partitioner import PartitionIds
 from millrace.keys.spark_hash import check_partitions
@@ -103,7 +103,7 @@ def sample_bounds(sample: Rows, keys: str | Sequence[str], partitions: int) -> p
     names = key_names(sample.schema, keys)
     columns = _columns(sample, names)
     cuts = pa.array(even_cuts(columns, partitions))
-    return pa.table([taken(column, cuts) for column in columns], list(names))
+    return pa.table([take_rows(column, cuts) for column in columns], list(names))
 
 
 def _as_table(names: tuple[str, ...], bounds: Rows | Sequence[Any]) -> pa.Table:
@@ -138,9 +138,9 @@ def _check_ascending(columns: Sequence[pa.Array]) -> None:
     row = first_disorder(columns)
     if row is not None:
         before = ", ".join(str(column[max(row - 1, 0)]) for column in columns)
-        found = ", ".join(str(column[row]) for column in columns)
+        bound = ", ".join(str(column[row]) for column in columns)
         raise UserError(
-            f"bounds do not ascend\n  found: bound {row} is {found}, after {before}"
+            f"bounds do not ascend\n  found: bound {row} is {bound}, after {before}"
             "\n  to fix: sort them (nulls first, NaN last) and leave out repeated ones"
         )
 

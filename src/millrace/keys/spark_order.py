@@ -30,7 +30,7 @@ WORD_BYTES: Final = 8
 
 
 def count_below(bounds: Sequence[Column], keys: Sequence[Column]) -> npt.NDArray[np.int64]:
-    """How many of the strictly ascending `bounds` lie strictly below each key."""
+    """How many of the strictly ascending `bounds` are strictly below each key."""
     rows, bound_rows = np.arange(len(keys[0])), np.arange(len(bounds[0]))
     below = np.zeros(len(rows), np.int64)
     before: tuple[_Ints, _Ints, _Ints] | None = None

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from millrace.config import GIB
 from millrace.errors import UnsupportedType, UserError
-from millrace.keys.key_columns import Rows, taken
+from millrace.keys.key_columns import Rows, take_rows
 from millrace.keys.partitioner import BroadcastPartitioner, Partitioner
 from millrace.keys.spark_hash import kernels
 
@@ -130,7 +130,7 @@ def split_stream(
 
 def _placed(field: pa.Field, column: pa.Array, indices: pa.Array) -> pa.Array:
     try:
-        return taken(column, indices)
+        return take_rows(column, indices)
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedType(
             f"column {field.name!r} cannot be split into partitions\n  its type is {field.type}"

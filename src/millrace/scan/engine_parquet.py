@@ -78,7 +78,7 @@ def _exact(kind: pa.DataType) -> bool:
     return any(check(kind) for check in _EXACT)
 
 
-def _piece(split: FileSplit, wanted: pa.Schema) -> FileRows | None:
+def _piece(split: FileSplit, expected: pa.Schema) -> FileRows | None:
     if _WILD.search(split.file.path):
         return None
     try:
@@ -92,7 +92,7 @@ def _piece(split: FileSplit, wanted: pa.Schema) -> FileRows | None:
         ) from error
     if not _WRITERS.match(meta.created_by or "") or _alike(schema.names):
         return None
-    if any(_decoded(schema.field(field.name).type) != field.type for field in wanted):
+    if any(_decoded(schema.field(field.name).type) != field.type for field in expected):
         return None
     return FileRows(split.file, _rows(meta, split.row_groups))
 

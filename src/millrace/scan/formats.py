@@ -189,7 +189,7 @@ def _json_options() -> pa.json.ReadOptions:
 
 @contextmanager
 def _naming(path: str, kind: str) -> Iterator[None]:
-    """Name the file in whatever goes wrong with it."""
+    """Name the file in every error about it."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:

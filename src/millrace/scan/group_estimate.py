@@ -22,7 +22,7 @@ def rows_per_group(source: FileSource, keys: Sequence[str], split_bytes: int) ->
     """Rows of one map task to a group of the keys, about; None if the files do not tell."""
     if source.format != "parquet" or not keys:
         return None
-    shape = max(source.shapes, key=lambda one: one.bytes)
+    shape = max(source.shapes, key=lambda candidate: candidate.bytes)
     try:
         with pq.ParquetFile(shape.file.path) as file:
             rows = file.metadata.num_rows

@@ -2,7 +2,7 @@
 
 Invariant: two versions of a file that differ never get the same identity. Size and the times of
 change (nanoseconds, of content and of inode) tell versions apart; a file that changed so recently
-that another change could carry the same times is told apart by a checksum of its bytes too.
+that another change could carry the same times has a checksum of its bytes in its identity too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InputFile:
     """One version of one file.
 
     `content` is a checksum of its bytes, for a file that changed just before it was listed or where
-    the user wants files told apart by their bytes alone (`by_content`).
+    the user compares files by their bytes alone (`by_content`).
     """
 
     path: str
@@ -65,8 +65,8 @@ class InputFile:
     def is_still_there(self) -> bool:
         """Whether the file is unchanged as far as size and times tell."""
         now = describe(self.path)
-        mine = (self.size, self.mtime_ns, self.ctime_ns)
-        return (now.size, now.mtime_ns, now.ctime_ns) == mine
+        listed = (self.size, self.mtime_ns, self.ctime_ns)
+        return (now.size, now.mtime_ns, now.ctime_ns) == listed
 
 
 def find_files(paths: Paths) -> list[str]:
@@ -175,10 +175,10 @@ def _expand(path: str) -> list[str]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """What a glob finds, judged by the names that its wildcards stand for."""
+    """The paths that match a glob, checked by the names that its wildcards match."""
     parts = pattern.split("/")
     fixed = next((n for n, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    found = []
+    paths = []
     for match in sorted(glob.glob(pattern, recursive=True)):
         names = match.split("/")[fixed:]
         if any(_hidden(name) for name in names):
@@ -186,8 +186,8 @@ def _matches(pattern: str) -> list[str]:
         folders = names if os.path.isdir(match) else names[:-1]
         for name in folders:
             _refuse_partitioned(name, match)
-        found.append(match)
-    return found
+        paths.append(match)
+    return paths
 
 
 def _walk(path: str) -> list[str]:

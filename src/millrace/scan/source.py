@@ -89,7 +89,7 @@ class SplitReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """How files are told apart: by time, and by bytes where they changed just before `now_ms`."""
+    """How versions of files differ: by time, and by bytes if they changed just before `now_ms`."""
 
     now_ms: int
     recent_ms: int
@@ -118,10 +118,10 @@ def open_source(
     listed = _identify_all(files, listing)
     if kind in formats.SELF_DESCRIBING:
         return _self_describing(kind, listed, schema)
-    wanted = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
+    columns = schema or formats.infer_schema(kind, _first_with_rows(kind, listed), chosen)
     shapes = tuple(FileShape(file=file, row_group_bytes=None) for file in listed)
-    check_names(wanted)
-    return FileSource(format=kind, schema=plain_schema(wanted), shapes=shapes, options=chosen)
+    check_names(columns)
+    return FileSource(format=kind, schema=plain_schema(columns), shapes=shapes, options=chosen)
 
 
 def check_unchanged(file: InputFile) -> None:

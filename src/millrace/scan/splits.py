@@ -97,14 +97,14 @@ def share_out(
     """Positions of map tasks for each Spark task: even by bytes, the largest first."""
     if not sizes:
         return []
-    wanted = max(slots, -(-sum(sizes) // bytes_max))
-    runners = max(1, min(wanted, len(sizes), runners_max))
+    shares_wanted = max(slots, -(-sum(sizes) // bytes_max))
+    runners = max(1, min(shares_wanted, len(sizes), runners_max))
     shares: list[list[int]] = [[] for _ in range(runners)]
     load = [(0, runner) for runner in range(runners)]
     for position in sorted(range(len(sizes)), key=lambda p: (-sizes[p], p)):
-        taken, runner = heapq.heappop(load)
+        bytes_given, runner = heapq.heappop(load)
         shares[runner].append(position)
-        heapq.heappush(load, (taken + max(1, sizes[position]), runner))
+        heapq.heappush(load, (bytes_given + max(1, sizes[position]), runner))
     return shares
 
 

@@ -1,4 +1,4 @@
-"""Finds the file and the row that a value stands in, for a message about that value."""
+"""Finds the file and the row of a value, for a message about that value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES_NAMED_MAX: Final = 3
 def where_is(
     reader: SplitReader, inputs: Sequence[MapInput], column: str, value: str, batch_bytes: int
 ) -> str:
-    """The row and the file of a value; the files that were read if it stands in none as it is."""
+    """The row and the file of a value; the files that were read if none has it as it is."""
     splits = [split for part in inputs for split in part.splits]
     if column in reader.schema.names:
         alone = replace(reader, columns=(column,))
@@ -36,10 +36,10 @@ def _row(reader: SplitReader, split: FileSplit, value: str, batch_bytes: int) ->
     passed = 0
     try:
         for batch in reader.batches(MapInput((split,)), batch_bytes):
-            place = pc.index(batch.column(0).cast(pa.string()), value).as_py()
-            if place >= 0:
+            row = pc.index(batch.column(0).cast(pa.string()), value).as_py()
+            if row >= 0:
                 counted_from = "" if split.row_groups is None else f" of row groups {_shown(split)}"
-                return f"row {passed + place + 1:,}{counted_from} of {split.file.path}"
+                return f"row {passed + row + 1:,}{counted_from} of {split.file.path}"
             passed += batch.num_rows
     except (MillraceError, pa.ArrowException):
         return None  # The message about the value is what counts.

@@ -1,1 +1,1 @@
-"""Data at rest by key: what map tasks wrote for every partition, outliving the application."""
+"""Rows saved by key: what map tasks wrote for every partition, outliving the application."""

@@ -1,11 +1,11 @@
-"""Arrow rows that a user hands over, kept in the workspace as files that are named by their bytes.
+"""Arrow rows of a user, kept in the workspace as files that are named by their bytes.
 
     inputs/{digest}.arrow    the rows
-    inputs/{digest}.used     its time of change says when somebody last meant to read them
+    inputs/{digest}.used     its time of change says when a run last meant to read them
     inputs/{digest}.lock     held while the file is made or removed; stays, and has no bytes
 
-Invariant: a file appears whole under the digest of its bytes, and rows that were handed over before
-are not written again. One that a run of now may read is not removed.
+Invariant: a file appears whole under the digest of its bytes, and the same rows are not written
+twice. A file that a running run may read is not removed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _READ_BYTES: Final = 4 * MIB
 
 
 def stream_of(data: object) -> pa.RecordBatchReader:
-    """Rows that were handed over, as a stream: a table, a batch, a reader, or who can be one."""
+    """A user's rows as a stream: a table, a batch, a reader, or an object that can be one."""
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -67,7 +67,7 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
             target = store.path(f"{layout.INPUTS}/{digest}{_ROWS}")
             if sync:
                 sync_file(draft)
-            # A file that others were told of is not replaced: they would take it for another one.
+            # A file that others know is not replaced: they would take it for another one.
             with _locked(store, digest):
                 store.touch(f"{layout.INPUTS}/{digest}{_USED}")
                 if not _is_there(target, digest):
@@ -81,7 +81,7 @@ def keep(store: LocalStore, rows: pa.RecordBatchReader, *, sync: bool) -> str:
 
 
 def note_use(store: Store, paths: Iterable[str]) -> None:
-    """Say that a run is about to read these files, as far as they are kept here."""
+    """Mark these files as about to be read by a run, as far as they are kept here."""
     folder = store.path(layout.INPUTS)
     for path in paths:
         if os.path.dirname(path) == folder and path.endswith(_ROWS):
@@ -92,10 +92,10 @@ def note_use(store: Store, paths: Iterable[str]) -> None:
 def remove_unused(
     store: Store, *, ttl_ms: int, now_ms: int, config: Config
 ) -> tuple[tuple[str, ...], int]:
-    """Remove files that nobody meant to read for so long; their paths, and how many bytes.
+    """Remove files that no run meant to read for so long; their paths, and how many bytes.
 
-    A run says so when it begins, so those that a living run may read are younger than it. Datasets
-    that were described and not run yet are given `Config.unfinished_grace`.
+    A run marks its files when it begins, so those that a living run may read are younger than
+    it. Datasets that were described and not run yet are given `Config.unfinished_grace`.
     """
     grace = ms(config.unfinished_grace)
     before_ms = min([now_ms - max(ttl_ms, grace), *_living(store, now_ms, config, grace)])
@@ -119,7 +119,7 @@ def remove_unused(
 
 
 def _is_unused(store: Store, digest: str, before_ms: int) -> bool:
-    """Whether nobody meant to read a file since; one without a word of that is as old as itself."""
+    """Whether no run meant to read a file since; a file without a mark is as old as itself."""
     times = [store.changed_at_ms(f"{layout.INPUTS}/{digest}{end}") for end in (_USED, _ROWS)]
     known = [time for time in times if time is not None]
     return bool(known) and max(known) <= before_ms
@@ -136,7 +136,7 @@ def _locked(store: Store, digest: str) -> Iterator[None]:
 
 
 def _living(store: Store, now_ms: int, config: Config, grace_ms: int) -> Iterator[int]:
-    """For each living run, the time before which it has not said what it reads."""
+    """For each living run, the time before which it has not marked the files it reads."""
     for query_id in map(QueryId, store.numbers(layout.SHUFFLE)):
         if runs.is_alive(store, query_id, now_ms=now_ms, config=config):
             try:
@@ -179,30 +179,30 @@ def _plain(rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordB
 
 def _even(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows in batches of one size, so that equal tables give equal files however they are cut."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         rest = batch
         while rest.num_rows:
             piece = rest.slice(0, _BATCH_ROWS - rows)
             rest = rest.slice(piece.num_rows)
-            held.append(piece)
+            gathered.append(piece)
             rows += piece.num_rows
             size += piece.nbytes
             if rows == _BATCH_ROWS or size >= _BATCH_BYTES_MAX:
-                yield pa.concat_batches(held)
-                held, rows, size = [], 0, 0
-    if held:
-        yield pa.concat_batches(held)
+                yield pa.concat_batches(gathered)
+                gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.concat_batches(gathered)
 
 
 def _is_there(path: str, digest: str) -> bool:
     """Whether the file of this digest is there and has its bytes."""
-    found = xxhash.xxh3_128()
+    hashed = xxhash.xxh3_128()
     try:
         with open(path, "rb", buffering=0) as file:
             while chunk := file.read(_READ_BYTES):
-                found.update(chunk)
+                hashed.update(chunk)
     except FileNotFoundError:
         return False
-    return bool(found.hexdigest() == digest)
+    return bool(hashed.hexdigest() == digest)

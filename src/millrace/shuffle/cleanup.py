@@ -1,8 +1,8 @@
-"""Removes what nobody needs: attempts past their time, leftovers of dead tasks, whole old runs.
+"""Removes what is not needed: attempts past their time, leftovers of dead tasks, whole old runs.
 
-Removal and reuse meet without a lock. Cleanup marks an attempt, then looks once more who relies on
-it; a run that means to reuse an attempt says so first, then looks for marks. Whichever comes
-second sees the other. Each clean-up has a mark of its own, so that none takes back another's.
+Removal and reuse meet without a lock. Cleanup marks an attempt, then looks once more for runs that
+rely on it; a run that means to reuse an attempt records that first, then looks for marks. The
+second of the two sees the first. Each clean-up has its own mark: none takes back another's.
 
 Invariant: the latest attempt of a map task, and any attempt that a manifest or a running stage
 points to, is not removed. Doing it twice removes nothing more.
@@ -43,7 +43,7 @@ class CleanupReport:
 
     @property
     def attempts(self) -> int:
-        """How many attempts were removed, for whatever reason."""
+        """How many attempts were removed, for all reasons."""
         return len(self.expired) + len(self.abandoned)
 
 
@@ -59,12 +59,12 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
             # A running stage has yet to say which of its attempts it relies on.
             undecided = alive and runs.find_manifest(store, query_id, stage_id) is None
             for task in runs.map_tasks(store, query_id, stage_id):
-                found = reader.list_attempts(store, task, run_is_alive=alive)
+                listed = reader.list_attempts(store, task, run_is_alive=alive)
                 left += attempts.abandoned(
-                    found, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
+                    listed, now_ms=now_ms, grace_ms=ms(config.unfinished_grace)
                 )
                 if not undecided:
-                    old += attempts.expired(found, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
+                    old += attempts.expired(listed, relied_on=relied, now_ms=now_ms, ttl_ms=ttl_ms)
     stale_ms = now_ms - ms(config.unfinished_grace)
     expired, freed = _remove_marked(store, old, apart_from=())
     abandoned = _remove_unfinished(store, left)
@@ -76,14 +76,14 @@ def remove_expired(store: Store, *, ttl_ms: int, now_ms: int, config: Config) ->
 def sweep_stage(store: Store, query_id: QueryId, stage_id: StageId) -> tuple[AttemptId, ...]:
     """After a stage was decided, remove its attempts that never got an index.
 
-    A task that still writes one is of no use to anybody; it fails and changes nothing.
+    A task that still writes one is not needed; it fails and changes nothing.
     """
     tasks = runs.map_tasks(store, query_id, stage_id)
     left = [
-        found.id
+        attempt.id
         for listed in store.each(lambda task: reader.list_attempts(store, task), tasks)
-        for found in listed
-        if isinstance(found, attempts.Unfinished)
+        for attempt in listed
+        if isinstance(attempt, attempts.Unfinished)
     ]
     return _remove_unfinished(store, left)
 
@@ -155,7 +155,7 @@ def _remove_unfinished(store: Store, candidates: Sequence[AttemptId]) -> tuple[A
 
 
 def _mark(store: Store, attempt: AttemptId, cleaner: str) -> bool:
-    """Say that an attempt is about to go; False if it went already."""
+    """Mark an attempt as about to be removed; False if it is gone already."""
     try:
         return store.create(layout.removal_mark(attempt, cleaner), b"")
     except StorageError as error:
@@ -165,7 +165,7 @@ def _mark(store: Store, attempt: AttemptId, cleaner: str) -> bool:
 
 
 def _unmark(store: Store, attempt: AttemptId, cleaner: str) -> None:
-    """Take back one's own mark."""
+    """Remove the mark of this clean-up."""
     store.remove_file(layout.removal_mark(attempt, cleaner))
 
 
@@ -223,7 +223,7 @@ def _all_attempts(store: Store, query_id: QueryId) -> list[AttemptId]:
 
 
 def _is_beginning(store: Store, query_id: QueryId, *, now_ms: int, config: Config) -> bool:
-    """Whether somebody claimed the number just now and has not yet said anything."""
+    """Whether a run claimed the number just now and has not yet written its record."""
     folder = layout.query_folder(query_id)
     changed = store.changed_at_ms(folder)
     young = changed is not None and now_ms - changed < ms(config.run_dead_after)

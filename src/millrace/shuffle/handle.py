@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class Remote(Protocol):
-    """Map outputs that lie in folders of other hosts."""
+    """Map outputs in folders of other hosts."""
 
     def index(self, folder: FolderId, attempt: AttemptId) -> MapTaskIndex:
         """The index of an attempt."""
 
     def fetch_all(
-        self, wanted: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
+        self, requests: Iterable[tuple[FolderId, AttemptId, PartitionMeta]]
     ) -> Iterator[pa.Buffer]:
-        """The bytes of many partitions, each found right, in the order asked for."""
+        """The checked bytes of many partitions, in the order of the requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +83,11 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shuffle:
-    """Rows at rest by key.
+    """Rows saved by key.
 
     Example:
         >>> shuffle = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
-        >>> shuffle.read(1).to_pylist()  # all rows of customer 1, and of whoever else lies there
+        >>> shuffle.read(1).to_pylist()  # all rows of customer 1, and of others in its partition
         [{'cust_id': 1, 'amount': 10}, {'cust_id': 1, 'amount': 30}]
     """
 
@@ -244,8 +244,8 @@ class Shuffle:
         self._read_indexes(chosen)
         metas = [reader.partition_meta(self._index(choice), partition) for choice in chosen]
         numbers = [first + n for n, meta in enumerate(metas) if meta.rows]
-        found = self._data(zip(chosen, metas, strict=True))
-        for number, data in zip(numbers, found, strict=True):
+        parts = self._data(zip(chosen, metas, strict=True))
+        for number, data in zip(numbers, parts, strict=True):
             yield number, reader.decode(data, self.schema)
 
     def check(self, choice: Choice, partitions: Iterable[int]) -> None:
@@ -302,22 +302,22 @@ class Shuffle:
 
     def _rows(self, partition: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         self._read_indexes(self.manifest.chosen)
-        wanted = (
+        parts = (
             (choice, reader.partition_meta(self._index(choice), partition))
             for choice in self.manifest.chosen
         )
-        for data in self._data(wanted):
+        for data in self._data(parts):
             yield from reader.decode(data, self.schema, columns)
             fault("shuffle.read.after_output", self.stage_id)
 
-    def _data(self, wanted: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
+    def _data(self, chosen: Iterable[tuple[Choice, PartitionMeta]]) -> Iterator[pa.Buffer]:
         """The bytes of parts that have rows: those here mapped, others fetched many at a time."""
-        for remote, group in groupby(wanted, key=lambda pair: self._remote_for(pair[0])):
+        for remote, group in groupby(chosen, key=lambda pair: self._remote_for(pair[0])):
             parts = [(choice, meta) for choice, meta in group if meta.rows]
             if remote is None:
                 for folder, some in groupby(parts, key=lambda part: part[0].folder):
-                    asked = [(choice.attempt, meta) for choice, meta in some]
-                    yield from reader.map_partitions(self.stores[folder], asked)
+                    requests = [(choice.attempt, meta) for choice, meta in some]
+                    yield from reader.map_partitions(self.stores[folder], requests)
             else:
                 yield from remote.fetch_all(
                     (choice.folder, choice.attempt, meta)
@@ -326,7 +326,7 @@ class Shuffle:
                 )
 
     def _read_indexes(self, chosen: Sequence[Choice]) -> None:
-        """Have the indexes of map outputs in a bucket, asked for many at a time."""
+        """Read the indexes of map outputs in a bucket, many at a time."""
         store = self.stores.get(None)
         if store is None or not store.remote:
             return
@@ -361,7 +361,7 @@ class Shuffle:
         return index
 
     def _remote_for(self, choice: Choice) -> Remote | None:
-        """Who can fetch a map output; None if its folder is on this host."""
+        """The client that fetches a map output; None if its folder is on this host."""
         if choice.folder in self.stores:
             return None
         if self.remote is None or choice.folder is None:

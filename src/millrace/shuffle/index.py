@@ -32,7 +32,7 @@ _HEADER: Final = struct.Struct("<4sII")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMeta:
-    """Where one partition lies and what is in it. `file` is None exactly when it is empty."""
+    """The bytes of one partition and what is in it. `file` is None exactly when it is empty."""
 
     reduce_partition: ReducePartition
     file: str | None

@@ -1,4 +1,4 @@
-"""Which map outputs are known, by exact attempt, and in which folder each lies.
+"""Which map outputs are known, by exact attempt, and in which folder each is.
 
 Invariant: an attempt that was not registered is never answered with another one.
 """
@@ -14,7 +14,7 @@ from millrace.shuffle.index import MapTaskIndex
 
 @dataclass(frozen=True, slots=True)
 class KnownOutput:
-    """A known map output and where it lies (None: the workspace's own folder)."""
+    """A known map output and its folder (None: the workspace's own folder)."""
 
     index: MapTaskIndex
     folder: FolderId | None
@@ -39,17 +39,17 @@ class KnownOutputs:
         return sorted(self.tasks.get(task, ()))
 
     def find(self, task: MapTaskId, attempt: Attempt | Latest) -> KnownOutput:
-        """The output of just this attempt, or of the highest one if asked for the latest."""
+        """The output of just this attempt, or of the highest one for `Latest`."""
         known = self.attempts(task)
-        wanted = known[-1] if isinstance(attempt, Latest) and known else attempt
-        if isinstance(wanted, Latest) or wanted not in known:
+        number = known[-1] if isinstance(attempt, Latest) and known else attempt
+        if isinstance(number, Latest) or number not in known:
             have = ", ".join(map(str, known)) or "none"
-            asked = "latest" if isinstance(attempt, Latest) else str(attempt)
+            shown = "latest" if isinstance(attempt, Latest) else str(attempt)
             raise MapOutputMissing(
                 "map output not registered for requested attempt\n"
                 f"  asked for: query {task.query_id}, stage {task.stage_id}, "
-                f"map task {task.map_task}, attempt {asked}\n"
+                f"map task {task.map_task}, attempt {shown}\n"
                 f"  registered attempts: {have}\n"
                 f"  to fix: {f'ask for attempt {known[-1]}' if known else 'run the map task again'}"
             )
-        return self.tasks[task][wanted]
+        return self.tasks[task][number]

@@ -1,7 +1,7 @@
 """The stage's choices: which attempt of each map task counts, and what was decided at run time.
 
 Invariant: a manifest is written once and never changed. Readers follow it and nothing else, so an
-attempt that finishes later, or lies beside the chosen one, changes no answer.
+attempt that finishes later, or is beside the chosen one, changes no answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The attempt that counts for one map task of this stage, and the folder it lies in.
+    """The attempt that counts for one map task of this stage, and its folder.
 
     `folder` is None for the workspace's own folder, else the id of a host's folder, whose agent
     serves it. `attempt` may belong to another run: then it was reused.

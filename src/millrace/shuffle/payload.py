@@ -5,7 +5,7 @@ as they come; slices too small to be worth a batch wait in a spill file until th
 them. `OneFile` collects slices in memory, spills them when they grow too many, and at the end puts
 each partition's pieces together.
 
-Invariant: the batches of a partition have rows in input order, and are few and large whatever the
+Invariant: the batches of a partition have rows in input order, and are few and large under every
 memory limit.
 """
 
@@ -53,7 +53,7 @@ class _Spill:
 
     @property
     def path(self) -> str:
-        """Where it lies."""
+        """The path of the spill file."""
         return os.path.join(self.folder, SPILL_FILE)
 
     def put(self, batches: Iterable[pa.RecordBatch]) -> _Range:
@@ -159,7 +159,7 @@ class PartFiles:
     def _append(self, target: _Open, last: pa.RecordBatch | None = None) -> None:
         """Write what waits and `last` as one batch."""
         pieces = [*self.spill.get(target.waiting), *([] if last is None else [last])]
-        batch = _one(pieces)
+        batch = _one_batch(pieces)
         target.stream.write_batch(batch)
         target.rows += batch.num_rows
         target.batches += 1
@@ -238,10 +238,10 @@ class OneFile:
         self.pending_bytes = 0
 
     def _spill(self, partition: int) -> _Range:
-        held = list(self._held(partition))
-        return self.spill.put([_one(held)] if held else [])
+        batches = list(self._pending_batches(partition))
+        return self.spill.put([_one_batch(batches)] if batches else [])
 
-    def _held(self, partition: int) -> Iterator[pa.RecordBatch]:
+    def _pending_batches(self, partition: int) -> Iterator[pa.RecordBatch]:
         return (split.part(partition) for split in self.pending if split.rows(partition))
 
     def _batches(self, partition: int) -> Iterator[pa.RecordBatch]:
@@ -249,7 +249,7 @@ class OneFile:
         ranges = [part[partition] for part in self.spills if part[partition].rows]
         rows = sum(part.rows for part in ranges)
         rows += sum(split.rows(partition) for split in self.pending)
-        pieces = self.spill.get(ranges) if self.spills else self._held(partition)
+        pieces = self.spill.get(ranges) if self.spills else self._pending_batches(partition)
         return coalesced(pieces, rows=rows, config=self.config)
 
 
@@ -286,20 +286,20 @@ def coalesced(
     bytes_max = max(1, config.task_memory_bytes_max // 2)
     target = min(config.batch_bytes_target, bytes_max)
     bytes_max = min(4 * target, bytes_max)
-    held: list[pa.RecordBatch] = []
-    held_bytes = held_rows = 0
+    gathered: list[pa.RecordBatch] = []
+    gathered_bytes = gathered_rows = 0
     for piece in pieces:
-        held.append(piece)
-        held_bytes += piece.nbytes
-        held_rows += piece.num_rows
-        enough = held_bytes >= target and held_rows >= BATCH_ROWS_MIN
-        leaves_enough = rows - held_rows >= BATCH_ROWS_MIN
-        if held_bytes >= bytes_max or (enough and leaves_enough):
-            yield _one(held)
-            rows -= held_rows
-            held, held_bytes, held_rows = [], 0, 0
-    if held:
-        yield _one(held)
+        gathered.append(piece)
+        gathered_bytes += piece.nbytes
+        gathered_rows += piece.num_rows
+        enough = gathered_bytes >= target and gathered_rows >= BATCH_ROWS_MIN
+        leaves_enough = rows - gathered_rows >= BATCH_ROWS_MIN
+        if gathered_bytes >= bytes_max or (enough and leaves_enough):
+            yield _one_batch(gathered)
+            rows -= gathered_rows
+            gathered, gathered_bytes, gathered_rows = [], 0, 0
+    if gathered:
+        yield _one_batch(gathered)
 
 
 def checksum(data: pa.Buffer) -> str:
@@ -323,7 +323,7 @@ def _worth_a_batch(rows: int, size: int) -> bool:
     return rows >= 2 * BATCH_ROWS_MIN or size >= _WORTH_A_BATCH_BYTES
 
 
-def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

@@ -74,8 +74,8 @@ def read_index(store: Store, task: MapTaskId, attempt: Attempt | Latest) -> MapT
     index = find_index(store, AttemptId(task, attempt))
     if index is None:
         path = store.path(layout.task_folder(task))
-        found = [f.id.attempt for f in list_attempts(store, task) if isinstance(f, Finished)]
-        raise _missing(path, wanted=attempt, found=found)
+        finished = [f.id.attempt for f in list_attempts(store, task) if isinstance(f, Finished)]
+        raise _missing(path, attempt=attempt, finished=finished)
     return index
 
 
@@ -132,11 +132,11 @@ def map_partition(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.B
 
 
 def map_partitions(
-    store: Store, asked: Sequence[tuple[AttemptId, PartitionMeta]]
+    store: Store, parts: Sequence[tuple[AttemptId, PartitionMeta]]
 ) -> Iterator[pa.Buffer]:
     """The same of many, in order; from a bucket some are fetched ahead."""
     return store.ahead(
-        lambda one: map_partition(store, *one), asked, size_of=lambda one: one[1].bytes
+        lambda part: map_partition(store, *part), parts, size_of=lambda part: part[1].bytes
     )
 
 
@@ -266,9 +266,9 @@ def field_numbers(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
     return [schema.get_field_index(name) for name in columns]
 
 
-def _missing(path: str, *, wanted: int, found: Sequence[int]) -> MapOutputMissing:
-    have = ", ".join(map(str, found)) or "none"
-    hint = f"read attempt {max(found)}" if found else "run the map task again"
+def _missing(path: str, *, attempt: int, finished: Sequence[int]) -> MapOutputMissing:
+    have = ", ".join(map(str, finished)) or "none"
+    hint = f"read attempt {max(finished)}" if finished else "run the map task again"
     return MapOutputMissing(
-        f"no map output at {path}/{wanted}\n  attempts found: {have}\n  to fix: {hint}"
+        f"no map output at {path}/{attempt}\n  attempts found: {have}\n  to fix: {hint}"
     )

@@ -58,7 +58,7 @@ def sweep(store: Store) -> None:
             folder = f"{family_folder}/{digest}"
             for name in store.names(folder):
                 attempt = layout.parse_reference(name)
-                # The attempt's folder is there before the word of it, so nobody needs this one.
+                # An attempt's folder is made before its entry, so no run needs this one.
                 if attempt is None or not store.exists(layout.attempt_folder(attempt)):
                     store.remove_file(f"{folder}/{name}")
             store.remove_folder_if_empty(folder)

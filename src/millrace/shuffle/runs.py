@@ -58,8 +58,8 @@ class Run:
 def begin_run(store: Store, *, plan: str, about: Mapping[str, Any], now_ms: int) -> Run:
     """Claim the next number and say what the run is."""
     for _ in range(_CLAIM_TRIES_MAX):
-        taken = store.numbers(layout.SHUFFLE)
-        query_id = QueryId(taken[-1] + 1 if taken else 1)
+        numbers = store.numbers(layout.SHUFFLE)
+        query_id = QueryId(numbers[-1] + 1 if numbers else 1)
         if store.claim(layout.query_folder(query_id)):
             if store.numbers(layout.SHUFFLE)[-1] != query_id:
                 # Somebody is further already, so this number may have been a run's that is gone.
@@ -116,16 +116,16 @@ def find_named(store: Store, name: str) -> list[QueryId]:
     return [query_id for given, query_id in _named(store) if given == name]
 
 
-def resolve(store: Store, wanted: int | str) -> QueryId:
+def resolve(store: Store, run: int | str) -> QueryId:
     """The run that a number or a name means; an error that lists the known names."""
-    if not isinstance(wanted, str):
-        return QueryId(wanted)
-    query_ids = find_named(store, wanted)
+    if not isinstance(run, str):
+        return QueryId(run)
+    query_ids = find_named(store, run)
     if not query_ids:
         known = list(dict.fromkeys(name for name, _ in _named(store)))
         raise UserError(
-            f"no finished shuffle {shown(wanted)} in {store.root}\n"
-            f"  found: {existing(wanted, known, 'none that has a name')}\n"
+            f"no finished shuffle {shown(run)} in {store.root}\n"
+            f"  found: {existing(run, known, 'none that has a name')}\n"
             "  to fix: choose one of them, or a run's number as a number (millrace shuffle ls)"
         )
     return query_ids[-1]
@@ -269,7 +269,7 @@ def heartbeat(store: Store, query_id: QueryId, config: Config) -> Iterator[Heart
         with beating(store, query_id, config) as heart:
             yield heart
     except S3Unreachable:
-        raise  # Where it could be said that the run has ended, nobody answers.
+        raise  # The storage that would record the run's end does not answer.
     except BaseException:
         end_run(store, query_id)
         raise

@@ -1,7 +1,7 @@
 """Writes one attempt of a map task.
 
 Invariant: the index is made exclusively and last, so an attempt is there whole or not at all.
-Memory is bounded by `Config.task_memory_bytes_max` whatever the input's size; a partition is made
+Memory is bounded by `Config.task_memory_bytes_max` for an input of any size; a partition is made
 of few, large batches.
 """
 
@@ -60,8 +60,8 @@ def begin_attempt(store: Store, attempt: AttemptId) -> None:
 def begin_next_attempt(store: Store, task: MapTaskId, first: Attempt) -> AttemptId:
     """Claim the lowest attempt from `first` on that is above every attempt on disk."""
     for _ in range(_CLAIM_TRIES_MAX):
-        taken = store.numbers(layout.task_folder(task))
-        attempt = AttemptId(task, Attempt(max(first, taken[-1] + 1) if taken else first))
+        numbers = store.numbers(layout.task_folder(task))
+        attempt = AttemptId(task, Attempt(max(first, numbers[-1] + 1) if numbers else first))
         if store.claim(layout.attempt_folder(attempt)):
             return attempt
     raise AttemptExists(
@@ -83,7 +83,7 @@ def write_map_output(
 ) -> MapTaskIndex:
     """Write the rows of an attempt that was begun, cut by `partitioner`, and make its index.
 
-    If that fails, for whatever reason, nothing of the attempt is left. A folder that is not empty
+    If that fails, nothing of the attempt is left. A folder that is not empty
     belongs to another writer: `AttemptExists`, and it stays as it is.
     """
     plain = plain_schema(schema)
@@ -107,7 +107,7 @@ def write_map_output(
             reuse.note(store, attempt, provenance.made_from)
         _create_index(store, index, sync=config.sync)
     except AttemptExists:
-        raise  # What lies there is somebody else's.
+        raise  # The files there are another writer's.
     except BaseException:
         # What cannot be removed now has no index; clean-up sweeps it later.
         with contextlib.suppress(StorageError, S3Unreachable):
@@ -151,7 +151,7 @@ def _write_files(
     kind = OneFile if one_file else PartFiles
     payload: Payload = kind(folder, schema, partitioner.partitions, config)
     # Gathered rows, their copy in one piece and their reordered copy exist side by side. As much
-    # again may wait to be written, and a quarter is left to whoever reads the input.
+    # again may wait to be written, and a quarter is left to the reader of the input.
     gather_bytes = max(1, config.task_memory_bytes_max // 8)
     try:
         conformed = _conformed(batches, schema, gather_bytes)

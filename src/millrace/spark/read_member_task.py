@@ -113,7 +113,7 @@ def be_member(work: MemberWork, number: int, attempt: int) -> None:
 def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSeat) -> None:
     """Wait for the session, twice as long as it waits for others; a copy as long as the first is.
 
-    Who waits without an end sees when the session is over.
+    A task that waits without a limit sees when the session is over.
     """
     wait_ms = 2 * ms(seat.config.reads_members_wait)
     until = time.monotonic() + wait_ms / 1000
@@ -134,9 +134,9 @@ def _wait_to_be_opened(served: ServedMember, register: Register, seat: MemberSea
 def _is_copy(served: ServedMember, register: Register, seat: MemberSeat) -> bool:
     """Whether another attempt of this task is the member, and lives."""
     return any(
-        _lives(each.address, seat)
-        for each in register.entered
-        if each.member == served.number and each.address != served.address
+        _lives(entry.address, seat)
+        for entry in register.entered
+        if entry.member == served.number and entry.address != served.address
     )
 
 

@@ -45,8 +45,8 @@ _LOOK_S: Final = 0.2
 def on_spark(spark: SparkSession, where: JournalAddress, config: Config) -> MakeMembers:
     """Members as Spark tasks."""
 
-    def make(wanted: MembersRequest) -> RunningMembers:
-        return RegisteredMembers(SparkJob(spark, config), where, config, wanted)
+    def make(request: MembersRequest) -> RunningMembers:
+        return RegisteredMembers(SparkJob(spark, config), where, config, request)
 
     return make
 
@@ -82,13 +82,13 @@ class RegisteredMembers:
     """Members that a job starts, and that enter their address in a register."""
 
     def __init__(
-        self, job: MemberJob, where: JournalAddress, config: Config, wanted: MembersRequest
+        self, job: MemberJob, where: JournalAddress, config: Config, request: MembersRequest
     ) -> None:
         self._job = job
         self._where = where
         self._config = config
-        self._wanted = replace(wanted, on_failure=self._on_failure)
-        self._tell_failure = wanted.on_failure
+        self._request = replace(request, on_failure=self._on_failure)
+        self._tell_failure = request.on_failure
         self._broker = join_journals(where, config)
         self._flight: FlightMembers | None = None
         self._register: Register | None = None
@@ -96,15 +96,15 @@ class RegisteredMembers:
 
     def start(self) -> None:
         """Start them, wait until all have registered, and open every stream."""
-        wanted, config = self._wanted, self._config
-        self._job.check(wanted.count)
-        self._register = Register.begin(self._broker, wanted.read.name, wanted.epoch)
+        request, config = self._request, self._config
+        self._job.check(request.count)
+        self._register = Register.begin(self._broker, request.read.name, request.epoch)
         self._job.start(
             MemberWork(
                 where=self._where,
-                read=wanted.read,
-                members=wanted.count,
-                epoch=wanted.epoch,
+                read=request.read,
+                members=request.count,
+                epoch=request.epoch,
                 config=config,
                 registered_from=self._register.at,
                 loopback=self._job.loopback,
@@ -113,11 +113,11 @@ class RegisteredMembers:
             lambda error: self._on_failure(None, error),
         )
         self._wait_for_all(self._register)
-        found = self._register.members
+        members = self._register.members
         self._flight = FlightMembers(
-            wanted,
-            [found[number].address for number in range(wanted.count)],
-            session=SessionId(read=wanted.read.name, epoch=wanted.epoch, token=self._where.token),
+            request,
+            [members[number].address for number in range(request.count)],
+            session=SessionId(read=request.read.name, epoch=request.epoch, token=self._where.token),
             config=config,
             roots=trusted_roots(os.environ),
         )
@@ -173,13 +173,13 @@ class RegisteredMembers:
     def _wait_for_all(self, register: Register) -> None:
         limit_ms = ms(self._config.reads_members_wait)
         until = time.monotonic() + limit_ms / 1000
-        count = self._wanted.count
+        count = self._request.count
         while len(register.members) < count:
             if self._job.failure is not None:
                 raise self._job.failure
             if register.is_over:
                 raise ReadsFailed(
-                    f"another session of {self._wanted.read.name} was opened meanwhile\n"
+                    f"another session of {self._request.read.name} was opened meanwhile\n"
                     "  to fix: use that session, or close it and open this one again"
                 )
             if time.monotonic() > until:
@@ -189,7 +189,7 @@ class RegisteredMembers:
     def _missing(self, who: set[int], limit_ms: int) -> ReadsFailed:
         names = ", ".join(map(str, sorted(who)))
         return ReadsFailed(
-            f"{len(who)} of {self._wanted.count} members of {self._wanted.read.name} did not "
+            f"{len(who)} of {self._request.count} members of {self._request.read.name} did not "
             f"come in {limit_ms} ms\n  slots missing: {len(who)}; {self._job.slots()}\n"
             f"  members missing: {names}\n  limit: reads_members_wait\n"
             "  to fix: give Spark more cores, end other work, or ask for fewer members"
@@ -208,13 +208,13 @@ class SparkJob:
 
     def check(self, members: int) -> None:
         """See `MemberJob.check`."""
-        found = fixed_slots(self._spark, self._config)
+        slots = fixed_slots(self._spark, self._config)
         needed = members + _FREE_SLOTS
-        if found is not None and found < needed:
+        if slots is not None and slots < needed:
             raise UserError(
                 f"{members} members need {needed} task slots, one of them for other work, and "
-                f"Spark has {found}\n  slots missing: {needed - found}\n  to fix: give Spark "
-                f"{needed} cores, or ask for at most {max(0, found - _FREE_SLOTS)} members"
+                f"Spark has {slots}\n  slots missing: {needed - slots}\n  to fix: give Spark "
+                f"{needed} cores, or ask for at most {max(0, slots - _FREE_SLOTS)} members"
             )
 
     def start(self, work: MemberWork, on_failure: Callable[[BaseException], None]) -> None:
@@ -225,7 +225,7 @@ class SparkJob:
         self._thread.start()
 
     def why_lost(self, error: BaseException) -> BaseException:
-        """See `MemberJob.why_lost`: Spark is asked whether it is there."""
+        """See `MemberJob.why_lost`: checks whether Spark is there."""
         if not isinstance(error, MemberLost):
             return error
         reason = pulse_of(self._spark).ask_now(self._config.reads_stop_ms_max / 1000)
@@ -271,7 +271,7 @@ class SparkJob:
 
 
 class _MembersCancelled(Exception):
-    """Ends a Spark job that is no longer wanted."""
+    """Ends a Spark job that is no longer needed."""
 
 
 def fixed_slots(spark: SparkSession, config: Config) -> int | None:

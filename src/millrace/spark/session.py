@@ -52,8 +52,8 @@ def check_java() -> None:
     if java is None or not os.path.exists(java):
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java on the PATH"
         raise UserError(f"Java is missing\n  found: {where}\n{advice}")
-    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    text = asked.stderr + asked.stdout
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    text = answer.stderr + answer.stdout
     version = java_version(text)
     if version is None or version < JAVA_VERSION_MIN:
         first = text.strip().splitlines()[0] if text.strip() else "no answer"

@@ -125,7 +125,7 @@ class WorkspaceRuntime:
     def journal_address(self) -> JournalAddress:
         """What `join_journals` needs, to be sent to tasks.
 
-        The journals are owned or joined now, so that tasks have somebody to reach.
+        The journals are owned or joined now, so that tasks can reach an owner.
         """
         self.home.make()
         address = broker_address.reachable(self.joined_broker().address, loopback=self._is_local())
@@ -258,7 +258,7 @@ class WorkspaceRuntime:
         return read_source(self.spark, self.path, {"broker": self.broker, **options})
 
     def close(self) -> None:
-        """Close what was opened; stop Spark if it was started here."""
+        """Close everything; stop Spark if it was started here."""
         self._journals.close()
         with self._opening:
             opened, self._agents = self._agents, None

@@ -280,7 +280,7 @@ def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> Type
 
 
 def _with_clause(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    """FILTER, WITHIN GROUP or IGNORE NULLS, which stand behind an aggregate."""
+    """FILTER, WITHIN GROUP or IGNORE NULLS, which follow an aggregate."""
     inner = node
     while isinstance(inner, _CLAUSES):
         inner = inner.this

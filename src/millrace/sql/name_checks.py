@@ -101,9 +101,9 @@ def check_rows(rows: object, call: str) -> None:
         raise UserError(f"{call}: {rows!r} is not a number of rows\n  to fix: give 0 or more")
 
 
-def free_name(name: str, taken: Iterable[str], ending: str = "_right") -> str:
-    """The name, with an ending as often as it is taken, in whatever case."""
-    used = {_lowered(other) for other in taken}
+def free_name(name: str, names: Iterable[str], ending: str = "_right") -> str:
+    """The name, with endings until none of `names` equals it in any case."""
+    used = {_lowered(other) for other in names}
     while _lowered(name) in used:
         name += ending
     return name

@@ -101,7 +101,7 @@ def is_negative(offset: Offset) -> bool:
 
 
 def is_above(lower: Offset, upper: Offset) -> bool:
-    """Whether no value can lie between the two."""
+    """Whether no value can be between the two."""
     if not isinstance(lower, Span) or not isinstance(upper, Span):
         assert not isinstance(lower, Span)
         assert not isinstance(upper, Span)

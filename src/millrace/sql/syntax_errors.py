@@ -1,6 +1,6 @@
 """Explains what is wrong with a text that is not Spark SQL: where, and what was expected.
 
-Invariant: a mark stands below the very place, also in a text of many lines or a very long one.
+Invariant: a mark is below the exact position, also in a text of many lines or a very long one.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def not_sql(error: SqlglotError, sql: str) -> ExpressionRefused:
     """The refusal of a text that could not be read."""
     if not isinstance(error, ParseError) or not error.errors:
         return _not_closed(sql)
-    said = error.errors[0]
-    word = str(said["highlight"] or "")
-    start = _position(sql, int(said["line"] or 1), int(said["col"] or 1), word)
-    what, fix = _expected(str(said["description"]), word)
+    problem = error.errors[0]
+    word = str(problem["highlight"] or "")
+    start = _position(sql, int(problem["line"] or 1), int(problem["col"] or 1), word)
+    what, fix = _expected(str(problem["description"]), word)
     after = what.endswith("is missing") or "after" in what
     pointed_at = pointed(sql, start + len(word)) if after else pointed(sql, start, len(word))
     return ExpressionRefused(f"{_NOT_SQL}: {what}", found=pointed_at, fix=fix)
@@ -92,21 +92,21 @@ def _position(sql: str, line: int, column: int, word: str) -> int:
     return start if sql[start : start + len(word)] == word else max(0, sql.rfind(word))
 
 
-def _expected(said: str, word: str) -> tuple[str, str]:
+def _expected(description: str, word: str) -> tuple[str, str]:
     """What was expected, and what to do."""
-    missing = _MISSING.search(said)
+    missing = _MISSING.search(description)
     if missing is not None:
         return f"a value is expected after {word}", f"write a column or a value after {word}"
-    if said.startswith("Expecting "):
-        sign = said.removeprefix("Expecting ")
+    if description.startswith("Expecting "):
+        sign = description.removeprefix("Expecting ")
         return f"a {sign} is missing", f"add {sign}"
-    if said.startswith("Expected TYPE"):
+    if description.startswith("Expected TYPE"):
         named = f"use one of {', '.join(_TYPE_NAMES)}"
         return f"{word} is not a type", did_you_mean(word, _TYPE_NAMES, named)
-    if said.startswith("Expected AS"):
+    if description.startswith("Expected AS"):
         return "AS is missing", "write cast(value AS type)"
-    if said.startswith("Expected "):
-        sign = said.removeprefix("Expected ").split(" after ")[0]
+    if description.startswith("Expected "):
+        sign = description.removeprefix("Expected ").split(" after ")[0]
         return f"{sign} is missing", f"add {sign}"
     other = "write an operator such as = or AND before it, or leave it out"
     return f"{word} was not expected here", _OTHER_LANGUAGES.get(word, other)

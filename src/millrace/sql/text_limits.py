@@ -77,7 +77,7 @@ def make_room(frames: int) -> None:
 
 @dataclass(slots=True)
 class _Level:
-    """What stands between two brackets: the operators and the deepest brackets of one operand."""
+    """The text between two brackets: the operators and the deepest brackets of one operand."""
 
     operators: int = 0
     inner: int = 0
@@ -89,7 +89,7 @@ class _Level:
 
 
 def depth_of(tokens: Sequence[Token]) -> int:
-    """How deep the tree of a text is at most. What AND and OR join lies side by side."""
+    """How deep the tree of a text is at most. The operands of AND and OR count side by side."""
     levels = [_Level()]
     for token in tokens:
         kind = token.token_type

@@ -120,11 +120,11 @@ def call_label(name: str, parts: Iterable[TypedSql], *extra: str) -> str | None:
     return f"{name}({', '.join([*known, *extra])})" if len(known) == len(labels) else None
 
 
-def require(part: TypedSql, kinds: bool, wanted: str, where: str) -> None:  # noqa: FBT001
+def require(part: TypedSql, kinds: bool, expected: str, where: str) -> None:  # noqa: FBT001
     """Refuse an argument of a wrong type; NULL fits everywhere."""
     if not kinds and part.type != VOID:
         raise ExpressionRefused(
-            f"{where} needs {wanted}",
+            f"{where} needs {expected}",
             found=f"{part.label or part.sql} of type {part.type}",
             fix="cast it, or choose another column",
         )

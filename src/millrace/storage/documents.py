@@ -92,7 +92,7 @@ class Document:
 
 
 def seal(fields: Mapping[str, Any], *, indent: int | None = None) -> bytes:
-    """A document's bytes, with the checksum of all that stands before it."""
+    """A document's bytes, with the checksum of all bytes before it."""
     assert fields, "a document has fields"
     separators = (",", ":") if indent is None else None
     text = json.dumps(fields, indent=indent, separators=separators)
@@ -149,7 +149,7 @@ class AddressHint(msgspec.Struct, frozen=True):
 
 
 def hint(data: bytes | None, kind: type[Value]) -> Value | None:
-    """Read a file without which things go on; None if it is missing or not understood."""
+    """Read a file that is only a hint; None if it is missing or not understood."""
     try:
         return msgspec.json.decode(data or b"", type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -158,7 +158,7 @@ def hint(data: bytes | None, kind: type[Value]) -> Value | None:
 
 @contextmanager
 def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
-    """Whatever goes wrong while bytes at rest are decoded becomes `Corrupt` with their place."""
+    """Every error while stored bytes are decoded becomes `Corrupt` with their path."""
     try:
         yield
     except MillraceError:
@@ -167,10 +167,12 @@ def decoding(where: str, what: str, to_fix: str) -> Iterator[None]:
         raise damaged(where, what, error, to_fix) from error
 
 
-def damaged(where: str, what: str, found: object, to_fix: str) -> Corrupt:
+def damaged(where: str, what: str, problem: object, to_fix: str) -> Corrupt:
     """The error for a file that is not what was written."""
-    words = f"{type(found).__name__}: {found}" if isinstance(found, KeyError) else str(found)
-    return Corrupt(f"{where} cannot be read as {what}\n  found: {words}\n  to fix: {to_fix}")
+    name = f"{type(problem).__name__}: " if isinstance(problem, KeyError) else ""
+    return Corrupt(
+        f"{where} cannot be read as {what}\n  found: {name}{problem}\n  to fix: {to_fix}"
+    )
 
 
 def _check_seal(data: bytes, document: Document) -> None:

@@ -1,4 +1,4 @@
-"""Where the files of a shuffle lie. Pure: names in, names out.
+"""The paths of a shuffle's files. Pure: names in, names out.
 
     shuffle/{query_id}/query.json
     shuffle/{query_id}/alive
@@ -132,7 +132,7 @@ def removal_mark(attempt: AttemptId, cleaner: str) -> str:
 
 
 def is_removal_mark(name: str) -> bool:
-    """Whether a file in an attempt's folder is somebody's mark."""
+    """Whether a file in an attempt's folder is a mark of a clean-up."""
     return name.startswith(REMOVING_FILE)
 
 

@@ -1,7 +1,7 @@
 """A folder on a local or shared disk as a store.
 
 Invariant: a file made by `create` appears whole or not at all, and never replaces another. Every
-path is checked to lie within the folder. The operating system's refusals become `StorageError`s
+path is checked to be within the folder. The operating system's refusals become `StorageError`s
 that name the path and what to do.
 """
 
@@ -88,7 +88,7 @@ class LocalStore:
         return made
 
     def replace(self, relative: str, data: bytes) -> None:
-        """Put a file in place whole, over whatever was there."""
+        """Put a whole file in place, over an earlier one."""
         target = self.path(relative)
         draft = f"{target}.{secrets.token_hex(8)}{_DRAFT}"
         with storage_errors(f"writing {target}"):
@@ -173,7 +173,7 @@ class LocalStore:
         return contextlib.nullcontext(self.path(relative))
 
     def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
-        """They lie where they belong."""
+        """They are already where they belong."""
         del relative
         if sync:
             for name in names:
@@ -184,7 +184,7 @@ class LocalStore:
         return self.path(layout.SPILL)
 
     def touch(self, relative: str) -> None:
-        """Set a file's time of change to now, making it if need be."""
+        """Set a file's time of change to now, making it if it is missing."""
         with (
             storage_errors(f"touching {relative}"),
             open(self.path(relative), "ab", opener=modes.opener),
@@ -233,7 +233,7 @@ class LocalStore:
     def discard(self, relative: str) -> bool:
         """Take a folder away at once by moving it aside, then delete it. False if it was gone.
 
-        Whoever still writes there fails to finish: no index can appear in a folder half deleted.
+        A writer that is still there cannot finish: no index can appear in a folder half deleted.
         """
         source = self.path(relative)
         with storage_errors(f"removing {relative}"):
@@ -271,7 +271,7 @@ class LocalStore:
         *,
         size_of: Callable[[Item], int],
     ) -> Iterator[Answer]:
-        """One after the other, when it is wanted."""
+        """One after the other, when the caller takes the next."""
         del size_of
         return map(function, items)
 

@@ -1,7 +1,7 @@
-"""Who may use the files and folders of a workspace: its user alone, or whom its mode names.
+"""Which users may use the files of a workspace: its own user alone, or those that its mode names.
 
 The mode is asked for once, when a workspace is made, and kept in its `workspace.json` (in
-`folder.json` for a host's own folder). Whatever is made below follows it, in every process and
+`folder.json` for a host's own folder). Every file made below follows it, in every process and
 under every umask; a process's umask is never changed, as threads share it.
 
 Invariant: what is made outside of a workspace, or in one that names no mode, is its user's alone.
@@ -51,7 +51,7 @@ def mode_within(folder: str) -> int:
 
 
 def recorded_mode(folder: str) -> int | None:
-    """The mode of the workspace that a folder lies in; None outside of one."""
+    """The mode of the workspace that a folder is in; None outside of one."""
     folder = os.path.abspath(folder)
     while True:
         for name in MARKERS:
@@ -88,7 +88,7 @@ def make_folders(path: str) -> bool:
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open(..., opener=opener)`: a file that this makes follows the mode of where it lies."""
+    """For `open(..., opener=opener)`: a file that this makes follows the mode of its workspace."""
     while flags & os.O_CREAT:
         try:
             handle = os.open(path, flags | os.O_EXCL, PRIVATE & _FILE_BITS)

@@ -47,7 +47,7 @@ class BucketAddress:
 
     @property
     def server(self) -> str:
-        """Who keeps the bucket, in words."""
+        """The service that keeps the bucket, in words."""
         return self.endpoint or f"Amazon S3 in {self.region}"
 
     def key(self, relative: str) -> str:
@@ -66,7 +66,7 @@ class BucketAddress:
 
 
 def parse(url: str, environment: Mapping[str, str]) -> BucketAddress:
-    """Read an address; what it does not say is taken from the usual variables."""
+    """Read an address; what it leaves out is taken from the usual variables."""
     split = urlsplit(url)
     if "@" in split.netloc:
         raise UserError(

@@ -68,7 +68,7 @@ _AGAIN: Final = frozenset({"ConditionalRequestConflict", "OperationAborted", "40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedObject:
-    """An object in a listing, or a name that others lie below (no time)."""
+    """An object in a listing, or a name with others below it (no time)."""
 
     name: str
     size: int
@@ -99,24 +99,24 @@ class BucketCalls:
                 raise
 
     def put(self, relative: str, data: bytes) -> None:
-        """Put a small object, over whatever was there."""
+        """Put a small object, over an earlier one."""
         with self._errors("writing", relative):
             self._call("put_object", relative, Body=data)
 
     def put_new(self, relative: str, data: bytes) -> bool:
         """Put a small object unless there is one of this name. Returns whether this call did."""
-        mine = secrets.token_hex(16)
+        token = secrets.token_hex(16)
         with self._errors("creating", relative):
             for tries_left in reversed(range(self.config.s3_tries_max)):
                 try:
                     self._call(
-                        "put_object", relative, Body=data, IfNoneMatch="*", Metadata={_TOKEN: mine}
+                        "put_object", relative, Body=data, IfNoneMatch="*", Metadata={_TOKEN: token}
                     )
                 except self._refusals as error:
                     code = _code(error)
                     if code in _TAKEN:
                         # An answer that was lost on the way may have said that it is ours.
-                        return _was_repeated(error) and self._mark_of(relative) == mine
+                        return _was_repeated(error) and self._mark_of(relative) == token
                     if code not in _AGAIN or not tries_left:
                         raise
                     _LOG.info("creating %s is tried again: %s", relative, code)
@@ -143,7 +143,7 @@ class BucketCalls:
     def list(
         self, folder: str, *, deep: bool = False, most: int | None = None
     ) -> Iterator[ListedObject]:
-        """What lies directly in a folder, or anywhere below it, each by its name from there on."""
+        """The objects directly in a folder, or anywhere below it, by their names from there on."""
         prefix = self.folder_prefix(folder)
         given: dict[str, Any] = {"Prefix": prefix}
         if not deep:
@@ -297,7 +297,7 @@ class BucketCalls:
         return self._ms(described["LastModified"])
 
     def _ms(self, moment: Any) -> int:  # noqa: ANN401 - as botocore's
-        """A time that the server told, by this host's clock."""
+        """A time of the server, by this host's clock."""
         return int(moment.timestamp() * 1000) + self._ahead_ms
 
     @property

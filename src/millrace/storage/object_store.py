@@ -1,10 +1,10 @@
 """A part of a bucket as a store of shuffles: no renames, no folders, conditional puts.
 
-    {folder}/.claim                   who made the folder: put on condition that there is none
+    {folder}/.claim                   the folder's maker: put on condition that there is none
     {attempt folder}/index.bin        put last, on the same condition: the attempt exists from then
     {attempt folder}/index.bin, of 7 bytes    the attempt was removed and can never be finished
 
-Invariant: of many who create one name exactly one succeeds, which is probed before the first
+Invariant: of many creators of one name exactly one succeeds, which is probed before the first
 write. An attempt that was discarded before it had an index can never get one. What is removed is
 missing, and never looks empty: the index goes first.
 """
@@ -68,7 +68,7 @@ class ObjectStore:
         return self.address.name(relative)
 
     def workspace_id(self) -> str | None:
-        """Which workspace this is; asked for once, since it never changes."""
+        """The id of the workspace; read once, since it never changes."""
         if self._workspace_id is None:
             data = self.read(layout.WORKSPACE_FILE)
             if data is not None:
@@ -115,16 +115,16 @@ class ObjectStore:
         self, relative: str, data: bytes, *, sync: bool = False, mode: int | None = None
     ) -> bool:
         """Put an object, unless the name is taken. Returns whether this call did."""
-        del sync, mode  # A server that has answered keeps it, for whom the bucket is open to.
+        del sync, mode  # A server that has answered keeps it; the bucket has its own rights.
         fault("bucket.create.before_put")
         return self.calls.put_new(relative, data)
 
     def replace(self, relative: str, data: bytes) -> None:
-        """Put an object, over whatever was there."""
+        """Put an object, over an earlier one."""
         self.calls.put(relative, data)
 
     def claim(self, relative: str) -> bool:
-        """Be the first in a folder; of many callers exactly one is told that it is."""
+        """Be the first in a folder; exactly one of many callers gets True."""
         return self.calls.put_new(f"{relative}/{CLAIM}", b"")
 
     def make_folder(self, relative: str) -> bool:
@@ -216,7 +216,7 @@ class ObjectStore:
         return names in ([], [CLAIM])
 
     def discard(self, relative: str) -> bool:
-        """Take an attempt away, its index first, so that nobody takes half of it for all.
+        """Take an attempt away, its index first, so that no reader takes half of it for all.
 
         One that has no index gets one that says "removed": its writer, should it live, finds the
         name taken and cannot finish. `empty_trash` removes that when no writer can live any more.
@@ -322,7 +322,7 @@ def _is_removed(objects: Iterable[ListedObject]) -> bool:
 
 
 def _own_folder() -> str:
-    """Where this user's tasks put things on this host's disk; nobody else may have made it."""
+    """The folder of this user's tasks on this host's disk; no other user may have made it."""
     parent = os.environ.get(_FOLDER_VARIABLE) or tempfile.gettempdir()
     folder = os.path.join(os.path.abspath(os.path.expanduser(parent)), f"millrace-{os.getuid()}")
     with storage_errors(f"making folder {folder}"):

@@ -80,10 +80,10 @@ class Store(Protocol):
         """
 
     def replace(self, relative: str, data: bytes) -> None:
-        """Put a file in place whole, over whatever was there."""
+        """Put a whole file in place, over an earlier one."""
 
     def claim(self, relative: str) -> bool:
-        """Make a folder, unless it is there. Of many callers exactly one is told that it did."""
+        """Make a folder, unless it is there. Exactly one of many callers gets True."""
 
     def make_folder(self, relative: str) -> bool:
         """See that a file can be made in a folder."""
@@ -113,7 +113,7 @@ class Store(Protocol):
         """
 
     def payload_folder(self, relative: str) -> AbstractContextManager[str]:
-        """A folder on this host's disk to write what is to lie in a folder here."""
+        """A folder on this host's disk to write the files of a folder here."""
 
     def keep(self, folder: str, relative: str, names: Iterable[str], *, sync: bool) -> None:
         """Put files of a `payload_folder` where they belong, whole."""
@@ -122,13 +122,13 @@ class Store(Protocol):
         """Where tasks put rows aside on this host's disk."""
 
     def touch(self, relative: str) -> None:
-        """Set a file's time of change to now, making it if need be."""
+        """Set a file's time of change to now, making it if it is missing."""
 
     def changed_at_ms(self, relative: str) -> int | None:
         """When a file, or the youngest thing directly in a folder, last changed; None if gone."""
 
     def remove_drafts(self, relative: str, *, changed_before_ms: int) -> None:
-        """Remove what was begun in a folder long ago and never became a file."""
+        """Remove unfinished files that were begun in a folder long ago."""
 
     def remove_file(self, relative: str) -> None:
         """Remove a file if it is there."""
@@ -137,7 +137,7 @@ class Store(Protocol):
         """Remove a folder that holds nothing. Returns whether it is gone."""
 
     def discard(self, relative: str) -> bool:
-        """Take an attempt's folder away; whoever still writes there cannot finish any more."""
+        """Take an attempt's folder away; a writer that is still there cannot finish any more."""
 
     def empty_trash(self) -> None:
         """Delete what `discard` left."""

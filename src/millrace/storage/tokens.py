@@ -16,15 +16,15 @@ def checked_token(text: str, *, where: str) -> str:
     """A token without the spaces around it; `where` is the place it was read from."""
     token = text.strip()
     if not token:
-        found = "nothing but spaces" if text else "nothing"
+        problem = "nothing but spaces" if text else "nothing"
     elif len(token) < TOKEN_CHARACTERS_MIN:
-        found = f"{len(token)} characters, and {TOKEN_CHARACTERS_MIN} are the fewest"
+        problem = f"{len(token)} characters, and {TOKEN_CHARACTERS_MIN} are the fewest"
     elif not (token.isascii() and token.isprintable()):
-        found = "characters that are not printable ASCII"
+        problem = "characters that are not printable ASCII"
     else:
         return token
     raise UserError(
-        f"{where} is no token\n  found: {found}\n"
+        f"{where} is no token\n  found: {problem}\n"
         "  to fix: put a long random text there, as from `openssl rand -hex 32`, or take it away "
         "for a\n  token that is made with the workspace"
     )

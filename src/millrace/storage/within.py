@@ -1,7 +1,7 @@
-"""Which paths lie within a folder: names that lead out of it, and links that do, are refused.
+"""Which paths are within a folder: names that lead out of it, and links that do, are refused.
 
 Invariant: what is refused is never opened. A folder is looked at once for each process, which is
-enough for a workspace that somebody else wrote, and not for one who changes it meanwhile.
+enough for a workspace that another user wrote, and not against a user that changes it meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def path_within(root: str, relative: str) -> str:
 
 @functools.lru_cache(_FOLDERS_MAX)
 def _check_folder(root: str, folder: str) -> None:
-    """Refuse a folder that links lead out of the workspace; looked at once, for it costs much."""
+    """Refuse a folder that links lead out of the workspace; checked once, for it costs much."""
     _check_real(root, folder)
 
 
@@ -48,9 +48,9 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _outside(relative: str, root: str, found: str) -> UserError:
+def _outside(relative: str, root: str, target: str) -> UserError:
     return UserError(
-        f"path {relative!r} leads outside the workspace {root}\n  found: {found}\n"
+        f"path {relative!r} leads outside the workspace {root}\n  found: {target}\n"
         "  to fix: use names within the workspace; do not open a workspace of somebody you do not "
         "trust"
     )

@@ -16,7 +16,7 @@ VERSION: Final = 1
 
 
 def encode(workspace_id: str, mode: int | None = None) -> bytes:
-    """Write as `workspace.json`; `mode` is that of its folders, if one was asked for."""
+    """Write as `workspace.json`; `mode` is that of its folders, if one was given."""
     document = {"version": VERSION, "id": workspace_id}
     if mode is not None:
         document["mode"] = modes.format_mode(mode)

@@ -29,7 +29,7 @@ Mark = tuple[int, int, int]
 
 
 def store_at(path: str, config: Config, *, mode: int | None = None) -> Store:
-    """What keeps the files of a workspace at a path. Nothing of it is looked at."""
+    """The store of a workspace at a path. Nothing is read yet."""
     if not is_url(path):
         return LocalStore(os.path.abspath(os.path.expanduser(path)))
     if mode is not None:
@@ -112,14 +112,14 @@ class WorkspaceHome:
     def _gone(self) -> WorkspaceUnknown:
         return WorkspaceUnknown(
             f"the workspace at {self._store.root} was deleted while it was open\n"
-            f"  found: {_found(self._store)}\n"
+            f"  found: {_content(self._store)}\n"
             "  to fix: restore it, or open the path again to begin a new workspace there"
         )
 
-    def _replaced(self, found: str) -> WorkspaceUnknown:
+    def _replaced(self, other_id: str) -> WorkspaceUnknown:
         return WorkspaceUnknown(
             f"the workspace at {self._store.root} is another one than when it was opened\n"
-            f"  expected: {self._id}, found: {found}\n"
+            f"  expected: {self._id}, found: {other_id}\n"
             "  to fix: open the path again to use the workspace that is there now"
         )
 
@@ -127,14 +127,14 @@ class WorkspaceHome:
 def missing(store: Store) -> WorkspaceUnknown:
     """The error for a place that is no workspace."""
     return WorkspaceUnknown(
-        f"there is no workspace at {store.root}\n  found: {_found(store)}\n"
+        f"there is no workspace at {store.root}\n  found: {_content(store)}\n"
         "  to fix: give the path of a workspace; the first call that writes makes one, as "
         "from_arrow() or journals.create()"
     )
 
 
-def _found(store: Store) -> str:
-    """What is there instead of a workspace, in a few words."""
+def _content(store: Store) -> str:
+    """What the folder has instead of a workspace, in a few words."""
     if store.remote:
         return f"no object {store.path(layout.WORKSPACE_FILE)}"
     if not os.path.lexists(store.root):
@@ -159,7 +159,7 @@ def _refuse_file(root: str) -> None:
 
 
 def _others(store: Store) -> list[str]:
-    """Names in a folder that are somebody else's."""
+    """Names in a folder that are not Millrace's."""
     if store.remote:
         return []
     return [
@@ -176,7 +176,7 @@ def _not_empty(store: Store, others: list[str]) -> UserError:
         else "give a folder of its own, or say millrace.open(path, create=True)"
     )
     return UserError(
-        f"no workspace is made at {store.root}, which is not empty\n  found: {_found(store)}\n"
+        f"no workspace is made at {store.root}, which is not empty\n  found: {_content(store)}\n"
         f"  to fix: {advice}"
     )
 

@@ -40,7 +40,7 @@ def make(store: Store, mode: int | None = None) -> str:
 
 
 def check_mode(store: Store, mode: int) -> None:
-    """Raise unless a workspace that is there has the mode that was asked for."""
+    """Raise unless a workspace that is there has the requested mode."""
     if mode_of(store) != mode:
         raise UserError(
             f"workspace {store.root} has mode {modes.format_mode(mode_of(store))}, and mode "

@@ -97,7 +97,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Rows that lie in an adopted file."""
+    """Rows in an adopted file."""
 
     path: str
     part: FileRange
@@ -140,7 +140,7 @@ class Layer(Generic[K, V]):
         self.own[key] = value
 
     def absorb(self, above: Layer[K, V]) -> None:
-        """Take over what was changed on top."""
+        """Take over the changes of the table above."""
         assert above.below is self
         for key, value in above.own.items():
             if value is None and self.below is None:
@@ -149,7 +149,7 @@ class Layer(Generic[K, V]):
                 self.own[key] = value
 
     def some_keys(self, count: int) -> list[K]:
-        """So many keys of this table and those it lies on, for an error to name."""
+        """So many keys of this table and the tables below it, for an error to name."""
         present: list[K] = []
         layer: Layer[K, V] | None = self
         while layer is not None and len(present) < count:
@@ -159,7 +159,7 @@ class Layer(Generic[K, V]):
         return present[:count]
 
     def all(self) -> Iterable[tuple[K, V]]:
-        """Everything in a table that lies on no other."""
+        """Everything in a table that has no table below it."""
         assert self.below is None
         return ((key, value) for key, value in list(self.own.items()) if value is not None)
 
@@ -196,7 +196,7 @@ class Book:
         )
 
     def absorb(self, draft: Book) -> None:
-        """Take over what was decided on a draft of this book."""
+        """Take over the changes of a draft of this book."""
         self.sequences.absorb(draft.sequences)
         self.rolled_back.absorb(draft.rolled_back)
         self.groups.absorb(draft.groups)
@@ -258,7 +258,7 @@ class Book:
         return value
 
     def sequence(self, journal: JournalId, producer: ProducerId) -> Sequence:
-        """Where a producer stands in a journal."""
+        """The state of a producer in a journal."""
         return (self.sequences.get(journal) or {}).get(producer, Sequence())
 
     def put_sequences(self, journal: JournalId, changed: Mapping[ProducerId, Sequence]) -> None:

@@ -1,9 +1,9 @@
 """Clocks of rows: 60 bits of time and 4 bits of counter. Pure: the time is an argument.
 
 Time counts 100 ns steps since 1970 UTC, so a clock tells when its row was written, and a producer
-has 160 million clocks a second to give out. Clock 0 stands before every row.
+has 160 million clocks a second to give out. Clock 0 is before every row.
 
-Invariant: what `next_clock` gives is above what it was given, whatever the time does.
+Invariant: `next_clock` returns a clock above its argument, even if the time goes back.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class RolledBackRange:
-    """A transaction that came to nothing: this producer's CONTINUE rows in [begin, end)."""
+    """A transaction that was rolled back: this producer's CONTINUE rows in [begin, end)."""
 
     producer: ProducerId
     begin: Offset

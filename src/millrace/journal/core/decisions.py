@@ -77,7 +77,7 @@ def delete(book: Book, name: str) -> None:
 
 
 def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> ProducerId:
-    """The producer of this name, made if need be."""
+    """The producer of this name, made if it is missing."""
     check_name(name)
     there = book.producer_names.get(name)
     if there is not None:
@@ -90,33 +90,33 @@ def name_producer(book: Book, name: str, new_id: Callable[[], ProducerId]) -> Pr
     return fresh
 
 
-def commit(book: Book, wanted: Commit, *, again_is_fine: bool) -> None:
+def commit(book: Book, request: Commit, *, again_is_fine: bool) -> None:
     """Set the offset of a group if it has the expected one."""
-    check_group(wanted.group)
-    journal = book.journal(wanted.journal)
-    if wanted.id is not None and wanted.id != journal.id:
+    check_group(request.group)
+    journal = book.journal(request.journal)
+    if request.id is not None and request.id != journal.id:
         raise JournalUnknown(
-            f"journal {wanted.journal!r} is not the one that was read: it was deleted and made "
+            f"journal {request.journal!r} is not the one that was read: it was deleted and made "
             "again\n  to fix: look at the journals there are"
         )
     groups = book.groups.get(journal.id) or {}
-    current = groups.get(wanted.group)
-    offset = Offset(wanted.offset)
+    current = groups.get(request.group)
+    offset = Offset(request.offset)
     if again_is_fine and current == offset:
         return
-    if not isinstance(wanted.expected, Anything) and current != wanted.expected:
+    if not isinstance(request.expected, Anything) and current != request.expected:
         raise Conflict(
-            f"group {wanted.group!r} in journal {journal.name!r} does not stand where expected\n"
-            f"  expected: {wanted.expected}, found: {current}\n"
+            f"group {request.group!r} in journal {journal.name!r} does not stand where expected\n"
+            f"  expected: {request.expected}, found: {current}\n"
             "  to fix: read its committed offset and go on from there"
         )
     if not journal.start <= offset <= journal.end:
         raise OffsetOutOfRange(
-            f"group {wanted.group!r} cannot commit offset {offset} in journal {journal.name!r}\n"
+            f"group {request.group!r} cannot commit offset {offset} in journal {journal.name!r}\n"
             f"  found: offsets {journal.start} to {journal.end}\n"
             "  to fix: give one of these"
         )
-    book.groups.put(journal.id, {**groups, wanted.group: offset})
+    book.groups.put(journal.id, {**groups, request.group: offset})
 
 
 def truncate(

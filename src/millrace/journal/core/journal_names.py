@@ -18,7 +18,7 @@ from millrace.names import check_text
 JournalId = NewType("JournalId", Int64)
 """The number of a journal in its ledger, given once and for good."""
 Offset = NewType("Offset", Int64)
-"""Where a row lies in its journal; offsets increase and are not dense."""
+"""The position of a row in its journal; offsets increase and are not dense."""
 
 LABEL_LENGTH_MAX: Final = 256
 _PART: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.=:@+%,~-]+"
@@ -74,7 +74,7 @@ class Selector:
 
 
 def under(prefix: str, name: str) -> bool:
-    """Whether a name is the prefix or lies below it."""
+    """Whether a name is the prefix or is below it."""
     if not prefix or name == prefix:
         return True
     return name.startswith(prefix if prefix.endswith("/") else prefix + "/")

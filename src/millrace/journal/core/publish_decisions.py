@@ -3,7 +3,7 @@
 Rows for one journal commit themselves. Rows for several are CONTINUE rows, and an ACK in each of
 these journals ends them under one clock and names all the others.
 
-Invariant: a producer's clocks rise over all journals, whatever the time does; the clock of an ACK
+Invariant: a producer's clocks rise over all journals, even if time goes back; the clock of an ACK
 is above that of every row it commits.
 """
 
@@ -84,8 +84,8 @@ def publish(
     }
     if several:
         appended = writing.acks(appended)
-    for wanted in request.commits:
-        decisions.commit(book, wanted, again_is_fine=again_is_fine)
+    for commit in request.commits:
+        decisions.commit(book, commit, again_is_fine=again_is_fine)
     done = Published(producer=producer, clock=writing.last_used(), appended=appended)
     writing.finish(request.sequence, done)
     return done

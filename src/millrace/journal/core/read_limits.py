@@ -124,7 +124,7 @@ def rows_before(offset: Offset, stored: Stored, load: Load) -> int:
 def rolled_back_rows(
     gone: RolledBackRange, begin: Offset, end: Offset, ranges: Iterable[Stored], load: Load
 ) -> int:
-    """How many rows of a rolled-back transaction lie in [begin, end)."""
+    """How many rows of rolled-back transactions are in [begin, end)."""
     count = 0
     for stored in ranges:
         if stored.first >= min(gone.end, end):

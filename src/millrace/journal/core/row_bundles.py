@@ -1,4 +1,4 @@
-"""Rows of very many journals on their way out of a broker: packed as they lie, unpacked at once.
+"""Rows of very many journals on their way out of a broker: packed as stored, unpacked at once.
 
 What is small is put together by schema into streams of Arrow messages, with a list of whose rows
 are where in them. So nothing is decoded on the way, not even by an owner that sends them on, and a
@@ -62,7 +62,7 @@ class Formats:
 
 
 def messages(data: bytes | pa.Buffer, stored: pa.Schema) -> list[pa.RecordBatch]:
-    """The batches of messages that follow each other, where they lie."""
+    """The batches of messages that follow each other, without a copy."""
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(data)))
     return [pa.ipc.read_record_batch(message, stored) for message in reader]
 
@@ -104,7 +104,7 @@ class Bundle:
 
 @dataclass(slots=True)
 class Packed:
-    """What was read of many journals."""
+    """The rows read from many journals."""
 
     heads: list[Fetched] = field(default_factory=list)
     """In order, without rows."""
@@ -155,7 +155,7 @@ def _takes_more(bundle: Bundle, form: Format) -> bool:
 
 
 def pack(fetched: Iterable[Fetched], formats: Formats) -> Packed:
-    """Pack what was read of each journal, for brokers that have it in batches."""
+    """Pack the rows read from each journal, for brokers that have them in batches."""
     packed, packing = Packed(), Packing()
     for number, rows in enumerate(fetched):
         packed.heads.append(rows.with_batches(()))

@@ -79,7 +79,7 @@ def journal_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """How the rows of a journal with this schema lie in its segments."""
+    """The schema of the segments of a journal with this schema."""
     return pa.schema([*SYSTEM_FIELDS, *_nullable(schema)])
 
 
@@ -221,9 +221,9 @@ def check_stamped(
     rows: pa.RecordBatch | pa.Table, schema: pa.Schema, *, where: str
 ) -> pa.RecordBatch:
     """Rows that bring their own producer, clock and flag, as one batch; odd ones are refused."""
-    wanted = stamped_schema(schema)
-    check_schema(rows.schema, wanted, where=where)
-    batch = plain.conform(_one_batch(rows), _nullable(wanted), where=where)
+    expected = stamped_schema(schema)
+    check_schema(rows.schema, expected, where=where)
+    batch = plain.conform(_one_batch(rows), _nullable(expected), where=where)
     for field in STAMP_FIELDS[:3]:
         if batch[field.name].null_count:
             raise SchemaMismatch(
@@ -251,7 +251,7 @@ def check_stamped(
         raise UserError(
             f"a row for {where} has hints and is no ACK\n  to fix: give hints to ACKs alone"
         )
-    return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=expected)
 
 
 def check_keys(keys: pa.Array | None, rows: int) -> pa.Array | None:

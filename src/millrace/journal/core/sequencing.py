@@ -56,7 +56,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Where a producer stands in one journal."""
+    """The state of a producer in one journal."""
 
     last_commit: Clock = BEFORE_ALL
     open: OpenTransaction | None = None
@@ -79,7 +79,7 @@ def outcome(flag: Flag, clock: Clock, state: Sequence) -> RowEffect:
 
 
 def advance(state: Sequence, done: RowEffect, clock: Clock, offset: Offset) -> Sequence:
-    """Where the producer stands after a row."""
+    """The state of the producer after a row."""
     match done:
         case RowEffect.COMMITS_ITSELF | RowEffect.COMMITS | RowEffect.COMMITS_NOTHING:
             return Sequence(clock)
@@ -106,7 +106,7 @@ class RowStamps:
 
 @dataclass(frozen=True, slots=True)
 class Sequenced:
-    """What each row does, and where each of their producers stands afterwards."""
+    """What each row does, and the state of each of their producers afterwards."""
 
     outcomes: Bytes
     states: dict[ProducerId, Sequence]

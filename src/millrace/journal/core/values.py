@@ -243,7 +243,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a group stands in a journal."""
+    """The position of a group in a journal."""
 
     group: str
     journal: str
@@ -317,7 +317,7 @@ class Commit:
     expected: Int64 | Anything | None
     """What the group had committed before: an offset, None for nothing, or `ANYTHING`."""
     id: JournalId | None = None
-    """Which journal of this name is meant, if one was deleted and made again; None: whichever."""
+    """Which journal of this name is meant, if one was deleted and made again; None: any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,4 +330,4 @@ class Publish:
     producer: ProducerId | None = None
     """The writer; by default, the broker's own producer."""
     sequence: Int64 | None = None
-    """Rises with each publish of the producer; the last one asked again gets its first answer."""
+    """Rises with each publish of the producer; the last one, repeated, gets its first answer."""

@@ -1,4 +1,4 @@
 """The default broker: rows in segment files, everything else in one SQLite ledger, no service.
 
-`EmbeddedBroker.open(folder)` in `broker`; the ledger lies behind `ledger.Ledger`.
+`EmbeddedBroker.open(folder)` is in `embedded_broker`; the ledger's port is in `ledger.ledger_port`.
 """

@@ -51,7 +51,7 @@ class EmbeddedBroker(SegmentReader):
     def __init__(
         self,
         root: str,
-        held: LedgerContent,
+        content: LedgerContent,
         stores: RowStorage,
         lock: int,
         config: Config,
@@ -60,11 +60,11 @@ class EmbeddedBroker(SegmentReader):
         is_read_only: bool = False,
     ) -> None:
         """Use `EmbeddedBroker.open`."""
-        book = folder_takeover.with_capped_leases(held.book, times)
+        book = folder_takeover.with_capped_leases(content.book, times)
         super().__init__(root, stores.ledger, stores.disk, book, config, times)
         self._stores = stores
         self._lock = lock
-        self._garbage = set(held.garbage)
+        self._garbage = set(content.garbage)
         self._names = {journal.id: name for name, journal in book.journals.all()}
         self.is_read_only = is_read_only
         """Whether commits are missing, and nothing may be written for that reason."""
@@ -86,7 +86,7 @@ class EmbeddedBroker(SegmentReader):
         times: Times | None = None,
         accept_loss: AcceptLoss = False,
     ) -> Self:
-        """Open a folder's journals, making them if need be.
+        """Open a folder's journals; make them if they are missing.
 
         Raises `AlreadyOwned` while another process has them open, and `DataLost` if commits are
         missing that were acknowledged. With `accept_loss="read_only"` what is left can be read;
@@ -108,12 +108,12 @@ class EmbeddedBroker(SegmentReader):
             is_read_only = loss is not None and accept_loss == "read_only"
             start = LedgerStart(loss=loss, is_read_only=is_read_only, reserve=reserve)
             opened = ledger(path, config, start)
-            held = opened.load()
+            content = opened.load()
             if not is_read_only:
-                folder_takeover.cut_back(root, disk, opened, held, is_whole=loss is None)
-            stores = RowStorage.of(held, root, disk, opened, config)
+                folder_takeover.cut_back(root, disk, opened, content, is_whole=loss is None)
+            stores = RowStorage.of(content, root, disk, opened, config)
             times = times or Times()
-            broker = cls(root, held, stores, lock, config, times, is_read_only=is_read_only)
+            broker = cls(root, content, stores, lock, config, times, is_read_only=is_read_only)
         except BaseException:
             if opened is not None:
                 opened.close()
@@ -207,7 +207,7 @@ class EmbeddedBroker(SegmentReader):
         return [self._book.journal(self._names[id_]) for id_ in ids]
 
     def _drop_shared(self) -> None:
-        """Let go of segments whose ranges were all truncated."""
+        """Drop segments whose ranges were all truncated."""
         gone = self._ledger.unused_shared()
         if gone:
             storing = Storing(

@@ -1,6 +1,6 @@
-"""What happens when a folder is opened: it is held, and what a dead owner left is cut back.
+"""What happens when a folder is opened: it is locked, and leftovers of a dead owner are cut back.
 
-Invariant: whatever was published before is there afterwards, and nothing else of the segments that
+Invariant: all that was published before is there afterwards, and nothing else of the segments that
 were being written.
 """
 
@@ -44,7 +44,7 @@ def make_folders(path: str) -> None:
 
 
 def lock(path: str) -> int:
-    """Hold the folder for this process; the system lets go when it dies, whatever its number."""
+    """Lock the folder for this process; the system unlocks it when the process dies."""
     handle = modes.opener(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def cut_back(
-    root: str, disk: SegmentDisk, ledger: Ledger, held: LedgerContent, *, is_whole: bool
+    root: str, disk: SegmentDisk, ledger: Ledger, content: LedgerContent, *, is_whole: bool
 ) -> None:
     """Cut segments that were being written back to what is published.
 
@@ -94,12 +94,12 @@ def cut_back(
     """
     storing = Storing()
     keep: list[Segment] = []
-    for segment in held.segments:
+    for segment in content.segments:
         if not is_whole:
             storing.segments.append(replace(segment, is_open=False))
             storing.clean.append(segment.id)
             continue
-        if segment.id not in held.dirty:
+        if segment.id not in content.dirty:
             keep.append(segment)
             continue
         path = LocalStore(root).path(segment.file)
@@ -123,4 +123,4 @@ def cut_back(
             keep.append(segment)
     if storing.clean:
         ledger.save(Book().draft(), storing)
-    held.segments[:] = keep
+    content.segments[:] = keep

@@ -1,6 +1,6 @@
-"""How many bytes of each journal ride in the ledger, and of which most do. Pure.
+"""How many bytes of each journal are in the ledger, and which journals have the most. Pure.
 
-Invariant: every question costs what was asked for, however many journals there are.
+Invariant: the cost of a question grows with its answer, not with the number of journals.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ class RangeChooser:
         return self.rows_left <= 0 or self.bytes_left <= 0
 
     def choose(
-        self, wanted: Sequence[tuple[Journal, Offset]], ranges: Iterable[AppendRange]
+        self, starts: Sequence[tuple[Journal, Offset]], ranges: Iterable[AppendRange]
     ) -> Iterator[ChosenRanges]:
         """What to read of these journals, whose ranges come in the same order."""
-        rest = iter(wanted)
+        rest = iter(starts)
         now: ChosenRanges | None = None
         for range_ in ranges:
             while now is None or now.journal.id != range_.journal:
@@ -78,14 +78,14 @@ class RangeChooser:
         size = max(1, range_.bytes // (range_.next - range_.first))
         of_all = min(self.rows_left, self.bytes_left // size)
         fitting = min(of_all, self._bytes_of_journal // size)
-        taken = min(count, fitting if now.ranges else max(1, fitting))
-        if taken > 0:
+        chosen = min(count, fitting if now.ranges else max(1, fitting))
+        if chosen > 0:
             now.ranges.append(range_)
-            now.next = Offset(now.next + taken)
-            self.rows_left -= taken
-            self.bytes_left -= taken * size
-            self._bytes_of_journal -= taken * size
-        if taken < count and fitting < of_all:
+            now.next = Offset(now.next + chosen)
+            self.rows_left -= chosen
+            self.bytes_left -= chosen * size
+            self._bytes_of_journal -= chosen * size
+        if chosen < count and fitting < of_all:
             self._bytes_of_journal = 0  # No later range of it is taken either.
             return True
-        return taken == count
+        return chosen == count

@@ -1,4 +1,4 @@
-"""On what kind of file system a folder lies. SQLite's log needs one that is local."""
+"""Which kind of file system a folder is on. SQLite's log needs one that is local."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 
 
 def refuse_network(folder: str) -> None:
-    """Raise if a folder lies on a network file system; where mounts are not listed, trust it."""
+    """Raise if a folder is on a network file system; where mounts are not listed, trust it."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             kind = kind_of(os.path.realpath(folder), file)
@@ -34,7 +34,7 @@ def refuse_network(folder: str) -> None:
 
 
 def kind_of(path: str, mounts: Iterable[str]) -> str | None:
-    """The type of the file system a path lies on, from lines of mountinfo."""
+    """The type of the file system of a path, from lines of mountinfo."""
     best, kind = "", None
     for line in mounts:
         before, _, after = line.partition(" - ")

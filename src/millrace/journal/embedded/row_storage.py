@@ -62,7 +62,7 @@ class RowStorage:
 
     @classmethod
     def of(
-        cls, held: LedgerContent, root: str, disk: SegmentDisk, ledger: Ledger, config: Config
+        cls, content: LedgerContent, root: str, disk: SegmentDisk, ledger: Ledger, config: Config
     ) -> RowStorage:
         """Go on from what a ledger holds; dirty segments must have been cut back."""
         return cls(
@@ -70,10 +70,10 @@ class RowStorage:
             disk=disk,
             ledger=ledger,
             config=config,
-            active={segment.journal: segment for segment in held.segments if segment.is_open},
-            waiting=LedgerBytes(held.waiting),
-            next_body=held.next_body,
-            next_segment=held.next_segment,
+            active={segment.journal: segment for segment in content.segments if segment.is_open},
+            waiting=LedgerBytes(content.waiting),
+            next_body=content.next_body,
+            next_segment=content.next_segment,
         )
 
     def save(self, draft: Book, storing: Storing) -> None:
@@ -95,13 +95,13 @@ class RowStorage:
         self._write_and_publish(draft, storing, out)
 
     def move_out(self, journals: Sequence[Journal]) -> None:
-        """Move what rides in the ledger to segments."""
-        out = {each.id: self._out([each], header_of(each)) for each in journals}
-        moving = {id_: each for id_, each in out.items() if each.pieces}
+        """Move rows that wait in the ledger to segments."""
+        out = {journal.id: self._out([journal], header_of(journal)) for journal in journals}
+        moving = {id_: output for id_, output in out.items() if output.pieces}
         self._write_and_publish(Book().draft(), Storing(), moving)
 
     def gather(self, journals: Sequence[Journal]) -> None:
-        """Move what rides in the ledger of many journals to one segment that they share."""
+        """Move rows of many journals from the ledger to one segment that they share."""
         gathered = self._out(journals, b"")
         if gathered.pieces:
             self._write_and_publish(Book().draft(), Storing(), {SHARED: gathered})
@@ -123,7 +123,7 @@ class RowStorage:
         return replace(piece.range, where=InLedger(self.next_body - 1, content))
 
     def _adopt(self, storing: Storing, blocks: Sequence[RowBlock]) -> list[AppendRange]:
-        """Make adopted files durable where they lie, each a segment of its own."""
+        """Make adopted files durable where they are, each a segment of its own."""
         files: dict[str, Segment] = {}
         ranges = []
         for block in blocks:
@@ -171,7 +171,7 @@ class RowStorage:
             if not moved:
                 self.waiting.drop(journal.id)  # Truncated meanwhile.
             out.moved += moved
-            out.pieces += self._together([waited(each) for each in moved])
+            out.pieces += self._together([waited(range_) for range_ in moved])
         out.pieces += pieces
         return out
 
@@ -183,9 +183,9 @@ class RowStorage:
         folders: dict[str, None] = {}
         try:
             targets = self._mark(out)
-            for id_, each in out.items():
-                storing.moved += each.moved
-                storing.segments.append(self._write(targets[id_], each, storing, folders))
+            for id_, output in out.items():
+                storing.moved += output.moved
+                storing.segments.append(self._write(targets[id_], output, storing, folders))
             # Each once for all new segments, below before above.
             for folder in sorted(folders, key=len, reverse=True):
                 self._sync_folder(folder)

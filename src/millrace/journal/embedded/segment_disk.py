@@ -14,7 +14,7 @@ class SegmentDisk(Protocol):
     """Files of segments. Raises `OSError` as the operating system does."""
 
     def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
-        """Write parts one behind the other from a position on, making the file if need be."""
+        """Write parts one behind the other from a position on; make the file if it is missing."""
 
     def sync(self, path: str) -> None:
         """Make a file's bytes durable."""

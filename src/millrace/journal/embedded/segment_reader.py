@@ -34,7 +34,7 @@ _ROW_BYTES_MIN: Final = 32
 _PAGE_RANGES: Final = (2, 8, 16)
 _PAGE_JOURNALS: Final = 4096
 _INSIDE_MAX: Final = 4096
-"""Of how many files it is remembered that they lie within the folder."""
+"""How many files are remembered as checked to be within the folder."""
 
 
 class SegmentReader(BookBroker):
@@ -95,7 +95,7 @@ class SegmentReader(BookBroker):
         return super()._fetched(offsets, limits, isolation)
 
     def _packed(self, offsets: Mapping[str, int], limits: ReadLimits) -> Packed:
-        packed, packing, wanted = Packed(), Packing(), []
+        packed, packing, starts = Packed(), Packing(), []
         for name, offset in offsets.items():
             try:
                 journal = self._book.journal(name)
@@ -105,10 +105,10 @@ class SegmentReader(BookBroker):
                 packed.heads.append(Fetched.failed(name, Offset(offset), problem))
             else:
                 if offset < journal.end:
-                    wanted.append((journal, Offset(offset)))
+                    starts.append((journal, Offset(offset)))
         choosing = many_journals.RangeChooser(*limits)
-        for begin in range(0, len(wanted), _PAGE_JOURNALS):
-            page = wanted[begin : begin + _PAGE_JOURNALS]
+        for begin in range(0, len(starts), _PAGE_JOURNALS):
+            page = starts[begin : begin + _PAGE_JOURNALS]
             if not choosing.is_full():
                 for chosen in self._choose(choosing, page):
                     packed.heads.append(self._pack(packing, len(packed.heads), chosen))
@@ -116,16 +116,16 @@ class SegmentReader(BookBroker):
         return packed
 
     def _choose(
-        self, choosing: many_journals.RangeChooser, wanted: Sequence[tuple[Journal, Offset]]
+        self, choosing: many_journals.RangeChooser, starts: Sequence[tuple[Journal, Offset]]
     ) -> Sequence[many_journals.ChosenRanges]:
         # Ranges behind the limit of a journal are not even looked at.
         rows_max = choosing.bytes_each // _ROW_BYTES_MIN + 1
-        asked = [
+        spans = [
             (journal.id, offset, Offset(min(journal.end, offset + rows_max)))
-            for journal, offset in wanted
+            for journal, offset in starts
         ]
-        with contextlib.closing(self._ledger.ranges_of(asked)) as ranges:
-            return list(choosing.choose(wanted, ranges))
+        with contextlib.closing(self._ledger.ranges_of(spans)) as ranges:
+            return list(choosing.choose(starts, ranges))
 
     def _pack(self, packing: Packing, number: int, chosen: many_journals.ChosenRanges) -> Fetched:
         """Load the chosen ranges of a journal into bundles; return its answer without rows."""
@@ -175,7 +175,7 @@ class SegmentReader(BookBroker):
         return data
 
     def _path(self, file: str) -> str:
-        """Where a segment's file lies; one that a link leads out of the folder is refused."""
+        """The path of a segment's file; a link that leads out of the folder is refused."""
         if file not in self._inside:
             if len(self._inside) >= _INSIDE_MAX:
                 self._inside.clear()

@@ -1,4 +1,4 @@
-"""Ranges on their way to where they will lie, with their bytes. Pure."""
+"""Ranges on their way to a segment or the ledger, with their bytes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.journal.embedded.ledger.ledger_port import AppendRange, InLedger
 
 @dataclass(slots=True)
 class StoredRange:
-    """A range with its bytes, on the way to where it will lie."""
+    """A range with its bytes, on the way to a segment or the ledger."""
 
     range: AppendRange
     parts: list[bytes | memoryview]
@@ -35,7 +35,7 @@ class SegmentOutput:
 
 
 def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:
-    """A range whose checksum is computed when it is known what it is put together with."""
+    """A range whose checksum is computed later, together with its neighbours."""
     message = memoryview(content.serialize())
     return StoredRange(range_of(block, len(message), ""), [message])
 

@@ -17,7 +17,7 @@ from millrace.storage.store import storage_errors
 
 
 def check(file: SegmentFile, folder: str) -> None:
-    """Refuse a file that lies elsewhere or is not as it was written."""
+    """Refuse a file that is outside the folder or is not as it was written."""
     path = os.path.abspath(file.path)
     if not path.startswith(folder + os.sep):
         raise UserError(

@@ -57,7 +57,7 @@ class StateTopicContent:
 
 
 def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Record]:
-    """The records for what was decided on a draft; `points` are those known so far."""
+    """The records of a draft's changes; `points` are those known so far."""
     for name, count in draft.counters.own.items():
         yield _record(count, "counter", name)
     for journal in draft.deleted:
@@ -68,8 +68,8 @@ def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Re
     yield from _sequences(draft, gone)
     for id_, ranges in draft.rolled_back.own.items():
         if id_ not in gone:
-            found = [[each.producer, each.begin, each.end] for each in ranges or ()]
-            yield _record(found or None, "rolled_back", id_)
+            spans = [[span.producer, span.begin, span.end] for span in ranges or ()]
+            yield _record(spans or None, "rolled_back", id_)
     yield from _groups(draft, gone)
     for lease, state in draft.leases.own.items():
         assert state is not None
@@ -94,7 +94,7 @@ def forgotten_file(path: str) -> Record:
 
 
 def extent(journal: Journal, point: OffsetPoint | None) -> Record:
-    """How far a journal goes, and where one of its rows lies."""
+    """The end of a journal, and the Kafka offset of one of its rows."""
     known = None if point is None else [point.offset, point.kafka_offset]
     return _record([journal.start, journal.end, journal.rows, known], "extent", journal.id)
 

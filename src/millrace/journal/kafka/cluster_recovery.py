@@ -23,9 +23,9 @@ class RecoveringGroupCommit(GroupCommit):
         bytes_max: int,
         afterwards: Callable[[], None],
         recover: Callable[[], None],
-        taken: Callable[[Book], None] = lambda _: None,
+        absorbed: Callable[[Book], None] = lambda _: None,
     ) -> None:
-        super().__init__(book, save, bytes_max, afterwards, taken)
+        super().__init__(book, save, bytes_max, afterwards, absorbed)
         self._recover = recover
         self._is_lost = False
 

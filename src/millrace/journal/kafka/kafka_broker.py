@@ -97,7 +97,7 @@ class KafkaBroker(PlainTopicsBroker):
         times: Times | None = None,
         reading: kafka_client.Settings | None = None,
     ) -> Self:
-        """Open a workspace's journals in a cluster, making them if need be.
+        """Open a workspace's journals in a cluster; make them if they are missing.
 
         Args:
             url: `kafka://host:port[,host:port...][/name]`; without a name the workspace keeps one
@@ -238,8 +238,8 @@ class KafkaBroker(PlainTopicsBroker):
         if not draft.groups.own:
             return []
         gone = {journal.id for journal in draft.deleted}
-        wanted = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
-        return [journal for _, journal in self._book.journals.all() if journal.id in wanted]
+        ids = {id_ for id_, groups in draft.groups.own.items() if groups and id_ not in gone}
+        return [journal for _, journal in self._book.journals.all() if journal.id in ids]
 
     def _remove_due(self) -> None:
         """Remove what the last transaction made useless; what fails now is left to `tidy`.
@@ -257,8 +257,8 @@ class KafkaBroker(PlainTopicsBroker):
                 self._removed_files.append(path)
         for journal in draft.deleted:
             self._fetching.forget(journal.id)
-        mine = [deleted for deleted in draft.deleted if plain_spot(deleted.labels) is None]
-        self._cluster.topics.delete([self._cluster.topics.of(deleted) for deleted in mine])
+        own = [deleted for deleted in draft.deleted if plain_spot(deleted.labels) is None]
+        self._cluster.topics.delete([self._cluster.topics.of(deleted) for deleted in own])
         for journal in draft.truncated:
             self._cut(journal)
 
@@ -307,13 +307,13 @@ class KafkaBroker(PlainTopicsBroker):
         self._is_new = not kept.book.count(OWN_PRODUCER)
 
     def _publish(self, request: Publish, *, again_is_fine: bool) -> Published:
-        for wanted in request.commits:
-            journal = self._book.journal(wanted.journal)
+        for commit in request.commits:
+            journal = self._book.journal(commit.journal)
             spot = plain_spot(journal.labels)
             if spot is not None:
                 # Others may remove the rows before it, from which its clock would be counted.
                 spot = replace(spot, journal=journal.id)
-                self._fetching.anchor_at(journal, spot, Offset(wanted.offset))
+                self._fetching.anchor_at(journal, spot, Offset(commit.offset))
         return super()._publish(request, again_is_fine=again_is_fine)
 
     def _check_rows(self, users: pa.RecordBatch, *, where: str) -> None:

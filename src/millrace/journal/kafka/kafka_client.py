@@ -21,7 +21,7 @@ from millrace.storage import modes
 from millrace.storage.store import storage_errors
 
 KAFKA_READ_AHEAD_BYTES: Final = 4 * MIB
-"""How much a reader fetches before it is asked."""
+"""How much a reader fetches ahead."""
 
 KAFKA_TRANSACTION_MS_MAX: Final = 60_000
 """How long a transaction may take from its first row to its end."""

@@ -30,7 +30,7 @@ class Cluster:
     def at(
         cls, servers: str, name: str, config: Config, reading: kafka_client.Settings | None
     ) -> Cluster:
-        """Find the cluster, and make the state topic if need be."""
+        """Find the cluster, and make the state topic if it is missing."""
         topics = Topics(servers, name, config)
         topics.prepare()
         return cls(
@@ -63,12 +63,12 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the connections to the cluster."""
         self.writer.close()
         self.readers.close()
 
     def _records(self, *, beyond: KafkaOffset) -> dict[bytes, bytes]:
-        """The last record of each key, read to an end that lies beyond a Kafka offset."""
+        """The last record of each key, read to an end beyond a Kafka offset."""
         spot = JournalTopic(self.topics.state)
         records: dict[bytes, bytes] = {}
         with self.readers.reader(spot, None) as reader:

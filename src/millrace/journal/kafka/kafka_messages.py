@@ -1,7 +1,7 @@
 """Stored rows as Kafka messages and back: values, keys and headers. Pure.
 
 The header `mr` of a message has the row's system fields, 34 bytes, big-endian: format version (1
-byte), flag (1), offset (8), producer (8), clock (8) and how many rows of the journal lie before it
+byte), flag (1), offset (8), producer (8), clock (8) and how many rows of the journal come before it
 (8). The message's key is the record key. Header `mr-timestamp` has the record's timestamp, if there
 is one, in microseconds since 1970 UTC (8 bytes); `mr-hints` has an ACK's hints as a JSON list.
 
@@ -74,7 +74,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Stored rows, and how many rows of the journal lie before the first of them."""
+    """Stored rows, and how many rows of the journal come before them."""
 
     rows: pa.RecordBatch
     rows_before: int
@@ -160,6 +160,6 @@ def _heads(headers: Sequence[Headers], where: str) -> npt.NDArray[np.void]:
 
 
 def _before(is_ack: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """How many of the rows, ACKs not counted, lie before each."""
+    """How many of the rows, ACKs not counted, come before each."""
     counted = np.cumsum(~is_ack, dtype=np.int64)
     return counted - ~is_ack

@@ -112,7 +112,7 @@ def _column(rows: Sequence[dict[str, Any] | None], field: pa.Field) -> pa.Array:
 
 
 def _unsupported(kind: pa.DataType) -> str | None:
-    """The first type within this one that cannot travel, in words."""
+    """The first type within this one that cannot be sent, in words."""
     if pt.is_map(kind):
         return _unsupported(kind.key_type) or _unsupported(kind.item_type)
     if pt.is_struct(kind):

@@ -3,9 +3,9 @@
 Kafka gives offsets to the ends of transactions and to rows of transactions that came to nothing, as
 well as to rows. So a row's Kafka offset runs ahead of its offset in the journal, by ever more. Some
 points are known: rows that were just written, or read. From the nearest one below, a row can be
-found by reading on; it never lies before the Kafka offset that counting on from that point gives.
+found by reading on; it is never before the Kafka offset that counting on from that point gives.
 
-Invariant: for a known point (offset, kafka_offset), the row at `offset + n` lies at
+Invariant: for a known point (offset, kafka_offset), the row at `offset + n` is at
 `kafka_offset + n` or above.
 """
 

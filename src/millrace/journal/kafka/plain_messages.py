@@ -1,8 +1,8 @@
 """Plain topics that others write, as journals: each message commits itself. Pure.
 
 Offsets are Kafka's own. A row's clock is its timestamp's, or one above the row before it if that is
-higher. So a clock depends on all rows before it; anchors remember it at some offsets, and whoever
-reads from between them begins at the last one and counts on.
+higher. So a clock depends on all rows before it; anchors remember it at some offsets, and a
+reader that starts between two anchors begins at the last one and counts on.
 
 Invariant: a row has the same clock whenever it is read, as long as an anchor or the topic's first
 row is there to count from.
@@ -53,28 +53,28 @@ def clocks_of(times_ms: Sequence[int], before: Clock) -> np.ndarray[tuple[int], 
 
 
 def stored_rows(
-    taken: PlainRows, schema: pa.Schema, producer: ProducerId, before: Clock, *, where: str
+    plain: PlainRows, schema: pa.Schema, producer: ProducerId, before: Clock, *, where: str
 ) -> pa.RecordBatch:
     """Messages as stored rows of a journal."""
     kinds = stored_schema(schema)
-    count = len(taken.offsets)
+    count = len(plain.offsets)
     try:
-        users = codec.decode(taken.values, schema)
+        users = codec.decode(plain.values, schema)
     except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
         raise FormatError(
             f"messages of {where} do not have the columns {', '.join(schema.names)}\n"
-            f"  offsets: {taken.offsets[0]} to {taken.offsets[-1]}\n  found: {error}\n"
+            f"  offsets: {plain.offsets[0]} to {plain.offsets[-1]}\n  found: {error}\n"
             f"  to fix: create the journal with one binary column {codec.RAW_COLUMN!r} to read "
             "whatever bytes there are"
         ) from error
-    times = pa.array([None if t == _TIME_MISSING else t * 1000 for t in taken.times_ms], pa.int64())
+    times = pa.array([None if t == _TIME_MISSING else t * 1000 for t in plain.times_ms], pa.int64())
     system = [
-        pa.array(taken.offsets, pa.int64()),
+        pa.array(plain.offsets, pa.int64()),
         pa.array(np.full(count, producer, np.int64)),
-        pa.array(clocks_of(taken.times_ms, before).astype(np.uint64)),
+        pa.array(clocks_of(plain.times_ms, before).astype(np.uint64)),
         pa.array(np.full(count, Flag.OUTSIDE, np.uint8)),
         pa.nulls(count, kinds.field(4).type),
-        pa.array(taken.keys, pa.binary()),
+        pa.array(plain.keys, pa.binary()),
         times.cast(kinds.field(6).type),
     ]
     return pa.RecordBatch.from_arrays([*system, *users], schema=kinds)

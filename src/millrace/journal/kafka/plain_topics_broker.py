@@ -63,7 +63,7 @@ class PlainTopicsBroker(BookBroker):
         return super().end_offset(name, isolation=isolation)
 
     def wait_for_rows(self, after: Mapping[str, int], *, timeout_s: float) -> bool:
-        """See `Broker.wait_for_rows`. Plain topics are looked at again and again."""
+        """See `Broker.wait_for_rows`. Plain topics are polled."""
         deadline = time.monotonic() + timeout_s
         is_plain = any(plain_spot(self._book.journal(name).labels) for name in after)
         if not is_plain:
@@ -76,7 +76,7 @@ class PlainTopicsBroker(BookBroker):
                 return False
 
     def moved(self, since: int, *, timeout_s: float, stop: WakeUp | None = None) -> MovedJournals:
-        """See `Broker.moved`. Plain topics are looked at again and again."""
+        """See `Broker.moved`. Plain topics are polled."""
         deadline = time.monotonic() + timeout_s
         while True:
             self._look_for_moves()

@@ -58,7 +58,7 @@ class JournalTopic:
 
 
 def kafka_offset_of(message: Received) -> KafkaOffset:
-    """Where a message lies."""
+    """The Kafka offset of a message."""
     offset = message.offset()
     assert offset is not None
     return KafkaOffset(offset)
@@ -70,7 +70,7 @@ def headers_of(message: Received) -> Headers:
 
 
 class TopicReader:
-    """A consumer that stands somewhere in a topic."""
+    """A consumer with a position in a topic."""
 
     def __init__(self, servers: str, settings: kafka_client.Settings, config: Config) -> None:
         self._servers = servers
@@ -87,12 +87,12 @@ class TopicReader:
         """The end of the topic, if it has been reached."""
 
     def seek(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
-        """Go to a Kafka offset of a topic, or to its first one if that lies above."""
+        """Go to a Kafka offset of a topic, or to its first one if that is higher."""
         self._consumer.assign([TopicPartition(spot.topic, spot.partition, kafka_offset)])
         self.spot, self.rows, self.next_offset, self.end = spot, None, None, None
 
     def take(self, count_max: int, deadline: float) -> list[Received]:
-        """Some messages from where it stands; none if there are none up to the deadline.
+        """Some messages from its position on; none if there are none up to the deadline.
 
         Raises `Retriable` then, unless the end of the topic had been reached.
         """
@@ -110,7 +110,7 @@ class TopicReader:
                 )
 
     def take_to_end(self, count_max: int, beyond: KafkaOffset, deadline: float) -> list[Received]:
-        """Some messages; none at the end of the topic, which lies beyond a Kafka offset."""
+        """Some messages; none at the end of the topic, which is beyond a Kafka offset."""
         while True:
             is_there = self.end is not None and self.end > beyond
             left = 0.0 if is_there else max(0.0, deadline - time.monotonic())
@@ -142,7 +142,7 @@ class TopicReader:
                 return KafkaOffset(low), KafkaOffset(high)
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _some(self, count_max: int, timeout_s: float) -> list[Received]:

@@ -34,7 +34,7 @@ Missing = Callable[[Journal, Offset], MillraceError]
 
 
 class Fetching:
-    """Reads journals' rows, and knows where in their topics they lie."""
+    """Reads journals' rows, and knows their Kafka offsets."""
 
     def __init__(self, readers: TopicReaders, config: Config, missing: Missing) -> None:
         self._readers = readers
@@ -62,7 +62,7 @@ class Fetching:
                 self._points[journal] = self.points(journal).from_offset(before)
 
     def locate(self, journal: Journal, spot: JournalTopic, offset: Offset) -> KafkaOffset:
-        """Where the row of an offset lies, or the end of the topic if it is not written yet."""
+        """The Kafka offset of a row, or the end of the topic if it is not written yet."""
         with self._readers.reader(spot, None) as reader:
             if offset >= journal.end:
                 return reader.bounds(spot, self._readers.deadline())[1]
@@ -84,8 +84,8 @@ class Fetching:
             if at < journal.end and (reader.spot != spot or reader.next_offset != at):
                 self._find(reader, journal, spot, at)
             while at < journal.end:
-                wanted = rows_wanted(at - offset, journal.end - at)
-                rows = self._chunk(reader, journal, at, wanted)
+                count = rows_wanted(at - offset, journal.end - at)
+                rows = self._chunk(reader, journal, at, count)
                 yield rows
                 at = rows.next
 
@@ -93,16 +93,16 @@ class Fetching:
         """The next rows, the first of which has this offset."""
         deadline = self._readers.deadline()
         while True:
-            messages = self._taken(reader, journal, at, count, deadline)
-            mine = _from(messages, at)
-            if mine.headers:
+            messages = self._take_messages(reader, journal, at, count, deadline)
+            own = _from(messages, at)
+            if own.headers:
                 break
-        decoded = kafka_messages.incoming(mine, journal.schema, where=f"journal {journal.name!r}")
+        decoded = kafka_messages.incoming(own, journal.schema, where=f"journal {journal.name!r}")
         rows = decoded.rows
         first, last = rows[OFFSET][0].as_py(), rows[OFFSET][-1].as_py()
         if first != at or last - first + 1 != rows.num_rows:
             raise self._missing(journal, at)
-        self.learn(journal.id, OffsetPoint(Offset(first), KafkaOffset(mine.kafka_offset)))
+        self.learn(journal.id, OffsetPoint(Offset(first), KafkaOffset(own.kafka_offset)))
         acks = int((rows[FLAG].to_numpy() == Flag.ACK).sum())
         is_plain = not rows[FLAG].to_numpy().any()
         stored = Stored(
@@ -117,10 +117,10 @@ class Fetching:
         reader.rows, reader.next_offset = stored, stored.next
         return stored
 
-    def _taken(
+    def _take_messages(
         self, reader: TopicReader, journal: Journal, at: Offset, count: int, deadline: float
     ) -> list[Received]:
-        """Some messages; if there are none, why."""
+        """Some messages; if there are none, the error says why."""
         try:
             messages = reader.take(count, deadline)
         except Retriable:
@@ -149,11 +149,11 @@ class Fetching:
         while high - low > self._config.kafka_skip_rows_max:
             middle = KafkaOffset((low + high) // 2)
             reader.seek(spot, middle)
-            found = self._first_own(reader, deadline)
-            if found is not None:
-                self.learn(journal.id, found)
-            if found is not None and found.offset <= at:
-                low = KafkaOffset(max(low, found.kafka_offset + (at - found.offset)))
+            point = self._first_own(reader, deadline)
+            if point is not None:
+                self.learn(journal.id, point)
+            if point is not None and point.offset <= at:
+                low = KafkaOffset(max(low, point.kafka_offset + (at - point.offset)))
             else:
                 high = middle
         reader.seek(spot, low)
@@ -227,14 +227,12 @@ class Fetching:
         self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
     ) -> Stored | None:
         """The next messages; None if there are none up to the journal's end."""
-        wanted = rows_wanted(1, journal.end - at)
-        messages = reader.take_to_end(
-            wanted, KafkaOffset(journal.end - 1), self._readers.deadline()
-        )
+        count = rows_wanted(1, journal.end - at)
+        messages = reader.take_to_end(count, KafkaOffset(journal.end - 1), self._readers.deadline())
         if not messages:
             return None
         before = _clock_before(reader, self.points(journal.id), at)
-        taken = plain_messages.PlainRows(
+        plain = plain_messages.PlainRows(
             offsets=[kafka_offset_of(message) for message in messages],
             values=[message.value() for message in messages],
             keys=[message.key() for message in messages],
@@ -242,8 +240,8 @@ class Fetching:
         )
         producer = plain_messages.producer_of(spot.topic, spot.partition)
         where = f"topic {spot.topic} (partition {spot.partition})"
-        rows = plain_messages.stored_rows(taken, journal.schema, producer, before, where=where)
-        after = Offset(taken.offsets[-1] + 1)
+        rows = plain_messages.stored_rows(plain, journal.schema, producer, before, where=where)
+        after = Offset(plain.offsets[-1] + 1)
         self.learn(journal.id, OffsetPoint(after, KafkaOffset(rows[CLOCK][-1].as_py())))
         reader.rows = Stored(
             first=at,

@@ -1,4 +1,4 @@
-"""The one producer of a broker: what was decided becomes one Kafka transaction.
+"""The one producer of a broker: a draft becomes one Kafka transaction.
 
 Invariant: a transaction that was not committed was aborted, or its outcome is unknown. Then
 nothing more is written until a new producer, under the same transactional id, has found out.
@@ -47,7 +47,7 @@ class TopicBatch:
 
 @dataclass(slots=True)
 class _Sent:
-    """Where the first message of each batch came to lie."""
+    """The Kafka offset of the first message of each batch."""
 
     kafka_offsets: dict[int, KafkaOffset] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class TopicWriter:
         self._producer = producer
 
     def probe(self) -> KafkaOffset:
-        """Write a record to the state topic and abort it; where it lies."""
+        """Write a record to the state topic and abort it; its Kafka offset."""
         producer, sent = self._open_one(), _Sent()
         with kafka_client.reported("trying a transaction", self._servers, self._config):
             producer.begin_transaction()
@@ -119,7 +119,7 @@ class TopicWriter:
         records: Iterable[Record],
         groups: Mapping[str, Mapping[str, KafkaOffset]],
     ) -> dict[int, KafkaOffset]:
-        """Write everything in one transaction; where the first message of a batch lies, by number.
+        """Write everything in one transaction; the offset of each batch's first message, by number.
 
         `groups` are the next Kafka offsets of topics; other tools see them as the group's offsets.
         After an error, `is_lost` says whether the transaction may have been carried out.
@@ -151,7 +151,7 @@ class TopicWriter:
         return sent.kafka_offsets
 
     def close(self) -> None:
-        """Let go of the cluster."""
+        """Drop the producer."""
         self._producer = None
 
     def _send(self, producer: Producer, batch: TopicBatch, number: int, sent: _Sent) -> None:
@@ -209,11 +209,11 @@ class TopicWriter:
     def _send_offsets(
         self, producer: Producer, group: str, kafka_offsets: Mapping[str, KafkaOffset]
     ) -> None:
-        wanted = [
+        group_offsets = [
             TopicPartition(topic, _PARTITION, kafka_offset)
             for topic, kafka_offset in kafka_offsets.items()
         ]
-        producer.send_offsets_to_transaction(wanted, self._group(group), self._call_s())
+        producer.send_offsets_to_transaction(group_offsets, self._group(group), self._call_s())
 
     def _group(self, group: str) -> object:
         """What Kafka wants to know of a group."""
@@ -229,17 +229,17 @@ class TopicWriter:
     ) -> MillraceError:
         """Abort after an error of Kafka's; what to tell the caller."""
         cause = error.args[0]
-        said = self._translated(error, "publishing a transaction")
-        if isinstance(said, BrokerStopped):
-            return said
+        translated = self._translated(error, "publishing a transaction")
+        if isinstance(translated, BrokerStopped):
+            return translated
         if cause.fatal() or (is_ending and not cause.txn_requires_abort()):
             self._producer = None
             return KafkaUnreachable(
-                f"{said}\n  it may have been carried out\n"
+                f"{translated}\n  it may have been carried out\n"
                 "  to fix: look whether it was, or ask again with `expected`"
             )
         self._abort(producer)
-        return said
+        return translated
 
     def _abort(self, producer: Producer) -> None:
         try:

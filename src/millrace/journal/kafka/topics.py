@@ -65,7 +65,7 @@ class Topics:
         return plain_spot(journal.labels) or JournalTopic(self.of(journal))
 
     def prepare(self) -> None:
-        """Make the state topic if need be; journals without one are lost data."""
+        """Make the state topic if it is missing; journals without one are lost data."""
         if self.state in self.there():
             return
         self.refuse_lost_state()
@@ -91,7 +91,7 @@ class Topics:
             )
 
     def leftovers(self, known: Collection[str], last: JournalId) -> list[str]:
-        """Topics of journals that were deleted, or whose making came to nothing.
+        """Topics of journals that were deleted, or whose creation failed.
 
         One with an id above the last that was given out is left alone: the next journal may want
         it, and a state that was lost in part must not take rows with it.
@@ -126,18 +126,18 @@ class Topics:
             self._settle(done, "deleting topics", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     def cut(self, spot: JournalTopic, kafka_offset: KafkaOffset) -> None:
-        """Delete what lies before a Kafka offset."""
-        wanted = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
-        done = self._admin.delete_records(wanted, request_timeout=self._call_s())
+        """Delete the messages before a Kafka offset."""
+        cut_offsets = [TopicPartition(spot.topic, spot.partition, kafka_offset)]
+        done = self._admin.delete_records(cut_offsets, request_timeout=self._call_s())
         self._settle(done, f"truncating {spot.topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    def _make(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
-        if not wanted:
+    def _make(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        if not topics:
             return
-        # The cluster's own default says on how many nodes each of them lies.
+        # The cluster's own default is the number of copies of each.
         new = [
             NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(settings))
-            for name, settings in wanted.items()
+            for name, settings in topics.items()
         ]
         done = self._admin.create_topics(new, operation_timeout=self._call_s())
         self._settle(done, "making topics", KafkaError.TOPIC_ALREADY_EXISTS)

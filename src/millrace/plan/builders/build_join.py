@@ -101,22 +101,23 @@ def check_same_type(
     left: pa.Schema, right: pa.Schema, left_name: str, right_name: str, call: str
 ) -> None:
     """Columns that are compared must have the same type."""
-    mine, other = from_arrow(left.field(left_name).type), from_arrow(right.field(right_name).type)
-    if mine != other:
+    left_type = from_arrow(left.field(left_name).type)
+    right_type = from_arrow(right.field(right_name).type)
+    if left_type != right_type:
         raise UserError(
             f"{call}: keys of different types\n"
-            f"  found: {left_name!r} is {mine}, {right_name!r} is {other}\n"
+            f"  found: {left_name!r} is {left_type}, {right_name!r} is {right_type}\n"
             "  to fix: cast one of them with with_columns"
         )
 
 
 def right_names(left: pa.Schema, right: pa.Schema) -> dict[str, str]:
     """New names of the right side's columns, different from those of the left."""
-    taken = list(left.names)
+    used = list(left.names)
     names = {}
     for name in right.names:
-        names[name] = free_name(name, taken)
-        taken.append(names[name])
+        names[name] = free_name(name, used)
+        used.append(names[name])
     return names
 
 

@@ -12,15 +12,15 @@ from millrace.sql.types import SqlType, from_arrow
 
 def with_names_of(first: Node, other: Node) -> Node:
     """The other side of a union under the first one's names."""
-    mine = [(field.name, from_arrow(field.type)) for field in first.schema]
+    ours = [(field.name, from_arrow(field.type)) for field in first.schema]
     theirs = [(field.name, from_arrow(field.type)) for field in other.schema]
-    if [kind for _, kind in mine] != [kind for _, kind in theirs]:
+    if [kind for _, kind in ours] != [kind for _, kind in theirs]:
         raise UserError(
-            f"union() of different columns\n  found: {_listed(mine)}, and {_listed(theirs)}\n"
+            f"union() of different columns\n  found: {_listed(ours)}, and {_listed(theirs)}\n"
             "  to fix: bring both to the same types in the same order with select"
         )
     columns = pass_columns(other.schema, other.schema.names)
-    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(mine, columns, strict=True)))
+    return Project(other, tuple((n, e) for (n, _), (_, e) in zip(ours, columns, strict=True)))
 
 
 def _listed(columns: Sequence[tuple[str, SqlType]]) -> str:

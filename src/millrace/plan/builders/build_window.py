@@ -241,9 +241,9 @@ def _check_count(
     name: str, arguments: list[exp.Expression], least: int, most: int, shown: str
 ) -> None:
     if not least <= len(arguments) <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
+        expected = str(least) if least == most else f"{least} to {most}"
         raise ExpressionRefused(
-            f"{name} takes {wanted} arguments", found=shown, fix=f"call it with {wanted}"
+            f"{name} takes {expected} arguments", found=shown, fix=f"call it with {expected}"
         )
 
 

@@ -37,8 +37,8 @@ def with_order(child: Node, texts: Sequence[str], call: str) -> tuple[Node, tupl
         expression, descending, nulls_first = _read(child, text, call)
         (name,) = expression.columns if len(expression.columns) == 1 else ("",)
         if expression.sql != quoted(name):
-            taken = [*child.schema.names, *(name for name, _ in added)]
-            name = free_name("__order", taken, "_")
+            used = [*child.schema.names, *(name for name, _ in added)]
+            name = free_name("__order", used, "_")
             added.append((name, expression))
         keys.append(SortKey(name, descending, nulls_first))
     if not added:

@@ -51,9 +51,9 @@ class Aggregate(UnaryNode):
         whole = self.keys and columns <= set(self.keys)
         return ({name: name for name in columns} if whole else None,)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """The keys, and the columns of the aggregates."""
-        del wanted
+        del needed
         return self, ({*self.keys}.union(*(aggregate.columns for aggregate in self.aggregates)),)
 
     def describe(self) -> str:

@@ -36,9 +36,9 @@ class DropDuplicates(UnaryNode):
         """Filters on keys, which drop all rows of a key."""
         return ({name: name for name in columns} if columns <= {*self.keys} else None,)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the keys."""
-        return self, (wanted | {*self.keys},)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns and the keys."""
+        return self, (needed | {*self.keys},)
 
     def describe(self) -> str:
         """The keys."""

@@ -19,11 +19,11 @@ class Repartition(UnaryNode):
         """Any filter, unless the rows are to be saved as they are."""
         return (None if isinstance(self.placement, InPlace) else {name: name for name in columns},)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the keys; all columns of rows that are to be saved."""
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns and the keys; all columns of rows that are to be saved."""
         if isinstance(self.placement, InPlace):
             return self, (set(self.schema.names),)
-        return self, (wanted | set(getattr(self.placement, "keys", ())),)
+        return self, (needed | set(getattr(self.placement, "keys", ())),)
 
     def describe(self) -> str:
         """The placement."""

@@ -21,9 +21,9 @@ class Filter(UnaryNode):
         """As the child."""
         return self.child.output_placement
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and those of the condition."""
-        return self, (wanted | self.condition.columns,)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns and those of the condition."""
+        return self, (needed | self.condition.columns,)
 
     def describe(self) -> str:
         """The condition."""

@@ -119,9 +119,9 @@ class Join(Node):
             right if self.how in KEEPS_RIGHT else None,
         )
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys, the wanted columns, and those of the condition."""
-        some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The keys, the needed columns, and those of the condition."""
+        some = tuple(c for c in self.columns if c.name in needed) or self.columns[:1]
         about = self.condition.columns if self.condition is not None else frozenset()
         named = {name for _, name in self.right_names}
         left = {c.source for c in some if c.side != "right"} | {*self.left_keys} | (about - named)

@@ -43,9 +43,9 @@ class MapBatches(UnaryNode):
         lies = self.child.output_placement
         return lies if isinstance(lies, ToOne) else None
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """All columns: only the function knows which it needs."""
-        del wanted
+        del needed
         return self, (set(self.child.schema.names),)
 
     def describe(self) -> str:

@@ -40,8 +40,8 @@ class Node(ABC):
         """The operator in a line."""
 
     @abstractmethod
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The operator without unwanted columns, and the columns it then reads of each child."""
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The operator without unneeded columns, and the columns it then reads of each child."""
 
     @property
     def output_placement(self) -> Placement | None:
@@ -90,9 +90,9 @@ class UnaryNode(Node):
         """The child's columns."""
         return self.child.schema
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns."""
-        return self, (wanted,)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns."""
+        return self, (needed,)
 
 
 class Leaf(Node):
@@ -110,9 +110,9 @@ class Leaf(Node):
         assert not children
         return self
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
         """Itself, with all columns."""
-        del wanted
+        del needed
         return self, ()
 
 

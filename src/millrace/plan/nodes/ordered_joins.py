@@ -1,6 +1,6 @@
 """Joins by an ordered column: as-of joins and interval joins.
 
-Keys are equal, and the values of a number, date or timestamp column lie near each other.
+Keys are equal, and the values of a number, date or timestamp column are near each other.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ class OrderedJoin(Node):
         keys = {name: pairs[source] for name, source in left.items() if source in pairs}
         return (left, keys if len(keys) == len(left) else None)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """Keys, values and wanted columns."""
-        some = tuple(c for c in self.columns if c.name in wanted) or self.columns[:1]
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Keys, values and needed columns."""
+        some = tuple(c for c in self.columns if c.name in needed) or self.columns[:1]
         left = {c.source for c in some if c.side == "left"} | {*self.left_keys, self.left_on}
         right = {c.source for c in some if c.side == "right"} | {*self.right_keys, self.right_on}
         return replace(self, columns=some), (left, right)
@@ -123,7 +123,7 @@ class AsOfJoin(OrderedJoin):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class IntervalJoin(OrderedJoin):
-    """Pairs of rows; the right value lies within the left one plus `lower` and plus `upper`."""
+    """Pairs of rows; the right value is between the left one plus `lower` and plus `upper`."""
 
     lower: Offset
     upper: Offset

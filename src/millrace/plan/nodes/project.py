@@ -44,9 +44,9 @@ class Project(UnaryNode):
             return (None,)
         return ({name: next(iter(bare[name])) for name in columns},)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """What the wanted columns are calculated from."""
-        some = tuple((name, e) for name, e in self.columns if name in wanted) or self.columns[:1]
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """What the needed columns are calculated from."""
+        some = tuple((name, e) for name, e in self.columns if name in needed) or self.columns[:1]
         return Project(self.child, some), ({name for _, e in some for name in e.columns},)
 
     def describe(self) -> str:

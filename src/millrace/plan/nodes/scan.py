@@ -26,9 +26,9 @@ class Scan(Leaf):
         """Columns that are read."""
         return pa.schema([self.source.schema.field(name) for name in self.columns])
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """Only the columns that are wanted; at least one, so that rows can be counted."""
-        kept = tuple(name for name in self.columns if name in wanted)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """Only the columns that are needed; at least one, so that rows can be counted."""
+        kept = tuple(name for name in self.columns if name in needed)
         return replace(self, columns=kept or self.columns[:1]), ()
 
     def describe(self) -> str:

@@ -56,9 +56,9 @@ class Sort(UnaryNode):
         """Any filter, unless only the first rows are kept."""
         return ({name: name for name in columns} if self.rows is None else None,)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns and the sort keys."""
-        return self, (wanted | {key.column for key in self.order},)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns and the sort keys."""
+        return self, (needed | {key.column for key in self.order},)
 
     def describe(self) -> str:
         """The order."""

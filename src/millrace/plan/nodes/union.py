@@ -49,9 +49,9 @@ class Union(Node):
         """Its sides, each with just the columns of the union."""
         return tuple(Project(side, pass_columns(side.schema, self.columns)) for side in self.inputs)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The wanted columns, of each child."""
-        kept = tuple(name for name in self.columns if name in wanted) or self.columns[:1]
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The needed columns, of each child."""
+        kept = tuple(name for name in self.columns if name in needed) or self.columns[:1]
         return replace(self, columns=kept), tuple(set(kept) for _ in self.inputs)
 
     def describe(self) -> str:

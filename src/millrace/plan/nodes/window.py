@@ -153,11 +153,11 @@ class Window(UnaryNode):
         whole = self.keys and columns <= {*self.keys} - {column.name for column in self.columns}
         return ({name: name for name in columns} if whole else None,)
 
-    def prune_columns(self, wanted: set[str]) -> tuple[Node, tuple[set[str], ...]]:
-        """The keys, the order and the columns read; no window if none of its columns is wanted."""
-        some = tuple(column for column in self.columns if column.name in wanted)
+    def prune_columns(self, needed: set[str]) -> tuple[Node, tuple[set[str], ...]]:
+        """The keys, the order and the columns read; no window if none of its columns is needed."""
+        some = tuple(column for column in self.columns if column.name in needed)
         new = {column.name for column in self.columns}
-        rest = wanted - new
+        rest = needed - new
         if not some:
             names = [name for name in self.child.schema.names if name in rest]
             names = names or self.child.schema.names[:1]

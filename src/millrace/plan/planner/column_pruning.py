@@ -18,18 +18,18 @@ def prune(plan: Node) -> Node:
     return _prune(plan, set(plan.schema.names))
 
 
-def _prune(node: Node, wanted: set[str]) -> Node:
-    kept, read = node.prune_columns(wanted)
+def _prune(node: Node, needed: set[str]) -> Node:
+    kept, read = node.prune_columns(needed)
     children = [_prune(child, names) for child, names in zip(kept.children, read, strict=True)]
     if kept.requires_shuffle() and not isinstance(kept, Aggregate):
         children = [_narrowed(child, names) for child, names in zip(children, read, strict=True)]
     return kept.with_children(*children)
 
 
-def _narrowed(node: Node, wanted: set[str]) -> Node:
+def _narrowed(node: Node, needed: set[str]) -> Node:
     """A filter without the columns that only its condition needs."""
     schema = node.schema
-    names = [name for name in schema.names if name in wanted]
+    names = [name for name in schema.names if name in needed]
     if not isinstance(node, Filter) or not names or len(names) == len(schema.names):
         return node
     columns = [(name, _column(name, from_arrow(schema.field(name).type))) for name in names]

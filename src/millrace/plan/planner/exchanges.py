@@ -55,8 +55,8 @@ class PlanLimits:
 
         One file more seldom changes it then; a change would move every row.
         """
-        wanted = max(1, -(-size // self.partition_bytes_target))
-        return min(self.partitions_max, 1 << (wanted - 1).bit_length())
+        count = max(1, -(-size // self.partition_bytes_target))
+        return min(self.partitions_max, 1 << (count - 1).bit_length())
 
 
 def fits_one_task(plan: Node, sizes: PlanLimits) -> bool:
@@ -68,7 +68,7 @@ def insert_exchanges(plan: Node, sizes: PlanLimits) -> Node:
     """The plan with exchanges; if its inputs fit one task, only those that save rows."""
     if fits_one_task(plan, sizes):
         return _keep_durable(plan)
-    return _place(plan, sizes)
+    return _with_exchanges(plan, sizes)
 
 
 def scanned_bytes(node: Node) -> int:
@@ -90,10 +90,10 @@ def _keep_durable(node: Node) -> Node:
     return children[0]
 
 
-def _place(node: Node, sizes: PlanLimits) -> Node:
+def _with_exchanges(node: Node, sizes: PlanLimits) -> Node:
     if _is_small(node, sizes):
         return InOneTask(node)
-    placed = with_new_children(node, [_place(child, sizes) for child in node.children])
+    placed = with_new_children(node, [_with_exchanges(child, sizes) for child in node.children])
     match placed:
         case Union():
             return with_new_children(placed, [_apart(child) for child in placed.children])
@@ -141,17 +141,17 @@ def _apart(node: Node) -> Node:
 def _place_aggregate(node: Aggregate, sizes: PlanLimits) -> Node:
     if brings_together(node.child.output_placement, node.keys):
         return node
-    wanted: Placement
+    placement: Placement
     if node.keys:
-        wanted = ByHash(node.keys, sizes.partitions(scanned_bytes(node)))
+        placement = ByHash(node.keys, sizes.partitions(scanned_bytes(node)))
         why = "rows of a group must meet"
     else:
-        wanted = GATHER
+        placement = GATHER
         why = "one row is made of all rows"
     if node.mergeable and _worth_partial(node, sizes):
         partial = PartialAggregate(node.child, node.keys, node.aggregates)
-        return FinalAggregate(Exchange(partial, wanted, why), node)
-    return replace(node, child=Exchange(node.child, wanted, why))
+        return FinalAggregate(Exchange(partial, placement, why), node)
+    return replace(node, child=Exchange(node.child, placement, why))
 
 
 def _worth_partial(node: Aggregate, sizes: PlanLimits) -> bool:
@@ -221,5 +221,5 @@ def _bring_together(node: Node, sizes: PlanLimits) -> Node:
     return with_new_children(node, placed)
 
 
-def _placed(node: Node, wanted: Placement, why: str) -> Node:
-    return node if node.output_placement == wanted else Exchange(node, wanted, why)
+def _placed(node: Node, placement: Placement, why: str) -> Node:
+    return node if node.output_placement == placement else Exchange(node, placement, why)

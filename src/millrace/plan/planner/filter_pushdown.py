@@ -57,8 +57,8 @@ def _narrowed(plan: Filter) -> Node:
     alone = {name: below.pushdown_columns(frozenset({name})) for name in every}
     children = list(below.children)
     for side, child in enumerate(children):
-        mine = frozenset(name for name in every if alone[name][side] is not None)
-        weaker = implied_condition(plan.condition, below.schema, mine) if mine else None
+        own_names = frozenset(name for name in every if alone[name][side] is not None)
+        weaker = implied_condition(plan.condition, below.schema, own_names) if own_names else None
         names = below.pushdown_columns(weaker.columns)[side] if weaker is not None else None
         if weaker is not None and names is not None:
             children[side] = Filter(child, weaker.renamed(names))
@@ -72,8 +72,8 @@ def _by_condition(join: Join) -> Join:
     theirs = {name: source for source, name in join.right_names}
     schema = join.condition_schema()
     left, right = join.left, join.right
-    mine = frozenset(join.left.schema.names)
-    about_left = implied_condition(join.condition, schema, mine)
+    left_names = frozenset(join.left.schema.names)
+    about_left = implied_condition(join.condition, schema, left_names)
     about_right = implied_condition(join.condition, schema, frozenset(theirs))
     if about_left is not None and join.how in _LEFT_NEEDS_PARTNER:
         left = Filter(left, about_left)

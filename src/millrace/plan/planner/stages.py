@@ -67,14 +67,14 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
     return stages
 
 
-def explain(stages: list[Stage], said: Mapping[int, str] | None = None) -> str:
-    """The stages as text: placement, reason and tree of each, and its remark in `said`."""
+def explain(stages: list[Stage], remarks: Mapping[int, str] | None = None) -> str:
+    """The stages as text: placement, reason and tree of each, and its remark in `remarks`."""
     lines: list[str] = []
     for stage in stages:
         goes = "" if stage.placement is None else f"{stage.placement}: "
         lines.append(f"stage {stage.number} -> {goes}{stage.why}")
-        if said is not None and stage.number in said:
-            lines.append(f"  ({said[stage.number]})")
+        if remarks is not None and stage.number in remarks:
+            lines.append(f"  ({remarks[stage.number]})")
         _draw(stage.root, 1, lines)
     return "\n".join(lines)
 

@@ -128,7 +128,7 @@ class QueryFrames:
 
     @property
     def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame what was read of it and what was reused."""
+        """For each DataFrame, which rows were read and which were reused."""
         return tuple(saved.shuffle.report for saved in self._saved.values())
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:

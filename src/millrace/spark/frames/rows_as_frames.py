@@ -1,6 +1,6 @@
 """Saved rows as a Spark DataFrame: Spark's tasks read them when Spark needs them.
 
-Each task reads map outputs that lie on its own host from the disk and fetches the others.
+Each task reads map outputs on its own host from the disk and fetches the others.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class IntakeContext:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A source that is not what was saved."""
+    """A source that differs from the saved rows."""
 
     source: str
     why: str
@@ -89,7 +89,7 @@ class SourceReader:
         return bool(self._saved)
 
     def changed(self) -> Changed | None:
-        """How it differs from what was saved; None if it does not."""
+        """How it differs from the saved rows; None if it does not."""
         last = self._saved[-1].detail
         columns = [[field.name, str(field.type)] for field in self._source.schema]
         if last["columns"] != columns:
@@ -108,7 +108,7 @@ class SourceReader:
         return self._differs(rows + (", with other values" if then["rows"] == now["rows"] else ""))
 
     def digest(self) -> dict[str, Any]:
-        """The digest of its rows, in whatever order they come."""
+        """The digest of its rows, in any order."""
         if self._digest is None:
             if isinstance(self._source.given, FileListing):
                 self._digest = _digest_of_listing(self._source.given.listing)
@@ -164,7 +164,7 @@ class SourceReader:
         self._context.broker.create_many(names, self._source.schema)
 
     def _plain(self) -> DataFrame:
-        """Its rows under names that Spark hands over as they are."""
+        """Its rows under names that Spark does not change."""
         if self._frame is None:
             source = self._source.given
             given_frame = source.to_spark() if isinstance(source, Dataset) else source
@@ -265,8 +265,8 @@ class SourceReader:
         saved = _with_hashes(numbers.mapInArrow(function, plain.schema))
         counted = saved.groupBy(*HASHES).agg(F.count("*").alias("saved"))
         number = F.row_number().over(Window.partitionBy(*HASHES).orderBy(HASHES[0]))
-        mine = self._hashed().withColumn("number", number)
-        new = mine.join(counted, list(HASHES), "left")
+        numbered = self._hashed().withColumn("number", number)
+        new = numbered.join(counted, list(HASHES), "left")
         new = new.where(F.col("number") > F.coalesce(F.col("saved"), F.lit(0)))
         return new.select(*plain.columns, *HASHES)
 

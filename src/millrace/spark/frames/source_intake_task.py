@@ -1,7 +1,7 @@
 """What a Spark task does to save a source: write its rows to files that are adopted later.
 
 Invariant: nothing that a task writes counts until the driver adopts it, so a task that is killed,
-tried again or run twice leaves at most files that nobody reads.
+tried again or run twice leaves at most files that are never read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HASHES: Final = ("h1", "h2")
 
 @dataclass(frozen=True, slots=True)
 class RowsDigest:
-    """Identifies rows in whatever order: their count, and two sums of their hashes."""
+    """Identifies rows in any order: their count, and two sums of their hashes."""
 
     rows: int = 0
     first: int = 0

@@ -283,13 +283,13 @@ class AggregateInput:
         return self.typer.typed(node)
 
     def fitting(
-        self, node: exp.Expression, fits: Callable[[SqlType], bool], wanted: str
+        self, node: exp.Expression, fits: Callable[[SqlType], bool], expected: str
     ) -> TypedSql:
         """An argument of a fitting type."""
         term = self.term(node)
         if not fits(term.type):
             raise ExpressionRefused(
-                f"{self.written.name} needs {wanted}",
+                f"{self.written.name} needs {expected}",
                 found=f"{self.written.shown} over {term.type}",
                 fix="cast the argument",
             )

@@ -392,7 +392,7 @@ def row_of(terms: Sequence[TypedSql]) -> TypedSql:
 
 
 def number_written(node: exp.Expression) -> float | None:
-    """A number that stands in the text, with or without a suffix."""
+    """A number written in the text, with or without a suffix."""
     if isinstance(node, exp.Anonymous) and node.name.startswith(LITERAL):
         node = node.expressions[0]
     if isinstance(node, exp.Literal) and not node.is_string:

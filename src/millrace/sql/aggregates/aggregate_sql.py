@@ -1,7 +1,7 @@
 """The SQL of each aggregate function: over all rows at once, or in parts that are merged later.
 
 Invariant: merging the parts of any split of the rows gives the value over all rows (doubles: up to
-the order of addition). A set is sorted, so that it does not depend on how rows lie over tasks; a
+the order of addition). A set is sorted, so that it does not depend on which task has which rows; a
 list has its values in the order of the rows.
 """
 

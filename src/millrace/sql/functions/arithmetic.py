@@ -39,8 +39,8 @@ def arithmetic(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
         if left.type.is_floating or right.type.is_floating:
             left, right = cast(left, DOUBLE), cast(right, DOUBLE)
         else:
-            one, two = in_decimal(left), in_decimal(right)
-            return _labelled(_DECIMAL[symbol](one, two), label)
+            first, second = in_decimal(left), in_decimal(right)
+            return _labelled(_DECIMAL[symbol](first, second), label)
     return _labelled(_plain(symbol, left, right), label)
 
 
@@ -89,16 +89,17 @@ def _plain(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
                 fix="use floor(a / b)",
             )
         kind = LONG
-    one, two = cast(left, kind), cast(right, kind)
+    first, second = cast(left, kind), cast(right, kind)
     if symbol in ("+", "-", "*"):
-        return combined(f"({one.sql} {symbol} {two.sql})", kind, [one, two], raises=kind.is_integer)
+        value = f"({first.sql} {symbol} {second.sql})"
+        return combined(value, kind, [first, second], raises=kind.is_integer)
     if symbol == "%":
-        value = f"({one.sql} % {two.sql})"
+        value = f"({first.sql} % {second.sql})"
         if kind.is_integer and not _nonzero(right):
-            value = f"CASE WHEN {two.sql} = -1 THEN {one.sql} - {one.sql} ELSE {value} END"
+            value = f"CASE WHEN {second.sql} = -1 THEN {first.sql} - {first.sql} ELSE {value} END"
     else:
-        value = f"({one.sql} {'//' if symbol == 'div' else '/'} {two.sql})"
-    return divided(value, kind, one, two, never_zero=_nonzero(right))
+        value = f"({first.sql} {'//' if symbol == 'div' else '/'} {second.sql})"
+    return divided(value, kind, first, second, never_zero=_nonzero(right))
 
 
 def _nonzero(term: TypedSql) -> bool:
@@ -133,16 +134,16 @@ def _wholes(*kinds: SqlType) -> int:
 
 
 def _added(symbol: str) -> Callable[[TypedSql, TypedSql], TypedSql]:
-    def build(one: TypedSql, two: TypedSql) -> TypedSql:
-        scale = max(one.type.scale, two.type.scale)
-        precision = _wholes(one.type, two.type) + scale + 1
+    def build(first: TypedSql, second: TypedSql) -> TypedSql:
+        scale = max(first.type.scale, second.type.scale)
+        precision = _wholes(first.type, second.type) + scale + 1
         kind = adjusted(precision, scale)
         if precision > PRECISION_MAX + 1:
-            raise _too_wide(symbol, one, two)
+            raise _too_wide(symbol, first, second)
         step = decimal(min(precision, PRECISION_MAX), scale)
-        a, b = cast(one, step), cast(two, step)
+        a, b = cast(first, step), cast(second, step)
         raises = precision > PRECISION_MAX
-        return combined(f"({a.sql} {symbol} {b.sql})", kind, [one, two], raises=raises)
+        return combined(f"({a.sql} {symbol} {b.sql})", kind, [first, second], raises=raises)
 
     return build
 

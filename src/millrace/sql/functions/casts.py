@@ -68,7 +68,7 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
 
 
 def _written_day(term: TypedSql) -> date | None:
-    """The day that a text names in full, so that nothing has to be looked at for each row."""
+    """The day that a text names in full, so that nothing is computed for each row."""
     if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
         return None
     try:
@@ -187,7 +187,7 @@ def _boolean_to_number(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 
 def _unread(term: TypedSql, to: SqlType) -> str:
-    """SQL that fails with the value and the column it stands in."""
+    """SQL that fails with the value and its column."""
     after = text_literal(f"' of {term.label or 'an expression'} to {to}")
     return f"error(concat('cannot cast ''', {term.sql}, {after}))"
 

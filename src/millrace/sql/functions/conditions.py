@@ -50,12 +50,12 @@ def _no_nested(part: TypedSql, where: str) -> None:
 
 def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of = <=> < <= > >= between two values."""
-    one, two = to_common_type([left, right], symbol)
+    first, second = to_common_type([left, right], symbol)
     shown = None
     if left.label is not None and right.label is not None:
         shown = f"({left.label} {symbol} {right.label})"
     step = _SAFE if symbol == "<=>" else symbol
-    return combined(f"({one.sql} {step} {two.sql})", BOOLEAN, [one, two], label=shown)
+    return combined(f"({first.sql} {step} {second.sql})", BOOLEAN, [first, second], label=shown)
 
 
 def as_condition(part: TypedSql, where: str) -> TypedSql:
@@ -110,7 +110,7 @@ def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
 
 
 def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
-    """LIKE with Spark's escape, which stands only before %, _ and itself."""
+    """LIKE with Spark's escape, which is only allowed before %, _ and itself."""
     for side in (part, pattern):
         if side.type not in (STRING, VOID):
             raise ExpressionRefused(

@@ -35,7 +35,7 @@ class AgentCalls:
         return [part.to_pybytes() for part in answer]
 
     def ping(self, address: str, folder: FolderId) -> AgentPong:
-        """Ask who answers there, which renews its lease."""
+        """Ask which agent answers there, which renews its lease."""
         (answer,) = self.ask(address, folder, agent_messages.PING)
         return agent_messages.decode_pong(answer)
 

@@ -34,20 +34,20 @@ class Endpoint(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 def write(store: LocalStore, endpoint: Endpoint) -> None:
-    """Say where the agent answers, in place of whatever an earlier one said."""
+    """Write the agent's address to its file, over that of an earlier agent."""
     store.replace(AGENT_FILE, msgspec.json.encode(endpoint))
 
 
 def read(store: LocalStore) -> Endpoint | None:
-    """Where an agent said it answers; None if none did, or in a way not understood here."""
+    """The address in an agent's file; None if there is none, or none that can be read."""
     return documents.hint(store.read(AGENT_FILE), Endpoint)
 
 
 def remove(store: LocalStore, instance: str) -> None:
-    """Take back what this instance said. Whoever is starting another replaces it anyway."""
-    with locked(store, LOCK_FILE, wait_ms=0) as mine:
+    """Remove the file of this instance. A process that starts another agent replaces it anyway."""
+    with locked(store, LOCK_FILE, wait_ms=0) as has_lock:
         endpoint = read(store)
-        if mine and endpoint is not None and endpoint.instance == instance:
+        if has_lock and endpoint is not None and endpoint.instance == instance:
             store.remove_file(AGENT_FILE)
 
 

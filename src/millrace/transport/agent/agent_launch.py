@@ -52,17 +52,17 @@ class AgentRequest:
 
 
 def ensure_agent(request: AgentRequest, calls: AgentCalls) -> str:
-    """The address of an agent that serves the folder, started if need be."""
+    """The address of an agent that serves the folder; it is started if it is missing."""
     _started[:] = [process for process in _started if process.poll() is None]
     address = _service(request, calls) or _answering(request, calls)
     if address is not None:
         return address
     wait_ms = 2 * request.config.agent_start_ms_max
-    with agent_endpoint.locked(request.store, agent_endpoint.LOCK_FILE, wait_ms=wait_ms) as mine:
+    with agent_endpoint.locked(request.store, agent_endpoint.LOCK_FILE, wait_ms=wait_ms) as is_ours:
         address = _answering(request, calls)
         if address is not None:
             return address
-        if not mine:
+        if not is_ours:
             raise AgentUnreachable(
                 f"another task has been starting the agent of {request.store.root} for {wait_ms} ms"
                 f"\n  to fix: look at {request.store.path(agent_endpoint.LOG_FILE)}"
@@ -180,11 +180,11 @@ def _changed(config: Config) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if value != default[name]}
 
 
-def _not_started(request: AgentRequest, found: str) -> AgentUnreachable:
+def _not_started(request: AgentRequest, reason: str) -> AgentUnreachable:
     log = (request.store.read(agent_endpoint.LOG_FILE) or b"")[-_LOG_TAIL_BYTES:]
     tail = "\n    ".join(log.decode(errors="replace").strip().splitlines()) or "empty"
     return AgentUnreachable(
-        f"the agent of {request.store.root} did not start: {found}\n"
+        f"the agent of {request.store.root} did not start: {reason}\n"
         f"  its log, {request.store.path(agent_endpoint.LOG_FILE)}:\n    {tail}\n"
         f"  to fix: what the log says; {HOST_VARIABLE} chooses the address it listens on"
     )

@@ -1,7 +1,7 @@
 """How long an agent runs without calls. Pure, apart from its lock.
 
-Invariant: once a lease has ended no call is taken on, so nobody relies on an agent that is about to
-go.
+Invariant: once a lease has ended no call is taken on, so no client relies on an agent that is about
+to end.
 """
 
 from __future__ import annotations

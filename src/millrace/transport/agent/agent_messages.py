@@ -80,7 +80,7 @@ class Search:
 
 
 class AgentPong(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answered a ping."""
+    """The agent that answered a ping."""
 
     protocol: int
     folder: FolderId
@@ -145,7 +145,7 @@ def encode_ticket(ticket: Ticket) -> bytes:
 
 
 def decode_ticket(data: bytes, *, chunk_bytes_max: int, ranges_max: int) -> Ticket:
-    """Read a ticket, refusing whatever is not one."""
+    """Read a ticket; refuse bytes that are none."""
     sent = from_json(data, _TicketMessage, _TICKET)
     if len(sent.ranges) > ranges_max:
         raise wrong(_TICKET, f"{len(sent.ranges)} ranges, at most {ranges_max}")

@@ -52,7 +52,7 @@ class Agent:
 def run(
     agent: Agent, stop: WakeUp, *, started: Callable[[Endpoint], None] = lambda _: None
 ) -> None:
-    """Serve until told to stop, the lease runs out, or nothing is left to serve."""
+    """Serve until it is stopped, the lease runs out, or nothing is left to serve."""
     store = LocalStore(agent.folder)
     lease = AgentLease(agent.lease_ms, now_ms())
     instance = secrets.token_hex(16)

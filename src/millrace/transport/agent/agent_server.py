@@ -41,7 +41,7 @@ from millrace.transport.flight.wire import MessageLimit
 from millrace.version import __version__
 
 FETCH_CHUNK_BYTES_MAX: Final = 16 * MIB
-"""Most bytes per message that an agent sends, whatever it is asked for."""
+"""Most bytes per message that an agent sends, even if the client asks for more."""
 
 
 def now_ms() -> int:

@@ -32,7 +32,7 @@ VERSION: Final = 1
 
 
 def open_folder(store: LocalStore, mode: int = modes.PRIVATE) -> FolderId:
-    """The id of a host's folder, made with the folder if need be, for whom its mode names."""
+    """The id of a host's folder, made with the folder if it is missing, with this mode."""
     store.make_folder(".", mode)
     if not store.exists(FOLDER_FILE):
         about = {"version": VERSION, "id": secrets.token_hex(16)}
@@ -100,9 +100,9 @@ class HostFolder:
 
 @dataclass(slots=True)
 class Hosting:
-    """All folders that an agent serves, found again whenever one is asked for.
+    """All folders that an agent serves, listed again for an unknown one.
 
-    `roots` lists where they lie. `token` counts for all of them; without it each has its own.
+    `roots` lists their paths. `token` counts for all of them; without it each has its own.
     """
 
     roots: Callable[[], list[str]]
@@ -140,5 +140,5 @@ def _ids(root: str) -> list[FolderId]:
     try:
         folder_id = find_folder(LocalStore(root))
     except MillraceError:
-        return []  # Not a folder that can be served; whoever opens it is told why.
+        return []  # Not a folder that can be served; opening it raises the reason.
     return [] if folder_id is None else [folder_id]

@@ -125,7 +125,7 @@ class OutputCatalog:
         return known.index if known is not None and self._has_index(attempt) else None
 
     def _read(self, task: MapTaskId, attempt: Attempt | Latest) -> list[MapTaskIndex]:
-        """The attempt asked for; if it is not there, all there are, for the error to name."""
+        """The requested attempt; if it is missing, all attempts, for the error to name."""
         if not isinstance(attempt, Latest):
             index = reader.find_index(self.store, AttemptId(task, attempt))
             if index is not None:

@@ -58,7 +58,7 @@ class FetchedPartition:
         return self.meta.bytes - self.landing.got
 
     def range(self) -> ByteRange:
-        """What is missing, as it is asked for."""
+        """The request for the missing bytes."""
         which = WhichAttempt(self.attempt.task, self.attempt.attempt)
         return ByteRange(which, self.meta.reduce_partition, self.landing.got)
 
@@ -119,7 +119,7 @@ class Agents:
         return indexes
 
     def ping(self, folder: FolderId) -> AgentPong:
-        """Ask the agent of a folder who it is."""
+        """Ask the agent of a folder for its identity."""
         (answer,) = self._ask(folder, agent_messages.PING)
         return agent_messages.decode_pong(answer)
 
@@ -140,9 +140,9 @@ class Agents:
         return data
 
     def fetch_all(self, requests: Iterable[PartitionRequest]) -> Iterator[pa.Buffer]:
-        """The bytes of many partitions, each found right, in the order asked for.
+        """The checked bytes of many partitions, in the order of the requests.
 
-        Those that lie in one folder are fetched together, as far as memory allows: a call alone
+        Those in one folder are fetched together, as far as memory allows: a call alone
         takes longer than it takes to send a small partition.
         """
         for window in self._windows(requests):
@@ -172,7 +172,7 @@ class Agents:
         )
 
     def _windows(self, requests: Iterable[PartitionRequest]) -> Iterator[list[PartitionRequest]]:
-        """What can be fetched before the first of it is handed out."""
+        """The requests that are fetched together, before the first answer is returned."""
         window: list[PartitionRequest] = []
         window_bytes = 0
         for request in requests:

@@ -36,7 +36,7 @@ class CallCut(Exception):
 
 
 class CallRefused(Exception):
-    """The server did not accept the token, or is not the one that was meant."""
+    """The server did not accept the token, or is another server than expected."""
 
 
 class FlightCalls:

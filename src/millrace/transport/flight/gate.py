@@ -177,7 +177,7 @@ class Gate:
         self._selector.register(client, selectors.EVENT_READ, unproven)
 
     def _make_room(self, address: str) -> bool:
-        """Whether there is room for a connection from there, if need be in place of another."""
+        """Whether there is room for a connection from there, perhaps in place of another."""
         alike = [unproven for unproven in self._unproven if unproven.address == address]
         if len(alike) >= self._config.server_unproven_per_address_max:
             self._drop(alike[0])

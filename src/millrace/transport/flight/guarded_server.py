@@ -66,7 +66,7 @@ class Admission:
         required: Mapping[str, str] | None = None,
         optional: Mapping[str, str] | None = None,
     ) -> None:
-        """`reason` is what others are told. An `optional` header may be missing, but not wrong."""
+        """`reason` is sent to the caller. An `optional` header may be missing, but not wrong."""
         self.reason = reason
         self.is_ending = False
         """Whether every further call is turned away."""
@@ -76,7 +76,7 @@ class Admission:
 
     def refusal(self, headers: AnyHeaders) -> str | None:
         """Why a call with these headers is not admitted; None if it is."""
-        # All are compared, each in the same time whatever is shown.
+        # All are compared, each in the same time for every token.
         are_right = [same(only(headers, name), value) for name, value in self._required.items()]
         are_right += [only(headers, name) in ("", value) for name, value in self._optional.items()]
         return None if all(are_right) else self.reason
@@ -106,7 +106,7 @@ class GuardedServer(fl.FlightServerBase):  # type: ignore[misc]
         config: Config,
         limit: MessageLimit,
     ) -> None:
-        """`who` names the server in errors."""
+        """`who` is the server's name in errors."""
         self.listen = listen
         self.config = config
         self.limit = limit
@@ -207,7 +207,7 @@ def only(headers: AnyHeaders, name: str) -> str:
 
 
 def _parent() -> str:
-    """Where the folder of Flight's own socket lies: a socket's path must be short."""
+    """The parent folder of Flight's own socket: a socket's path must be short."""
     folder = tempfile.gettempdir()
     return folder if len(folder) + 2 * len(_FOLDER) < _SOCKET_PATH_MAX else "/tmp"  # noqa: S108
 

@@ -24,7 +24,7 @@ class _Ended(Exception):
 
 
 class _Flow:
-    """One direction: what was received and is not sent yet."""
+    """One direction: bytes that were received and are not sent yet."""
 
     def __init__(
         self, source: socket.socket, target: socket.socket, sizes: MessageSizes | None = None
@@ -76,7 +76,7 @@ class Relay:
         sizes: MessageSizes,
         silent_ms_max: int,
     ) -> None:
-        """`received` is what came from the client so far and was looked at."""
+        """`received` are the client's first bytes, which were read to admit it."""
         self._client = client
         self._flight = flight
         self._sizes = sizes
@@ -97,7 +97,7 @@ class Relay:
                 socket.socket.shutdown(side, socket.SHUT_RDWR)
 
     def close(self, *, shut: bool = True) -> None:
-        """Let go of both sides; with `shut` the connection ends for every process that has it."""
+        """Close both sides; with `shut` the connection ends for every process that has it."""
         for side in (self._client, self._flight):
             if shut:
                 close_socket(side)

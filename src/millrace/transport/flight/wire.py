@@ -57,10 +57,10 @@ def from_json(data: bytes | None, kind: type[Value], what: str) -> Value:
         raise wrong(what, error) from error
 
 
-def wrong(expected: str, found: object) -> UserError:
+def wrong(expected: str, received: object) -> UserError:
     """Word the refusal of a message."""
     return UserError(
-        f"not {expected}: {str(found)[:_SHOWN_CHARS_MAX]}\n"
+        f"not {expected}: {str(received)[:_SHOWN_CHARS_MAX]}\n"
         "  to fix: use the same version of Millrace on both sides"
     )
 

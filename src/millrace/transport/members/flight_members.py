@@ -78,7 +78,7 @@ class FlightMembers:
         self._watch: SilenceWatch | None = None
         self._is_closing = False
         self._lost: Future[tuple[int, BaseException]] = Future()
-        """Done with the first failure: who, and why."""
+        """Done with the first failure: the member, and the reason."""
         self._clients = [
             MemberClient(number, address, session=session, config=config, roots=roots)
             for number, address in enumerate(addresses)
@@ -86,7 +86,7 @@ class FlightMembers:
         self._pool = ThreadPoolExecutor(max(1, request.count), thread_name_prefix="reads-asks")
 
     def start(self) -> None:
-        """Open every stream; the first error is raised, naming who and why."""
+        """Open every stream; the first error is raised, with the member and the reason."""
         self._opening = StreamOpening(
             self._clients,
             slice_=None,
@@ -138,14 +138,14 @@ class FlightMembers:
     def release(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         """Every queue may free what is shown.
 
-        What it was told for is committed by now. So one that does not answer fails the session, and
-        not this call.
+        The rows are committed by now. So a queue that does not answer fails the session, and not
+        this call.
         """
         with contextlib.suppress(MillraceError):
             self._ask(lambda client: client.release(shown, rolled_back))
 
     def set_disk_limit(self, *, is_on: bool) -> None:
-        """Every queue takes whatever comes, or keeps to its disk limit again."""
+        """Every queue ignores its disk limit, or keeps to it again."""
         self._ask(lambda client: client.set_disk_limit(is_on=is_on))
 
     def used_bytes(self) -> list[int]:
@@ -176,8 +176,8 @@ class FlightMembers:
     def _ask(self, ask: Callable[[MemberClient], Answer]) -> list[Answer]:
         """Ask all at once; one that does not answer fails the session.
 
-        Whoever asks may hold what the session is told of failures under. So a failure that is
-        noticed meanwhile ends the asking, and failures of the asking are told by this thread.
+        The caller may hold the lock under which the session gets failures. So a failure that is
+        noticed meanwhile ends the calls, and this thread reports failures of the calls.
         """
         futures = [self._pool.submit(ask, client) for client in self._clients]
         waiting: set[Future[Any]] = {*futures}

@@ -71,7 +71,7 @@ class MemberClient:
         lost: Callable[[BaseException], None],
         handle: Callable[[Any], None],
     ) -> MemberLink:
-        """Open a stream, of the session (None) or of a slice; what comes is handed to `handle`.
+        """Open a stream, of the session (None) or of a slice; `handle` gets its messages.
 
         Whether the member takes it is the first thing that comes.
         """
@@ -128,7 +128,7 @@ class MemberClient:
         self._ask(member_server.LIMIT_ON if is_on else member_server.LIMIT_OFF)
 
     def stats(self) -> MemberStats:
-        """How it stands."""
+        """The state of the member."""
         return from_json(self._ask(member_server.STATS), MemberStats, "the state of a member")
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ class MemberClient:
             rows.cancel()
 
     def close(self) -> None:
-        """Let go of it, once its streams are ended: waits for their threads to notice."""
+        """Close it, once its streams are ended: waits for their threads to notice."""
         self.cancel()
         with self._lock:
             hearing = list(self._hearing)
@@ -184,7 +184,7 @@ class MemberClient:
 
 
 class VisibleRows:
-    """Rows on their way from a member, asked for when this is made."""
+    """Rows on their way from a member, requested when this is made."""
 
     def __init__(self, member: MemberClient, visible: Visible) -> None:
         self._member = member
@@ -210,11 +210,11 @@ class VisibleRows:
             raise
 
     def __del__(self) -> None:
-        """End what nobody wants any more."""
+        """End a call whose answer is not needed any more."""
         with contextlib.suppress(Exception):
             self.cancel()
             self._holding.close()
 
     def cancel(self) -> None:
-        """End it; whoever reads on gets an error."""
+        """End it; a reader that reads on gets an error."""
         self._stream.cancel()

@@ -1,11 +1,11 @@
 """One end of a stream between a session and a slice, or a slice and a queue.
 
-Whoever sends never waits: a thread of the link's own writes, in order. What lies unsent is bounded
-by those who send: a slice has a window for each queue (`reads_window_bytes_max`), a queue answers
+A sender never waits: a thread of the link's own writes, in order. What is unsent is bounded
+by the senders: a slice has a window for each queue (`reads_window_bytes_max`), a queue answers
 what it was sent, and reports follow flushes that were answered. When there is nothing to send a
 beat goes out, so that silence means that the way is cut.
 
-Invariant: a link is lost once, with the first reason; what is said after that goes nowhere.
+Invariant: a link is lost once, with the first reason; messages after that are dropped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FlightWriter(Protocol):
 
 
 class MemberLink:
-    """One end of an open stream. `lost` is told why it broke, unless it was closed here."""
+    """One end of an open stream. `lost` gets the reason if it breaks, unless it was closed here."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class MemberLink:
     ) -> None:
         """`begin` is done before anything is written, `cancel` when the stream is to end."""
         self.peer = peer
-        """Who is at the other end, in words."""
+        """The other end, in words."""
         self._writer = writer
         self._says = says
         self._hears = hears
@@ -124,7 +124,7 @@ class MemberLink:
             self._lost(_understood(error, self.peer))
 
     def close(self, wait_ms: int = 0) -> None:
-        """End the stream. What is unsent is given so long to go out; nobody is told."""
+        """End the stream. What is unsent is given so long to go out; `lost` is not called."""
         with self._changed:
             self._changed.wait_for(lambda: not self._unsent or self._is_over, wait_ms / 1000)
         self._end()
@@ -132,9 +132,9 @@ class MemberLink:
     def join(self) -> None:
         """Wait until nothing is written any more; after the stream has ended.
 
-        There is no limit, as Flight frees the stream when its call returns, and who wrote to it
-        then would crash the process. A write ends when the stream is cancelled or its connection
-        breaks; those who close a server wait for that within a limit.
+        There is no limit, as Flight frees the stream when its call returns, and a write after
+        that would crash the process. A write ends when the stream is cancelled or its
+        connection breaks; the closing of a server waits for that within a limit.
         """
         if not is_current(self._thread):
             self._thread.ended.wait()

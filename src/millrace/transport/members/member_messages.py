@@ -1,11 +1,11 @@
 """The messages between a session, its slices and their queues, as bytes and back. Pure.
 
 A message is an envelope (see `arrow_envelope`), sent as the `app_metadata` of a Flight message. The
-rows stand beside it, as the one value of the one column that all streams have: a stream has one
+rows are beside it, as the one value of the one column that all streams have: a stream has one
 schema, and bindings have many.
 
 Invariant: a message from the network is of a kind that its stream carries, or it is a `UserError`
-that says what was found. Nothing is unpickled.
+that shows the message. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SessionFailed:
 
     error: MillraceError
     peer: int | None = None
-    """The member that was lost; None if it is the one that says so."""
+    """The member that was lost; None if it is the sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def read_rows(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _padding(envelope: int, body: int) -> int:
-    """How many bytes behind an envelope let many rows beside it lie where Arrow can use them.
+    """How many bytes behind an envelope let many rows beside it be where Arrow can use them.
 
     Flight puts an envelope and its length before the rows and theirs; lengths have 7 bits a byte.
     Where that turns out wrong, rows are copied on arrival and nothing else happens.

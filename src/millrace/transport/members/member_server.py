@@ -4,7 +4,7 @@
 queue. `DoGet` gives visible rows. Actions are for what the session asks of a queue.
 
 Invariant: no call is looked at before it has shown the token, and that it is of this session: of
-its name and the epoch of its lease. So nobody of an earlier session reaches this one's queues.
+its name and the epoch of its lease. So no member of an earlier session reaches this one's queues.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StreamCommand(WireMessage, frozen=True):
 
 
 class MemberStats(WireMessage, frozen=True):
-    """How a member stands."""
+    """The state of a member."""
 
     used_bytes: int
     """On disk."""
@@ -140,7 +140,7 @@ class MemberServer(GuardedServer):
         reader: fl.MetadataRecordBatchReader,
         writer: fl.MetadataRecordBatchWriter,
     ) -> None:
-        """Serve a stream until whoever opened it ends it."""
+        """Serve a stream until the end that opened it ends it."""
         with errors_sent():
             opened = from_json(descriptor.command, StreamCommand, "a stream of a slice or a queue")
             slice_ = opened.slice

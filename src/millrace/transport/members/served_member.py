@@ -3,7 +3,7 @@
 It opens its streams when the session opens its own, and works until the session stops it, or is
 gone. Its own queue needs no Flight: it is handed rows directly.
 
-Invariant: the first failure is told to the session, which ends it all; a member by itself closes
+Invariant: the first failure is sent to the session, which ends it all; a member by itself closes
 nothing that another one might notice before.
 """
 
@@ -51,7 +51,7 @@ class MemberSeat:
     folder: str
     """For the files of its queue."""
     host: str = LOOPBACK
-    """Listened on, and told to others."""
+    """The address that it listens on and others connect to."""
     certificate: Certificate | None = None
     roots: bytes | None = None
     extract: Extract | None = None
@@ -135,7 +135,7 @@ class ServedMember:
             self.member.tell(message)
 
     def session_lost(self, _error: BaseException) -> None:
-        """See `Served.session_lost`: there is nobody to work for."""
+        """See `Served.session_lost`: without a session there is no work."""
         self.ended.set()
 
     def peer_lost(self, peer: int, error: BaseException) -> None:
@@ -282,7 +282,7 @@ class _MemberLinks:
 
 
 def _as_ours(error: BaseException) -> MillraceError:
-    """An error of any kind as one that travels."""
+    """An error of any kind as one that can be sent."""
     return MillraceError(
         f"{type(error).__name__}: {error}\n"
         "  to fix: look at the log of the member, and open the session again"

@@ -1,6 +1,6 @@
 """Opens streams to many members at once.
 
-Invariant: the first error, of whichever stream, ends the opening; no stream waits for another's
+Invariant: the first error, of any stream, ends the opening; no stream waits for another's
 turn to fail. Others stay open until they are closed, so that none of them seems to be the first.
 """
 
@@ -24,8 +24,8 @@ from millrace.wakeup import WorkerThread, join, still_running
 class StreamOpening:
     """Streams of the session (None) or of a slice to these members; begun when this is made.
 
-    `first` is said on each. Once a stream is open, `on_message` hears what comes on it, and
-    `on_lost` why it broke.
+    `first` is sent on each. Once a stream is open, `on_message` gets its messages, and
+    `on_lost` the reason why it broke.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StreamOpening:
         first: object | None = None,
     ) -> None:
         self.failed: int | None = None
-        """Who could not be opened."""
+        """The member that could not be opened."""
         self._clients = clients
         self._slice, self._says, self._hears, self._first = slice_, says, hears, first
         self._on_message = on_message
@@ -67,7 +67,7 @@ class StreamOpening:
         return dict(self._links)
 
     def close(self) -> None:
-        """End all streams, those too that are still being opened; who waits for them is told."""
+        """End all streams, those too that are still being opened; waiting threads get an error."""
         with self._lock:
             self._is_over = True
             links = list(self._links.values())

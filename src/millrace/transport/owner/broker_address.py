@@ -53,9 +53,9 @@ def is_embedded(kind: str) -> bool:
     return kind == EMBEDDED or kind.startswith(ELSEWHERE)
 
 
-def is_same(wanted: str, served: str) -> bool:
-    """Whether a served broker is the wanted one; a client need not know the folder."""
-    return wanted == served or (wanted == EMBEDDED and is_embedded(served))
+def is_same(requested: str, served: str) -> bool:
+    """Whether a served broker is the requested one; a client need not know the folder."""
+    return requested == served or (requested == EMBEDDED and is_embedded(served))
 
 
 def opener(
@@ -111,7 +111,7 @@ def _known_kind(document: Document) -> str:
 def _open_embedded(
     store: LocalStore, kind: str, folder: str, config: Config, accept_loss: AcceptLoss
 ) -> Broker:
-    """Open the one folder in which the journals of a workspace lie; a second is never begun."""
+    """Open the one folder of a workspace's journals; a second is never begun."""
     home = recorded(store)
     gone = kind != EMBEDDED and not os.path.exists(os.path.join(folder, LEDGER))
     if home is not None and (home != kind or gone):
@@ -140,17 +140,17 @@ def _open_embedded(
 
 
 def _refuse_others(store: LocalStore, folder: str) -> None:
-    """Refuse a folder that holds the journals of another workspace, whatever names it."""
-    mine, there = store.workspace_id(), LocalStore(folder)
+    """Refuse a folder that holds the journals of another workspace."""
+    workspace_id, there = store.workspace_id(), LocalStore(folder)
     above = LocalStore(os.path.dirname(there.root))
     data = there.read(NOTE_FILE)
     noted = None if data is None else _noted(data, there.path(NOTE_FILE))
     inside = above.workspace_id() if above.root != store.root else None
     for owner in (noted, inside):
-        if owner is not None and owner != mine:
+        if owner is not None and owner != workspace_id:
             raise UserError(
                 f"{folder} does not hold the journals of {store.root}\n"
-                f"  found: those of workspace {owner}, this is {mine}\n"
+                f"  found: those of workspace {owner}, this is {workspace_id}\n"
                 "  to fix: name the folder of this workspace's journals"
             )
 

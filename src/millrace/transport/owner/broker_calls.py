@@ -54,7 +54,7 @@ class BrokerCall:
         )
 
     def decode_request(self, data: pa.Buffer) -> dict[str, Any]:
-        """Read the arguments of a call, refusing whatever is not that."""
+        """Read the arguments of a call; refuse bytes that are none."""
         given = arrow_envelope.decode(data, self.takes, f"a call of {self.name}")
         return msgspec.structs.asdict(given)
 

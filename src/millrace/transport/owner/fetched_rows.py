@@ -26,7 +26,7 @@ def _format(data: bytes) -> Format:
 
 
 class OneFetched(msgspec.Struct, frozen=True, kw_only=True, tag="Fetched"):
-    """What was read of one journal."""
+    """The rows read from one journal."""
 
     journal: str
     id: JournalId
@@ -81,7 +81,7 @@ class _SentBundle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of many journals, in columns: there may be very many."""
+    """The rows read from many journals, in columns: there may be very many."""
 
     journals: list[str]
     ids: list[JournalId]

@@ -249,11 +249,11 @@ class LocalLink:
             sync_file(there)
         return replace(file, path=there)
 
-    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+    def follow(self, request: FollowRequest) -> Generator[Message]:
         """See `Link.follow`: rows come straight from the rings."""
         self._check()
         try:
-            yield from messages(self.owner.server.live, wanted)
+            yield from messages(self.owner.server.live, request)
         except LiveClosed as error:
             raise CallCut("the owner in this process has ended", may_be_done=False) from error
 

@@ -100,13 +100,13 @@ class OwnerCaller:
             lambda link, _left_ms: link.shared_folder(), is_repeatable=True, doing="adoption_folder"
         )
 
-    def follow(self, wanted: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
-        """Open a stream of rows and return what begins it; the rest is to be closed."""
+    def follow(self, request: FollowRequest) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
+        """Open a stream of rows; return its first message and the rest, which the caller closes."""
 
         def begin(
             link: OwnerLink, _left_ms: int
         ) -> tuple[OwnerLink, FollowStarted, Generator[Message]]:
-            stream = link.follow(wanted)
+            stream = link.follow(request)
             opened = next(stream, None)
             if not isinstance(opened, FollowStarted):
                 stream.close()

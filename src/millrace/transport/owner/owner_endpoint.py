@@ -47,13 +47,13 @@ def store_of(workspace: str) -> LocalStore:
     return LocalStore(os.path.abspath(os.path.expanduser(workspace)))
 
 
-def write(store: LocalStore, said: OwnerEndpoint) -> None:
-    """Say where the owner answers, in place of whatever an earlier one said."""
-    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(said)}).encode())
+def write(store: LocalStore, endpoint: OwnerEndpoint) -> None:
+    """Write the owner's address to its file, over that of an earlier owner."""
+    store.replace(OWNER_FILE, json.dumps({"version": VERSION, **asdict(endpoint)}).encode())
 
 
 def read(store: LocalStore) -> OwnerEndpoint | None:
-    """Where an owner said it answers; None if none did, or in a way not understood here."""
+    """The address in an owner's file; None if there is none, or none that can be read."""
     data = store.read(OWNER_FILE)
     try:
         document = json.loads(data or b"")
@@ -72,7 +72,7 @@ def read(store: LocalStore) -> OwnerEndpoint | None:
 
 
 def remove(store: LocalStore, instance: str) -> None:
-    """Take back what this instance said; called while it still holds the lock."""
+    """Remove the file of this instance; called while it still holds the lock."""
     endpoint = read(store)
     if endpoint is not None and endpoint.instance == instance:
         store.remove_file(OWNER_FILE)
@@ -81,7 +81,7 @@ def remove(store: LocalStore, instance: str) -> None:
 def keep_for(store: LocalStore, address: str | None) -> None:
     """Leave the journals to an owner at a fixed address, or to the first process that opens them.
 
-    Its file stays when that owner ends, in whatever way: others wait for it to come back.
+    Its file stays when that owner ends, even by a crash: others wait for it to come back.
     """
     if address is None:
         store.remove_file(SERVED_FILE)
@@ -90,7 +90,7 @@ def keep_for(store: LocalStore, address: str | None) -> None:
 
 
 def kept_for(store: LocalStore) -> str | None:
-    """The address of the owner that alone may have the journals; None if anybody may."""
+    """The address of the owner that alone may have the journals; None if any process may."""
     data = store.read(SERVED_FILE)
     if data is None:
         return None

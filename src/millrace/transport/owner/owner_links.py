@@ -48,20 +48,20 @@ class OwnerLink(Protocol):
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:
         """Hand a file of this process's over, to be adopted; return it as the owner has it."""
 
-    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+    def follow(self, request: FollowRequest) -> Generator[Message]:
         """The messages for a follower, from the first one on."""
 
     def shared_folder(self) -> str | None:
         """The adoption folder, if files that are written here are there for the owner, too."""
 
     def is_stale(self) -> bool:
-        """Whether this owner has ended, or another has begun; asked before each call."""
+        """Whether this owner has ended, or another has begun; checked before each call."""
 
     def is_superseded(self) -> bool:
         """Whether another owner with a higher epoch is known."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +137,14 @@ class FlightLink:
             )
         return decode_answer(answer, SegmentFile)
 
-    def follow(self, wanted: FollowRequest) -> Generator[Message]:
+    def follow(self, request: FollowRequest) -> Generator[Message]:
         """See `OwnerLink.follow`."""
         config = self._flight.config
         # The owner gives a sign of life far more often; the other half is for finding the next one.
         silent_ms = max(2 * config.live_beat_ms, ms(config.gone_after) // 2)
         timeout_ms = config.live_stream_ms_max + ms(config.owner_timeout)
         received = self._flight.receive(
-            self.address, encode_request(wanted), timeout_ms=timeout_ms, silent_ms=silent_ms
+            self.address, encode_request(request), timeout_ms=timeout_ms, silent_ms=silent_ms
         )
         with contextlib.closing(received):
             for batch in received:

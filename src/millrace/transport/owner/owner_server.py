@@ -66,7 +66,7 @@ class OwnerIdentity:
 class OwnerServer(GuardedServer):
     """Serves a broker. It listens as soon as it is made.
 
-    `stopped` is told when the broker says that it writes no more. `check_there` raises once the
+    `stopped` is called once the broker writes no more. `check_there` raises once the
     workspace was deleted.
     """
 
@@ -134,8 +134,8 @@ class OwnerServer(GuardedServer):
             self._idle.wait_for(lambda: not self._busy, wait_ms / 1000)
 
     def _pong(self) -> bytes:
-        mine = self.identity
-        about = {"workspace": mine.workspace_id, "epoch": mine.epoch, "instance": mine.instance}
+        own = self.identity
+        about = {"workspace": own.workspace_id, "epoch": own.epoch, "instance": own.instance}
         return json.dumps({"protocol": PROTOCOL, "version": __version__, **about}).encode()
 
     def _answer(self, work: Callable[[], bytes]) -> bytes:

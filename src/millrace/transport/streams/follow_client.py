@@ -1,6 +1,6 @@
 """The follower's half of live reads: rows from the owner, across cuts and takeovers.
 
-Invariant: rows come in offset order in each journal, each once, whichever owner serves
+Invariant: rows come in offset order in each journal, each once, under every owner that serves
 them: a follower remembers its offsets, and every stream begins there.
 """
 

@@ -32,7 +32,7 @@ def encode_request(request: FollowRequest) -> bytes:
 
 
 def decode_request(data: pa.Buffer) -> FollowRequest:
-    """Read what a follower asks for, refusing whatever is not that."""
+    """Read a follower's request; refuse bytes that are none."""
     request = decode(data, FollowRequest, "a request to follow journals")
     key = request.key
     if key is not None and (key.num_rows != 1 or tuple(key.schema.names) != request.keys):

@@ -1,6 +1,6 @@
 """The owner's half of live reads over Flight.
 
-Invariant: a stream that ends, in whatever way, leaves its rings; no more than so many run at once.
+Invariant: a stream that ends, even by an error, leaves its rings; no more than so many run at once.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class RowSource(Protocol):
     """Of every batch."""
 
     def rows(self, share: StreamShare) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece; the same whenever it is asked for."""
+        """The rows of a piece; every call returns the same."""
 
 
 class StreamServer(GuardedServer):
@@ -104,7 +104,7 @@ class StreamAddress:
 
 
 def tell(store: LocalStore, read: str, address: str) -> None:
-    """Say where the stream of a coordinated read answers, in place of whatever was said before."""
+    """Write the address of a coordinated read's stream to its file, over an earlier one."""
     store.make_folder(FOLDER)
     store.replace(_file(read), documents.AddressHint(address).to_json())
 

@@ -1,6 +1,6 @@
-"""What the embedded broker keeps in its ledger, and the small interface it asks for. Pure.
+"""What the embedded broker keeps in its ledger, and the interface of a ledger. Pure.
 
-One `save` is one durable transaction: what was decided on a draft of the book, together with where
+One `save` is one durable transaction: the changes of a draft of the book, together with where
 its rows were stored. SQLite is behind it now; a server could be later.
 """
 
@@ -20,7 +20,7 @@ SHARED: Final = JournalId(0)
 
 @dataclass(frozen=True, slots=True)
 class InLedger:
-    """Rows that still ride in the ledger."""
+    """Rows that are still in the ledger."""
 
     body: int
     content: bytes
@@ -38,7 +38,7 @@ class InSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRange:
-    """An append range: its offsets, its bytes and their checksum, and where they lie."""
+    """An append range: its offsets, its bytes and their checksum, and where they are stored."""
 
     journal: JournalId
     first: Offset
@@ -93,7 +93,7 @@ class LedgerContent:
     dirty: set[int]
     garbage: list[str]
     waiting: dict[JournalId, int]
-    """Bytes that ride in the ledger, by journal."""
+    """Bytes that are still in the ledger, by journal."""
     next_body: int
     next_segment: int
 
@@ -119,7 +119,7 @@ class Ledger(Protocol):
         """Some ranges in order, from the one that holds this offset on, as of one moment."""
 
     def ranges_of(
-        self, wanted: Sequence[tuple[JournalId, Offset, Offset]]
+        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """Ranges of many journals, in the order given, each in order, as of one moment.
 
@@ -128,10 +128,10 @@ class Ledger(Protocol):
         """
 
     def waiting(self, journal: JournalId) -> Sequence[AppendRange]:
-        """A journal's ranges that ride in the ledger, in order."""
+        """A journal's ranges that are still in the ledger, in order."""
 
     def segments_before(self, journal: JournalId, offset: Offset | None) -> Iterable[Segment]:
-        """Segments whose rows all lie below an offset; all of the journal's for None."""
+        """Segments whose rows are all below an offset; all of the journal's for None."""
 
     def unused_shared(self) -> Sequence[Segment]:
         """Shared segments that are full, and of which no range is left."""
@@ -140,4 +140,4 @@ class Ledger(Protocol):
         """Do what waits for an idle moment."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its files."""

@@ -21,7 +21,7 @@ def is_freeing(draft: Book, storing: Storing) -> bool:
 
 
 def put_book(db: Connection, draft: Book) -> None:
-    """Write what was decided on a draft."""
+    """Write the changes of a draft."""
     for journal in filter(None, draft.journals.own.values()):
         _put_journal(db, journal)
     below = draft.sequences.below
@@ -81,22 +81,22 @@ def _put_journal(db: Connection, journal: Journal) -> None:
 
 
 def put_storing(db: Connection, storing: Storing) -> None:
-    """Write where rows lie."""
+    """Write where the rows are stored."""
     for old in storing.moved:
         assert isinstance(old.where, InLedger)
         db.execute("DELETE FROM bodies WHERE id = ?", (old.where.body,))
         key = (old.journal, old.first)
         db.execute("DELETE FROM ranges WHERE journal = ? AND first_offset = ?", key)
-    for each in storing.ranges:
-        if isinstance(each.where, InLedger):
-            body = (each.where.body, each.journal, each.first, each.bytes, each.where.content)
+    for new in storing.ranges:
+        if isinstance(new.where, InLedger):
+            body = (new.where.body, new.journal, new.first, new.bytes, new.where.content)
             db.execute("INSERT INTO bodies VALUES (?, ?, ?, ?, ?)", body)
     db.executemany(_PUT_RANGE, map(ledger_tables.row_of, storing.ranges))
     for seg in storing.segments:
         row = (seg.id, seg.journal, seg.file, seg.bytes, seg.next, seg.is_open, seg.is_adopted)
         db.execute("REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?)", row)
     if storing.segments:
-        highest = 1 + max(each.id for each in storing.segments)
+        highest = 1 + max(segment.id for segment in storing.segments)
         db.execute(ledger_tables.RAISE_NEXT_SEGMENT, (highest,))
     for query, values in (
         ("DELETE FROM segments WHERE id = ?", storing.segments_gone),
@@ -109,7 +109,7 @@ def put_storing(db: Connection, storing: Storing) -> None:
 
 
 def take_away(db: Connection, draft: Book) -> None:
-    """Delete what was truncated, and journals that were deleted."""
+    """Delete truncated ranges and deleted journals."""
     for journal in draft.truncated:
         key = (journal.id, journal.start)
         db.execute(

@@ -1,8 +1,8 @@
-"""The tables of the SQLite ledger, and how values lie in them. Pure.
+"""The tables of the SQLite ledger, and how values are stored in them. Pure.
 
 Version 2 of the format; `docs/format.md` describes it. Version 1 knew no numbers of commits and is
-brought to version 2 when it is opened. Clocks are 64 bits without a sign and lie in SQLite's signed
-integers as the same bits.
+brought to version 2 when it is opened. Clocks are 64 bits without a sign; SQLite's
+signed integers store the same bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS_READ: Final = (1, 2)
 _DAMAGED: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 """The last is for statements that SQLite does not understand: names of columns are damaged."""
 FOLDERS: Final = ("segments", "adopted")
-"""Where the files of segments lie, within the folder of the journals."""
+"""The folder of the segment files, within the folder of the journals."""
 _PARTS_MIN: Final = 2
 _NOWHERE: Final = frozenset({"", ".", ".."})
 
@@ -104,7 +104,7 @@ FROM json_each(?1) w
       WHERE journal = w.value ->> 0 AND first_offset <= w.value ->> 1), 0)
   LEFT JOIN segments s ON s.id = r.segment LEFT JOIN bodies b ON b.id = r.body
 """
-"""By journal in the order wanted: the loops run as they are written."""
+"""By journal in the order given: the loops run as they are written."""
 UNUSED_SHARED: Final = """
 SELECT * FROM segments s WHERE s.journal = 0 AND NOT s.is_open
   AND NOT EXISTS (SELECT 1 FROM ranges r WHERE r.segment = s.id)
@@ -226,7 +226,7 @@ def answer_text(answer: Published | None) -> str | None:
 
 
 def answer_of(text: str | None) -> Published | None:
-    """The answer to a numbered publish, from what was kept."""
+    """The answer to a numbered publish, from its row."""
     if text is None:
         return None
     kept = json.loads(text)

@@ -123,24 +123,24 @@ def _complaint(
 def _behind(ledger: FoundLedger, mark: CommitMark) -> tuple[str, list[str], bool] | None:
     """Whether the ledger lacks what its mark says was acknowledged."""
     what = f"commits of ledger {ledger.path} are missing"
-    said = f"commit {mark.commit:,} of {_when(mark.committed_at_ms)} was acknowledged"
+    acknowledged = f"commit {mark.commit:,} of {_when(mark.committed_at_ms)} was acknowledged"
     if ledger.commit < mark.commit:
         gone = mark.commit - ledger.commit
         since = (
             f"{gone:,} commit{'' if gone == 1 else 's'} since then {'is' if gone == 1 else 'are'}"
         )
-        return what, [f"found: {_last(ledger)}; {said}: {since} missing"], False
+        return what, [f"found: {_last(ledger)}; {acknowledged}: {since} missing"], False
     expected = max(mark.file_commit, ledger.file_commit_expected)
     if ledger.file_commit < expected:
-        held = f"without its log it holds commits up to {ledger.file_commit:,}"
-        older = f"the file is an older copy: {held}, and it had those up to {expected:,}"
+        file_content = f"without its log it holds commits up to {ledger.file_commit:,}"
+        older = f"the file is an older copy: {file_content}, and it had those up to {expected:,}"
         return what, [f"found: {older}"], False
     if ledger.commit < ledger.file_commit:
-        held = f"the file alone holds commits up to {ledger.file_commit:,}"
-        return what, [f"found: {_last(ledger)}; {held}: the log is an older copy"], False
+        file_content = f"the file alone holds commits up to {ledger.file_commit:,}"
+        return what, [f"found: {_last(ledger)}; {file_content}: the log is an older copy"], False
     if mark.epoch and not _is_same_history(ledger, mark):
         other = "the ledger is another one, or went on from an older copy"
-        return what, [f"found: {_last(ledger)}; {said}, and is not in it: {other}"], False
+        return what, [f"found: {_last(ledger)}; {acknowledged}, and is not in it: {other}"], False
     return None
 
 

@@ -1,12 +1,12 @@
 """The mark: which commit of the ledger was acknowledged last, in files beside the ledger.
 
-SQLite takes a log that breaks off for the end of the log, and says nothing. So each commit has a
-number, which lies in the ledger itself, and in this file once the commit is durable and before it
+SQLite takes a log that breaks off for the end of the log, and reports nothing. So each commit has a
+number. It is in the ledger itself, and in this file once the commit is durable and before it
 is acknowledged. The file is not synced: it survives the death of the process, and after a power cut
 it may be behind, never ahead. It is there twice, beside the ledger and among the segments, so that
 neither of them can be replaced by an older copy without notice.
 
-Invariant: what the mark says was durable in the ledger before the mark said it. Two slots are
+Invariant: a commit is durable in the ledger before the mark names it. Two slots are
 written in turn, so a torn write leaves the other one.
 """
 
@@ -24,7 +24,7 @@ from millrace.storage.local import sync_file, sync_folder
 
 MARK: Final = "commits.mark"
 PLACES: Final = (MARK, os.path.join("segments", MARK))
-"""Where marks lie in the folder of the journals."""
+"""The files of the marks in the folder of the journals."""
 _MAGIC: Final = b"MRMARK01"
 _FIELDS: Final = struct.Struct(">8sQQQQQ?Q")
 _CHECKSUM: Final = struct.Struct(">Q")
@@ -138,6 +138,6 @@ class MarkFiles:
         self._next_slot = 1 - self._next_slot
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         while self._handles:
             os.close(self._handles.pop())

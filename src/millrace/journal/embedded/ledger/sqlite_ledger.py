@@ -71,7 +71,7 @@ class SqliteLedger:
     """One writer, and as many reading connections as there were readers at once."""
 
     def __init__(self, path: str, config: Config, start: LedgerStart) -> None:
-        """Open the ledger at `path`, making it if need be, under the next epoch."""
+        """Open the ledger at `path`, under the next epoch; make it if it is missing."""
         self._path = path
         self._config = config
         self._start = start
@@ -171,11 +171,11 @@ class SqliteLedger:
         return self._read(ledger_tables.RANGES_FROM, (journal, offset, count))
 
     def ranges_of(
-        self, wanted: Sequence[tuple[JournalId, Offset, Offset]]
+        self, spans: Sequence[tuple[JournalId, Offset, Offset]]
     ) -> Generator[AppendRange]:
         """See `Ledger.ranges_of`."""
         with self._reported("reading"), self._readers.reader() as reader:
-            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(wanted),))
+            cursor = reader.execute(ledger_tables.RANGES_OF, (json.dumps(spans),))
             try:
                 yield from map(ledger_tables.range_of, cursor)
             finally:
