@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def patiently(ask: Callable[[], T], config: Config, passing: type[Retriable] = Retriable) -> T:
-    """The answer of something that may be asked twice; what does not pass is raised at last.
+    """Make a call that is safe to repeat, until it succeeds or the time of a lease is over.
 
-    After the time of a lease others have what this worker worked on, so it need not go on.
+    After the time of a lease another worker has the unit, so this worker need not go on.
     """
     until = time.monotonic() + ms(config.job_lease) / 1000
     wait_ms = config.job_idle_ms

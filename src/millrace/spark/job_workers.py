@@ -1,8 +1,8 @@
-"""Keeps a job's workers running as Spark tasks: when one's time is up, the next is started.
+"""Keeps a job's workers running as Spark tasks: when a worker's time is up, the next one starts.
 
-A thread of the driver runs a Spark job of one or a few tasks again and again. So a worker that is
-long in a call keeps no other from being replaced.
-Invariant: when `stop` has returned, no thread of the pool starts anything any more.
+A thread of the driver runs a Spark job of one or a few tasks again and again. So a worker in a long
+call does not delay the replacement of other workers.
+Invariant: when `stop` has returned, no thread of the pool starts a Spark job any more.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JOB_WAVES_MAX: Final = 8
 
 
 class _WorkersCancelled(Exception):
-    """Ends a Spark job that is no longer wanted."""
+    """Ends a Spark job that is no longer needed."""
 
 
 class SparkWorkerPool:
@@ -47,14 +47,14 @@ class SparkWorkerPool:
         *,
         deaths: Callable[[], int],
     ) -> None:
-        """`deaths` counts the calls that are known to have ended a worker: no fault of Spark's."""
+        """`deaths` counts the calls that ended a worker: these ends are no failures of Spark."""
         self._config, self._hops, self._deaths = config, order.hops, deaths
         self._ending = threading.Event()
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self.outcomes: list[dict[str, Any]] = []
         self.error: MillraceError | None = None
-        """Why workers cannot be run."""
+        """The error that keeps workers from running."""
         self._threads = [
             threading.Thread(
                 target=self._guard,
@@ -70,7 +70,7 @@ class SparkWorkerPool:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody works any more."""
+        """Whether no worker runs any more."""
         return not any(thread.is_alive() for thread in self._threads)
 
     def spent(self) -> dict[str, tuple[float, float]]:
@@ -79,9 +79,9 @@ class SparkWorkerPool:
             return spent_on(self._hops, self.outcomes)
 
     def stop(self, wait_ms: int) -> bool:
-        """Start nobody any more and wait for those who work, who were told to end.
+        """Start no more workers and wait for running workers, which were asked to end.
 
-        Those who do not end in time are ended by Spark; says whether that was not needed.
+        Spark ends workers that do not end in time; returns whether all ended by themselves.
         """
         self._ending.set()
         self._join(wait_ms)
@@ -91,7 +91,7 @@ class SparkWorkerPool:
         return clean
 
     def cancel(self) -> None:
-        """Have Spark end everything, without waiting."""
+        """Have Spark end all workers, without waiting."""
         self._ending.set()
         self._cancelled.set()
 
@@ -101,7 +101,7 @@ class SparkWorkerPool:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _guard(self, *group: Any) -> None:  # noqa: ANN401 - those of `_keep_running`
-        """A thread that dies says so: the run would wait for workers that nobody starts."""
+        """Record the error of a thread that dies: the run would wait for its workers forever."""
         try:
             self._keep_running(*group)
         except Exception as error:  # noqa: BLE001 - raised by the run
@@ -141,7 +141,7 @@ class SparkWorkerPool:
                     self._ending.wait(JOB_YIELD_MS / 1000)
 
     def _failed(self, error: Exception, failures: int) -> None:
-        """Try again, unless it is no use."""
+        """Try again, unless another attempt cannot help."""
         # A worker may meet a journal of the user's just before what belongs to it is made.
         wrong = isinstance(error, UserError) and not isinstance(error, JournalUnknown)
         is_over = wrong or isinstance(error, SparkGone)
@@ -164,7 +164,7 @@ def has_profiles(spark: SparkSession, config: Config) -> bool:
 
 
 def _profile(spark: SparkSession, config: Config, group: WorkerGroup) -> ResourceProfile | None:
-    """What each task of a group needs; Spark puts it where that is."""
+    """The resource profile of a group's tasks; Spark schedules them accordingly."""
     if not group.resources or not has_profiles(spark, config):
         return None
     requests = TaskResourceRequests()

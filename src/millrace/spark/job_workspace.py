@@ -1,4 +1,4 @@
-"""What a job asks of its workspace: columns of DataFrames and journals, a run, its status."""
+"""The workspace of a job: columns of DataFrames and journals, runs and status."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class SparkJobHome(JobHome, Protocol):
 
 
 class WorkspaceOfJobs:
-    """A workspace as its jobs see it."""
+    """The operations of a workspace that its jobs use."""
 
     def __init__(self, workspace: SparkJobHome) -> None:
         self.workspace = workspace
         self.config = workspace.config
 
     def frame_schema(self, given: object) -> pa.Schema | None:
-        """Columns of a Spark DataFrame; None if it is none."""
+        """Columns of a Spark DataFrame; None if the value is not a DataFrame."""
         from pyspark.sql import DataFrame as SparkFrame  # noqa: PLC0415 - not for files and datasets
 
         if not isinstance(given, SparkFrame):
@@ -49,7 +49,7 @@ class WorkspaceOfJobs:
         return {info.name: info.schema for info in self.workspace.journals.list(prefix)}
 
     def explain(self, job: Job) -> str:
-        """What a job would do, and what of it is done."""
+        """The hops of a job as text, with their progress."""
         return explain_progress(broker_of(self.workspace.journals), graph_of(job).record())
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
@@ -67,7 +67,7 @@ class WorkspaceOfJobs:
         return job_status(broker_of(self.workspace.journals), job.name)
 
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
-        """Set a step back, and what depends on it."""
+        """Set a step back, and the steps that depend on it."""
         return reset_step(
             broker_of(self.workspace.journals), job.name, step, append_again=append_again
         )

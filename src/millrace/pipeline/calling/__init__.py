@@ -1,1 +1,1 @@
-"""The user's function: made once in a process, called for each batch, held to what it promises."""
+"""The user's function: made once in a process, called for each batch, checked by its schema."""

@@ -13,7 +13,7 @@ from millrace.pipeline.core.call_outcomes import BatchOutcome, Failure, Row, end
 
 
 def run_async(batch: CallBatch) -> BatchOutcome:
-    """Call for all rows, at most `concurrency` at once; none is begun behind one that fails."""
+    """Call for all rows, at most `concurrency` at once; no call begins after a row has failed."""
     runner = batch.caller.instance.runner
     assert runner is not None, "an async function has a loop"
     begun = time.perf_counter()
@@ -108,7 +108,7 @@ class _Several:
         return rows
 
     def finish(self) -> BatchOutcome:
-        """Settle rows from the first on, up to one that failed or was not called for."""
+        """Settle rows from the first on, up to the first row that failed or was not called for."""
         for index in range(len(self.dicts)):
             answer = self.results.get(index)
             if answer is None:
@@ -126,6 +126,6 @@ class _Several:
 
 
 def _is_cancelled(error: BaseException) -> bool:
-    """Whether it is this task that is to end, and not something the function gave up."""
+    """Whether this task was cancelled, and not only a task of the user's function."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,9 +1,9 @@
 """One batch of rows while a step's function is called for it.
 
-Invariant: rows are settled from the first on without a gap. A row is settled when its results are
-there or when its step says that it is left out. Nothing that the function raises is lost, also
-what would end the process, such as sys.exit: it is a failed call. A call that does end the process
-is marked in the flight, for the next process to see.
+Invariant: rows are settled from the first on without a gap. A row is settled when it has results,
+or when the options of its step leave it out. Every exception of the function is a failed call, also
+one that would end the process, such as SystemExit. A call that does end the process is marked in
+the call file, for the next process to see.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ class CallBatch:
         self.row_indexes += [index] * len(made)
 
     def keep(self, index: int, made: list[Row]) -> None:
-        """Put the results of a paid call where they outlive this process."""
+        """Save the results of a paid call in the call file, which outlives this process."""
         if self.call_file.keeps:
             rows = self.caller.to_batch(made) if made else None
             self.call_file.settled(index, index + 1, rows)
 
     def settle(self, failure: Failure) -> bool:
-        """Deal with a row that was given up; whether to go on behind it."""
+        """Settle a row that failed for good; returns whether to go on with the next row."""
         if self.caller.options.on_error == "fail":
             self.called.failed = failure
             return False
@@ -115,7 +115,7 @@ class CallBatch:
         return True
 
     def context(self, begin: int, end: int, attempt: int) -> Context:
-        """What the function may ask about a call, if it does."""
+        """The context of a call; an empty one if the function takes none."""
         if not self.caller.step.calling.takes_context:
             return NO_CONTEXT
         return Context(
@@ -127,7 +127,7 @@ class CallBatch:
         )
 
     def _is_plain(self) -> bool:
-        """Whether nothing has to happen between calls, so that rows go through quickly."""
+        """Whether no work is needed between calls, so that `_quickly` can make them."""
         caller = self.caller
         return not (
             caller.is_careful
@@ -138,7 +138,7 @@ class CallBatch:
         )
 
     def _quickly(self, dicts: Sequence[Row], at: int = 0) -> int:
-        """Call for rows until one raises; the place of that one, or behind the last."""
+        """Call for rows until a call raises; return the index of its row, or the number of rows."""
         call, made, row_indexes = self.caller.function.call_row, self.made, self.row_indexes
         begun, first, marks = time.perf_counter(), at, self.call_file.marks
         self.call_file.begin(0, at, 0, 1)
@@ -158,7 +158,7 @@ class CallBatch:
         return at
 
     def _attempts(self, index: int, attempt: Callable[[int], None]) -> Failure | None:
-        """Call until it succeeds, or as often as the step says."""
+        """Call until a call succeeds, at most as often as `retries` allows."""
         number = 1 + self.past.attempts.get(index, 0)
         if number > self.caller.options.retries + 1:
             return ended_process(index, number - 1)
@@ -187,14 +187,14 @@ class CallBatch:
             number += 1
 
     def _raise_first(self) -> None:
-        """Raise what the first attempt raised, if that was made before."""
+        """Raise the exception of the first attempt, if `_quickly` made that attempt."""
         if self.raised is not None:
             error, self.raised = self.raised, None
             raise error
 
     # A whole batch at a time.
     def as_whole(self) -> BatchOutcome:
-        """Call for the batch; if it raises and its rows may be left out, find those that do."""
+        """Call for the batch; if it raises and rows may be left out, find the rows that raise."""
         if self.past.attempts.get(0, 0) > self.caller.options.retries:
             return self._give_up()
         count = len(self.rows)
@@ -268,7 +268,7 @@ class CallBatch:
         return None
 
     def _batches(self, out: Sequence[pa.RecordBatch]) -> HopRows:
-        """Results of batches. Which row made which is not known, unless each made one."""
+        """Results of batches. The input row of a result is known only if each row made one."""
         if not out:
             return nothing(self.caller.schema)
         batch = out[0] if len(out) == 1 else pa.concat_batches(out)
@@ -291,7 +291,7 @@ class CallBatch:
         return called
 
     def _drop_misfits(self) -> None:
-        """Give up the rows whose results do not fit; one that fails takes all behind it with it."""
+        """Give up the rows whose results do not fit; a row that fails the step ends the batch."""
         rows_of: dict[int, list[Row]] = {}
         for index, row in zip(self.row_indexes, self.made, strict=True):
             rows_of.setdefault(index, []).append(row)

@@ -23,7 +23,7 @@ class QueryFailed(Exception):
 
 
 class MakingFailed(Exception):
-    """What a step calls could not be made."""
+    """The callable of a step could not be made."""
 
     def __init__(self, step: str, failure: Failure) -> None:
         super().__init__(failure.error)
@@ -31,7 +31,7 @@ class MakingFailed(Exception):
 
 
 def failure_of(index: int, error: BaseException, attempts: int) -> Failure:
-    """What is told of an error: its text, and its traceback from the user's code on."""
+    """The failure of an error: its text, and its traceback from the user's code on."""
     own = error.__traceback__
     while own is not None and own.tb_next is not None and _is_ours(own.tb_frame.f_code.co_filename):
         own = own.tb_next

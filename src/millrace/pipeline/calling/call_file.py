@@ -1,10 +1,10 @@
-"""A file that outlives its process: the calls it is in, and the results of those that returned.
+"""The call file of a process: its calls under way, and the results of calls that returned.
 
-Written to memory that the kernel keeps when a process ends, and never synced: it is of use only as
-long as the host runs. Layout: a table of marks, one for each call that can be under way at once,
-then frames, each with its length and checksum.
-Invariant: a call is marked before it is made, and what came of it is in the file before its mark
-goes. Where the file cannot be written there is none, and what it would tell is not known.
+The kernel keeps the file when the process ends. It is never synced: it is of use only as long as
+the host runs. Layout: a table of marks, one for each call that can be under way at once, then
+frames, each with its length and checksum.
+Invariant: a call is marked before it is made, and its outcome is in the file before the mark goes.
+A file that cannot be written is removed; the next process then knows nothing of the calls.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from millrace.storage import modes
 
 VERSION: Final = 1
 _FIELDS: Final = 3
-"""Of a mark: place of the first row plus one, place behind the last, number of the attempt."""
+"""Fields of a mark: index of the first row plus one, index behind the last row, attempt."""
 _WORD: Final = 8
 _FRAME: Final = struct.Struct("<II")
 _RANGE: Final = struct.Struct("<qq")
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 _OPEN: set[str] = set()
-"""Files of this process: looking at one would give its lock up."""
+"""Paths of the open files of this process: opening one again would release its lock."""
 
 
 class CallFile:
-    """The file of the process that calls; for one thread, but for marks of different slots."""
+    """The call file of this process; for one thread, except for marks of different slots."""
 
     def __init__(self, slots: int) -> None:
         self._file: int | None = None
@@ -56,7 +56,7 @@ class CallFile:
     def open(
         cls, path: str | None, header: Mapping[str, Any], *, slots: int, keeps: bool
     ) -> CallFile:
-        """Begin a file; without a path, or where that is impossible, a flight that keeps none."""
+        """Begin a file. Without a path, or where that is impossible, marks are in memory only."""
         call_file, boot = cls(slots), boot_id()
         if path is None or boot is None or path in _OPEN:
             return call_file
@@ -84,9 +84,9 @@ class CallFile:
             self.remove()
             raise
 
-    # What is told about calls.
+    # Notes about calls.
     def next_batch(self, step: str, offsets: Offsets) -> None:
-        """From now on places are those of these rows."""
+        """From now on, indexes are those of these rows."""
         for slot in range(0, len(self.marks), _FIELDS):
             self.marks[slot] = 0
         if self._file is None:
@@ -105,30 +105,30 @@ class CallFile:
         self.marks[at] = begin + 1
 
     def end(self, slot: int) -> None:
-        """It is over, and what came of it is in the file."""
+        """A call is over, and its outcome is in the file."""
         self.marks[slot * _FIELDS] = 0
 
     def settled(self, begin: int, end: int, made: pa.RecordBatch | None) -> None:
-        """Rows of these places have their results."""
+        """The rows from index `begin` to `end` have their results."""
         if self.keeps:
             data = b"" if made is None or not made.num_rows else made.serialize()
             with self._kept_whole():
                 self._write(b"S", _RANGE.pack(begin, end), data)
 
     def left_out(self, failure: Failure) -> None:
-        """The row of this place is given up."""
+        """The row of the failure is given up."""
         if self.keeps:
             with self._kept_whole():
                 self._write(b"F", json.dumps(asdict(failure)).encode())
 
     def raised(self, index: int) -> None:
-        """A call raised, and is to be made again."""
+        """The call for the row of this index raised, and will be made again."""
         if self.keeps:
             with self._kept_whole():
                 self._write(b"R", _RANGE.pack(index, 0))
 
     def known(self, offset: int, result: CallResult) -> None:
-        """The result of a row behind the batch, which a process before this one left."""
+        """The result of a row behind the batch, from the call file of a dead process."""
         if not self.keeps:
             return
         with self._kept_whole():
@@ -153,7 +153,7 @@ class CallFile:
         _OPEN.discard(self._path)
 
     def remove(self) -> None:
-        """Nothing in it is of use any more."""
+        """Close and remove the file: its content is of no use any more."""
         path, had_file = self._path, self._file is not None
         self.close()
         if had_file:
@@ -167,7 +167,7 @@ class CallFile:
         self._end += len(frame)
 
     def _fill(self, data: bytes, at: int) -> None:
-        """Write all of it: a disk that becomes full takes a part, and then none."""
+        """Write all bytes: a disk that becomes full accepts only a part of them."""
         assert self._file is not None
         done = 0
         while done < len(data):
@@ -175,7 +175,7 @@ class CallFile:
 
     @contextlib.contextmanager
     def _kept_whole(self) -> Iterator[None]:
-        """A file that cannot be written tells nothing any more: it would tell what is not so."""
+        """Remove the file if a write fails: an incomplete file would mislead the next process."""
         try:
             yield
         except OSError:
@@ -183,7 +183,7 @@ class CallFile:
 
 
 def claim(path: str) -> LeftCalls | None:
-    """What a process left; None if it lives, ran on another host or boot, or left no sense."""
+    """The content of a dead process's file; None if it lives, or the file is of another boot."""
     if path in _OPEN:
         return None
     try:
@@ -204,7 +204,7 @@ def claim(path: str) -> LeftCalls | None:
 
 
 def boot_id() -> str | None:
-    """What tells this run of the kernel from others; None where nothing does."""
+    """The id of this run of the kernel; None if the system has none."""
     try:
         with open(_BOOT, encoding="ascii") as file:
             return file.read().strip()
@@ -235,7 +235,7 @@ def _parsed(data: bytes) -> LeftCalls | None:
 
 
 def _makes_sense(left: LeftCalls) -> bool:
-    """Whether all places are those of rows."""
+    """Whether all indexes are those of rows."""
     ends = [(mark.begin, mark.end) for mark in left.marks]
     ends += [*left.settled, *((index, index + 1) for index in left.raised)]
     return all(0 <= begin < end <= len(left.offsets) for begin, end in ends)

@@ -1,4 +1,4 @@
-"""Calls a step's function for a batch of rows, in the way that the function wants."""
+"""Calls a step's function for a batch of rows: row by row, as a batch, or async."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def call_for(
     """Call the function for all rows, or until it fails.
 
     Args:
-        caller: of the step.
-        rows: to call for.
-        journal_id: of the journal they come from.
-        hooks: what has to happen before calls.
+        caller: the caller of the step's function.
+        rows: the rows to call for.
+        journal_id: the journal that the rows come from.
+        hooks: called before calls.
         in_doubt: whether a process that ended may have made these calls.
         call_file: marks the calls, so that the next process knows which of them ended this one.
-        past: what processes that ended left of these rows.
+        past: attempts and results that dead processes left for these rows.
     """
     marked = call_file or CallFile(caller.options.concurrency)
     batch = CallBatch(

@@ -1,4 +1,4 @@
-"""Makes a call in a thread of its own, so that one that never returns can be left behind."""
+"""Makes a call in a thread of its own, so that a call that never returns can be left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stuck_calls() -> int:
 
 
 class CallThread:
-    """A thread that calls, followed by a new one when it is stuck."""
+    """A thread for calls; a new thread replaces one that is stuck."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Work | None] | None = None
@@ -34,7 +34,7 @@ class CallThread:
         self._thread: threading.Thread | None = None
 
     def call(self, work: Work, timeout_s: float) -> Any:  # noqa: ANN401 - the user's result
-        """The result, or what the call raised; `CallTimedOut` if it takes too long."""
+        """Return the result, or raise the call's exception; `CallTimedOut` if it takes too long."""
         if self._work is None:
             self._start()
         assert self._work is not None

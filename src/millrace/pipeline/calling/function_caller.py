@@ -1,6 +1,6 @@
-"""Calls a step's function once: within its time limit, and held to the schema that it promises.
+"""Calls a step's function once, within its time limit, and checks the result against its schema.
 
-How rows become calls, and what is done about errors, is in `batch` and `batch_async`.
+`call_batch` and `async_batch` turn rows into calls and deal with errors.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ JOB_STUCK_CALLS_MAX: Final = 2
 """How many calls that ran into their time limit a worker leaves behind before it ends."""
 
 JOB_RETRY_MS_MAX: Final = 30_000
-"""The longest such wait."""
+"""The longest wait before a retry."""
 
 T = TypeVar("T")
 NO_CONTEXT: Final = Context(job="", step="", keys=())
 
 
 class CallHooks(Protocol):
-    """What has to happen before a call; each may raise `Stopped`."""
+    """Hooks that run before calls; each may raise `Stopped`."""
 
     def delay_s(self, number: int) -> float:
         """How long the first call of this number is to wait."""
 
     def before_retry(self, number: int) -> float:
-        """Some calls are made once more: record it, and say how long to wait."""
+        """Record that a call is made once more; returns how long to wait."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait, unless this is to end."""
+        """Wait, unless the worker is to end."""
 
 
 class FunctionCaller:
@@ -75,7 +75,7 @@ class FunctionCaller:
     def of(
         cls, hop: Hop, step: Map | FunctionSink, config: Config, *, workspace: str, job_id: str
     ) -> FunctionCaller:
-        """Make what is called, if need be; `MakingFailed` if that raises."""
+        """Make the callable, if the step has one to make; `MakingFailed` if that raises."""
         try:
             instance = instance_of(hop, step)
         except BaseException as error:  # Also sys.exit.
@@ -83,7 +83,7 @@ class FunctionCaller:
         return cls(hop, step, instance, config, workspace=workspace, job_id=job_id)
 
     def close(self) -> None:
-        """End what was only for these calls."""
+        """Close the thread, and the event loop that only these calls use."""
         if self._thread is not None:
             self._thread.close()
         if self.instance.runner is not None and not self.step.calling.makes:

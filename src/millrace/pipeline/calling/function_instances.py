@@ -1,7 +1,7 @@
-"""What is called: functions as they are, and callables that are made once in a worker process.
+"""The callables of steps: functions as they are, and objects made once in a worker process.
 
-Spark uses a worker process for many tasks, so what was made stays until a step comes whose callable
-has to be made: then those of other steps are closed first, so that two models never meet.
+Spark uses a worker process for many tasks, so a callable stays until another step needs its own:
+then the callables of other steps are closed first, so that two models never share the memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Key = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class Instance:
-    """Something to call; the event loop is for async ones alone."""
+    """A callable; only an async one has an event loop."""
 
     function: WorkerFunction
     runner: asyncio.Runner | None = None
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Close the callable and its event loop."""
         self.function.close()
         if self.runner is not None:
             self.runner.close()
@@ -39,9 +39,9 @@ _LOCK = threading.Lock()
 
 
 def key_of(hop: Hop, calling: Calling) -> Key:
-    """What tells a callable from others in this process.
+    """The key of a callable in this process.
 
-    One whose code cannot be told from other code is made again in each run.
+    A callable whose code cannot be identified is made again in each run.
     """
     identity = calling.identity or f"run {_RUNS.get(hop.job)}"
     return (hop.job, hop.name, calling.name, identity)
@@ -58,12 +58,12 @@ def made_for(hop: Hop) -> bool:
 
 
 def has_model(hop: Hop) -> bool:
-    """Whether something of a hop has to be made before it can be called."""
+    """Whether a step of a hop has a callable to make."""
     return any(calling.makes for calling in hop.callings)
 
 
 def instance_of(hop: Hop, step: Map | FunctionSink) -> Instance:
-    """What to call for a step, made if need be. Whatever making it raises comes out as it is."""
+    """The callable of a step, made if it is not there yet. Exceptions of making it pass through."""
     if not step.calling.makes:
         return _instance(step)
     key = key_of(hop, step.calling)

@@ -1,5 +1,6 @@
 """What a job is, as values, and the rule that makes each batch count once. Pure.
 
-`model` and `hops` say what there is to do, `calls`, `events` and `letters` what is written down,
-`rule` what a worker may publish, and `choosing` what it does next.
+`job_model` and `hops` describe the work; `call_records`, `job_events` and `dead_letters` the rows
+of its journals. `publish_machine` decides what a worker publishes, `expensive_machine` which calls
+it makes, and `unit_choice` which unit it takes next.
 """

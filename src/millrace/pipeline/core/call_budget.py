@@ -2,7 +2,7 @@
 
 Each share is a row of the step's budget journal. It is appended in the transaction that records the
 intent, and only if the journal still ends where it was read: two workers never take the same share.
-Clocks may differ and jump: a wait is never longer than what was really reserved when it was taken.
+Clocks may differ and jump: a wait is never longer than the time that the share reserved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BudgetShare:
     """When the next share begins."""
 
     def rows(self) -> pa.RecordBatch:
-        """The row of the budget journal that takes it."""
+        """The row of the budget journal that reserves this share."""
         row = {"at_us": self.at_us, "calls": self.calls, "total": self.total}
         return pa.RecordBatch.from_pylist([row | {"slot_us": self.slot_us}], BUDGET_SCHEMA)
 

@@ -2,8 +2,8 @@
 
 Each unit of an expensive hop has a journal of these rows. A row says which of the unit's rows are
 about to be called for, `first` to `next`. It counts only beyond the unit's committed offset: below,
-the result is published. One beyond it that a dead worker left means that its calls are in doubt.
-Each row carries the totals so far, so the last one tells them all.
+the result is published. If a dead worker left a row beyond that offset, its calls are in doubt.
+Each row carries the totals so far, so readers need only the last row.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class CallRecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Of one unit, over all runs."""
+    """Totals of the calls of one unit, over all runs."""
 
     calls: int = 0
-    """Made, or about to be made."""
+    """Calls that were made, or are about to be made."""
     in_doubt: int = 0
-    """That a dead worker may have made, and that were made again or skipped."""
+    """Calls that a dead worker may have made, and that were made again or skipped."""
     errors: int = 0
-    """That raised."""
+    """Calls that raised."""
     skipped: int = 0
     """Rows left out, because they raised or were in doubt."""
     dead_letters: int = 0
     """Rows put into the dead-letter journal."""
 
     def plus(self, **more: int) -> Totals:
-        """Totals with some more of these."""
+        """The totals with these counts added."""
         return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
 
@@ -53,12 +53,12 @@ class CallRecord:
 
     at_us: int
     epoch: int
-    """Of the lease under which the calls are made."""
+    """The epoch of the lease under which the calls are made."""
     kind: CallRecordKind
     first: int
     next: int
     calls: int
-    """How many calls that is: one for each row, or one for the batch."""
+    """The number of calls: one for each row, or one for the batch."""
     totals: Totals
 
 
@@ -83,7 +83,7 @@ BUDGET_SCHEMA: Final = pa.schema(
         pa.field("slot_us", pa.int64(), nullable=False),
     ]
 )
-"""Of all workers of a step: appended with an expected offset, so that two never take one place.
+"""Shares of all workers of a step: the expected offset keeps two workers from taking the same one.
 `slot_us` is when the last of these calls may be made."""
 
 

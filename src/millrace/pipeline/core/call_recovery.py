@@ -1,7 +1,7 @@
-"""What happens to calls that a worker was about to make when its process ended. Pure.
+"""Recovers the calls that a worker was about to make when its process ended. Pure.
 
-The record says for which rows. The call file, if this host has it, says which calls had returned,
-with their results, and which were under way. Only calls that were under way are in doubt.
+The record names the rows. The call file, if this host has it, names the calls that had returned,
+with their results, and those that were under way. Only calls that were under way are in doubt.
 Invariant: results that returned are published and not called for again. Calls in doubt are dealt
 with as `on_doubt` says. Those that are made again are made alone, and count as failed attempts if
 they ended a process of this run.
@@ -34,7 +34,7 @@ _IN_DOUBT: Final = Failure(
 
 @dataclass(slots=True, kw_only=True)
 class RecoveredCalls:
-    """What is published of a dead worker's calls, and what is left to do."""
+    """The results of a dead worker's calls that are published, and the rows that are left to do."""
 
     next: int = 0
     """The first offset that is not settled."""
@@ -48,10 +48,10 @@ class RecoveredCalls:
     known: dict[int, CallResult] = field(default_factory=dict)
     """Results of rows behind these, by offset."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Added to the totals of the unit."""
+    """Counts to add to the totals of the unit."""
     doubted: frozenset[int] = frozenset()
     """Offsets of rows whose calls are made again."""
-    waits_for_user: HopRows | None = None
+    on_hold: HopRows | None = None
     """Rows whose calls are in doubt: the user decides about them."""
 
 
@@ -166,7 +166,7 @@ class _Recovery:
         self._settle(settled)
         if attempts and self._options.on_doubt == "hold":
             last = max(suspect.end for suspect in attempts)
-            out.waits_for_user = self._rows.slice(out.done, last)
+            out.on_hold = self._rows.slice(out.done, last)
             return out
         self._count(in_doubt=len(attempts))
         out.doubted = frozenset(
@@ -181,7 +181,7 @@ class _Recovery:
     def _leave_out(
         self, settled: dict[tuple[int, int], CallResult], suspects: Sequence[CallMark]
     ) -> None:
-        """Go on without rows in doubt; they become dead letters."""
+        """Leave out rows in doubt and make dead letters of them."""
         indexes = [index for suspect in suspects for index in range(suspect.begin, suspect.end)]
         for index in indexes:
             self._add_letter(replace(_IN_DOUBT, place=index))
@@ -189,7 +189,7 @@ class _Recovery:
         self._count(in_doubt=len(suspects), skipped=len(indexes), dead_letters=len(indexes))
 
     def _settle(self, settled: Mapping[tuple[int, int], CallResult]) -> None:
-        """Publish from the first row on; results behind a gap are kept until it is closed."""
+        """Publish from the first row on; keep results behind a gap until the gap is closed."""
         out, ends = self._out, dict(settled.keys())
         while out.done in ends:
             begin, out.done = out.done, ends[out.done]

@@ -1,4 +1,4 @@
-"""Dead letters: rows that a step's function refused, with what is needed to mend them. Pure."""
+"""Dead letters: rows that a step's function refused, with the error and the whole row. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One row and why it is dead."""
+    """One refused row and its error."""
 
     at_us: int
     run: int

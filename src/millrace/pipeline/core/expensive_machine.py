@@ -46,7 +46,7 @@ Actions = list[ExpensiveAction]
 
 @dataclass(frozen=True, slots=True)
 class FailedQuery:
-    """A filter or a column in front of the step that could not be calculated."""
+    """A filter or a column in front of the step failed for a row."""
 
     step: str
     offset: int
@@ -120,7 +120,7 @@ class ExpensiveMachine:
         self._unsettled = unsettled
         self._last_share = last_share
         self._share: BudgetShare | None = None
-        """Of the batch in work."""
+        """The share of the batch in work."""
         self._past = PastCalls(paid, deaths)
         self._waiting = UnitPublish(next=at)
         """Results that wait for the next intent."""
@@ -148,7 +148,7 @@ class ExpensiveMachine:
         return self.on_large_stored((), now_us)
 
     def on_large_stored(self, rows: tuple[HopRows, ...], now_us: int) -> Actions:
-        """Recovered rows, with references in place of large values."""
+        """The recovered rows, with references instead of large values."""
         recovered = self._recovered
         assert recovered is not None
         self._totals = self._totals.plus(**recovered.counts)
@@ -160,11 +160,8 @@ class ExpensiveMachine:
             budget=self._given_back(-recovered.counts.get("calls", 0), now_us),
         )
         skipped, buried = (recovered.counts.get(name, 0) for name in ("skipped", "dead_letters"))
-        if recovered.waits_for_user is not None:
-            return [
-                *_counted(skipped, buried),
-                *self._hold(change, recovered.waits_for_user, now_us),
-            ]
+        if recovered.on_hold is not None:
+            return [*_counted(skipped, buried), *self._hold(change, recovered.on_hold, now_us)]
         record = self._paid.settled(now_us, change.next, change.next, self._totals)
         change = replace(change, records=(record,))
         self._past.results, self._past.doubted = recovered.known, recovered.doubted
@@ -174,7 +171,7 @@ class ExpensiveMachine:
         return [*_counted(skipped, buried), *self._settle(change, then)]
 
     def _hold(self, change: UnitPublish, rows: HopRows, now_us: int) -> Actions:
-        """Publish what is known, and leave calls in doubt to the user."""
+        """Publish the known results, and leave calls in doubt to the user."""
         record = self._unsettled
         assert record is not None
         calls, first, next_ = self._past.calls_of(rows), change.next, int(rows.offsets[-1]) + 1
@@ -284,7 +281,7 @@ class ExpensiveMachine:
         return MakeCalls(batch.rows, past.known(batch.rows), past.are_doubted(batch.rows))
 
     def on_call_due(self, number: int, now_us: int) -> int:
-        """How long the call of this number waits for its place in the rate, in microseconds."""
+        """How long the call of this number waits because of the rate, in microseconds."""
         if self._share is None:
             return 0
         return self._share.wait_us(number, now_us, self._options.rate)
@@ -387,7 +384,7 @@ class ExpensiveMachine:
         return (call_budget.give_back(self._last_share, calls, now_us),)
 
     def _add_event(self, event: JobEvent, end: TurnEnd) -> None:
-        """Publish why the turn ends with the waiting results."""
+        """Add the event that ends the turn to the waiting results."""
         self._waiting = replace(self._waiting, events=(*self._waiting.events, event))
         self._end = end
 

@@ -29,15 +29,15 @@ class HopRows:
         return len(self.offsets)
 
     def slice(self, begin: int, end: int) -> HopRows:
-        """Some of them."""
+        """The rows from one index up to another."""
         return HopRows(self.batch.slice(begin, end - begin), self.offsets[begin:end])
 
     def before(self, offset: int) -> HopRows:
-        """Those below an offset."""
+        """The rows below an offset."""
         return self.slice(0, int(np.searchsorted(self.offsets, offset)))
 
     def with_offsets(self) -> pa.RecordBatch:
-        """As one batch, with the offsets as its first column."""
+        """The rows as one batch, with the offsets as its first column."""
         schema = pa.schema([OFFSET_FIELD, *self.batch.schema])
         return pa.RecordBatch.from_arrays(
             [pa.array(self.offsets), *self.batch.columns], schema=schema
@@ -45,7 +45,7 @@ class HopRows:
 
     @classmethod
     def from_offsets(cls, batch: pa.RecordBatch) -> HopRows:
-        """Back from such a batch."""
+        """Rows from a batch that `with_offsets` made."""
         offsets = batch.column(OFFSET).to_numpy()
         return cls(batch.drop_columns([OFFSET]), offsets)
 
@@ -56,7 +56,7 @@ def nothing(schema: pa.Schema) -> HopRows:
 
 
 def together(schema: pa.Schema, some: Sequence[HopRows]) -> HopRows:
-    """All of them as one batch."""
+    """Several batches of rows as one batch."""
     some = [rows for rows in some if len(rows)]
     if len(some) == 1:
         return some[0]
@@ -67,7 +67,7 @@ def together(schema: pa.Schema, some: Sequence[HopRows]) -> HopRows:
 
 
 def fetched_rows(fetched: Fetched, schema: pa.Schema, end: int | None) -> tuple[HopRows, int]:
-    """What was read below `end`, and the offset to go on from."""
+    """The fetched rows below `end`, and the offset to read next."""
     next_ = int(fetched.next_offset)
     some = [
         HopRows(

@@ -1,4 +1,4 @@
-"""The pieces of work of a job: what lies between two journals is one hop. Pure.
+"""The hops of a job: a hop is the work between the journals it reads and those it writes. Pure.
 
 Steps whose rows are not kept are fused into the hop of the next step that is kept, and simply run
 again after a crash. A hop reads journals, runs its steps over their rows and writes journals or a
@@ -31,20 +31,20 @@ ROOT: Final = "jobs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """Work between journals: steps in order, of which only the last one's rows are kept."""
+    """Work between journals: steps in order; only the rows of the last step are kept."""
 
     job: str
     name: str
-    """Of its last step."""
+    """The name of its last step."""
     inputs: tuple[str, ...]
     """Prefixes of the journals it reads, one for each step or source that feeds it."""
     schema: pa.Schema
-    """Of the rows it reads."""
+    """The schema of the rows it reads."""
     steps: tuple[Map | FilterStep | Select | KeyBy | UnionStep, ...]
-    """In order; without the sink. A `UnionStep` passes rows on."""
+    """Its steps in order, without the sink. A `UnionStep` passes rows on."""
     sink: ParquetSink | JournalSink | FunctionSink | None
     output: pa.Schema
-    """Of the rows it writes, or hands to its sink."""
+    """The schema of the rows it writes, or hands to its sink."""
     partitions: int
     """Over how many journals its output is spread; 0 with a sink."""
     depth: int
@@ -52,7 +52,7 @@ class Hop:
     feeds: tuple[str, ...]
     """Names of the hops that read its output."""
     single: tuple[str, ...] = ()
-    """Those of its inputs that name one journal of the user's, and none below it."""
+    """Inputs that name exactly one journal of the user, and no journals below it."""
 
     def reads(self, journal: str) -> bool:
         """Whether a journal is one of its inputs."""
@@ -62,7 +62,7 @@ class Hop:
 
     @property
     def expensive(self) -> Map | FunctionSink | None:
-        """The step whose calls are recorded before they are made, if there is one: the last."""
+        """The last step, if its calls are recorded before they are made."""
         if isinstance(self.sink, FunctionSink):
             return self.sink
         last = self.steps[-1] if self.steps else None
@@ -78,13 +78,13 @@ class Hop:
 
     @property
     def callings(self) -> tuple[Calling, ...]:
-        """All functions of the user's in it, in order."""
+        """All user functions in the hop, in order."""
         steps = [step.calling for step in self.steps if isinstance(step, Map)]
         return (*steps, self.sink.calling) if isinstance(self.sink, FunctionSink) else tuple(steps)
 
     @property
     def called(self) -> frozenset[str]:
-        """The steps that call a function of the user's."""
+        """The names of the steps that call a user function."""
         steps = {step.name for step in self.steps if isinstance(step, Map)}
         return frozenset(
             steps | ({self.sink.name} if isinstance(self.sink, FunctionSink) else set())
@@ -92,7 +92,7 @@ class Hop:
 
     @property
     def group(self) -> str:
-        """The group whose committed offsets say what it has done."""
+        """The consumer group whose committed offsets are the progress of the hop."""
         return step_root(self.job, self.name)
 
 
@@ -105,12 +105,12 @@ class Unit:
 
 
 def step_root(job: str, step: str) -> str:
-    """Where everything of a step lies; also the name of its group."""
+    """The prefix of all journals and leases of a step; also the name of its group."""
     return f"{ROOT}/{job}/{step}"
 
 
 def output_prefix(job: str, step: str) -> str:
-    """The journals of a step's rows lie below this."""
+    """The prefix of the journals that hold a step's rows."""
     return f"{step_root(job, step)}/out"
 
 
@@ -125,7 +125,7 @@ def calls_journal(job: str, step: str, journal_id: int) -> str:
 
 
 def budget_journal(job: str, step: str) -> str:
-    """The record of calls of all workers, kept where they are limited."""
+    """The budget journal of a step whose calls are limited over all workers."""
     return f"{step_root(job, step)}/budget"
 
 
@@ -150,10 +150,10 @@ def unit_lease(job: str, step: str, journal_id: int) -> str:
 
 
 def place_lease(job: str, step: str, number: int) -> str:
-    """The lease of one of the places of a step whose workers are limited."""
+    """The lease of one worker slot of a step whose workers are limited."""
     return f"{step_root(job, step)}/place/{number}"
 
 
 def run_lease(job: str) -> str:
-    """The lease of whoever runs the job."""
+    """The lease of the process that runs the job."""
     return f"{ROOT}/{job}/run"

@@ -1,4 +1,4 @@
-"""What happens to a job as a whole, in order, in one journal. Pure."""
+"""The events of a job: one journal holds them in order. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millrace.storage.documents import Document
 
 
 class JobEventKind(StrEnum):
-    """What a row tells."""
+    """The kind of an event."""
 
     STARTED = "started"
-    """A run began; the text holds its graph, and what tells its sources and steps from others."""
+    """A run began; the text holds its graph, and the identity of its sources and steps."""
     TAKEN_IN = "taken_in"
-    """A source was taken in, in the same transaction as its rows."""
+    """The rows of a source were saved, in the same transaction as this event."""
     FAILED = "failed"
     """A step gave up; the text holds error and traceback."""
     HELD = "held"
@@ -31,16 +31,16 @@ class JobEventKind(StrEnum):
     DIED = "died"
     """A call ended its worker's process; the text says for which rows, and how often."""
     RESET = "reset"
-    """A step, and what depends on it, was set back to its beginning."""
+    """A step, and the steps that depend on it, were set back to the beginning."""
     TRUNCATED = "truncated"
-    """Rows that everybody has read are about to be removed; the text says how many there were."""
+    """Rows that all steps have read are about to be removed; the text holds their number."""
     ENDED = "ended"
     """A run ended; the text holds its report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent:
-    """One row."""
+    """One event of a job."""
 
     at_us: int
     run: int

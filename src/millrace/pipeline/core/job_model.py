@@ -1,7 +1,7 @@
-"""What a job consists of: sources, steps and sinks, as values. Pure.
+"""The sources, steps and sinks of a job, as values. Pure.
 
-A step is described by a node; nodes point to the ones they read. How nodes are put together into
-pieces of work is in `hops`, how the user writes them down in `definition`.
+A node describes a step; nodes point to the nodes they read. `hops` describes how nodes become
+units of work, and `define` how the user writes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OnChange = Literal["fail", "restart", "continue"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calling:
-    """A function of the user's and how it is called."""
+    """A user function and how it is called."""
 
     function: Callable[..., Any]
     """A function, or a class or partial whose instance is called; made once in a worker process."""
@@ -27,16 +27,16 @@ class Calling:
     rows: Literal["row", "batch"]
     """Whether it gets a dict for each row, or a record batch."""
     makes: bool = False
-    """Whether `function()` makes what is called."""
+    """Whether `function()` makes the callable."""
     is_async: bool = False
     takes_context: bool = False
     """Whether it has a parameter `context`, and wants a `Context`."""
     identity: str = ""
-    """What tells its code from any other's; empty where that cannot be told."""
+    """A digest of its code; empty if the code cannot be identified."""
     as_table: bool = False
     """Whether a batch is handed to it as a table."""
     unrecognised: str = ""
-    """Why its code cannot be told from any other's."""
+    """The reason why its code cannot be identified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,22 +69,22 @@ class StepOptions:
     large: tuple[str, ...] = ()
     """Columns whose values are kept in files of their own."""
     version: str | None = None
-    """Names what the function does where its code alone does not tell."""
+    """The user's name for the behaviour of the function, where its code cannot show a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNode:
-    """Something that has rows for others, or takes them for good."""
+    """A source, a step or a sink of a job."""
 
     name: str
     inputs: tuple[JobNode, ...] = ()
     schema: pa.Schema
-    """Of the rows it gives; of a sink those it takes."""
+    """The schema of its output rows; for a sink, of its input rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSource(JobNode):
-    """Rows taken in once: they get their offsets when they are."""
+    """A source whose rows are saved to journals once, and get their offsets then."""
 
     partitions: int
     given: object
@@ -102,12 +102,12 @@ class JournalSource(JobNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map(JobNode):
-    """What a function makes of each row or batch: any number of rows."""
+    """A function that makes any number of rows of each row or batch."""
 
     calling: Calling
     options: StepOptions
     returned: pa.Schema | None = None
-    """Of the rows that the function gives, where large values in them are stored otherwise."""
+    """The schema of the rows that the function returns, before large values are stored in files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +146,14 @@ class ParquetSink(JobNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSink(JobNode):
-    """Rows appended to a journal of the user's."""
+    """Rows appended to a journal of the user."""
 
     journal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSink(JobNode):
-    """Rows handed to a function, with a key to be idempotent by."""
+    """Rows handed to a function, with an idempotency key."""
 
     calling: Calling
     options: StepOptions

@@ -38,20 +38,20 @@ class JobPart:
     is_kept: bool = True
     """Whether its rows are kept in journals, or it is a sink: it has a hop of its own."""
     identity: Mapping[str, str] = field(default_factory=dict)
-    """What decides its results, each under a word for the user."""
+    """The values that decide its results, by a word that the user knows."""
     columns: tuple[str, ...] = ()
     journals: tuple[str, ...] = ()
-    """Of a source of journals: the names, or prefixes, that it reads."""
+    """The names, or prefixes, of the journals that a journal source reads."""
     prefixes: tuple[str, ...] = ()
-    """Of the journals that its hop reads."""
+    """The prefixes of the journals that its hop reads."""
     single: tuple[str, ...] = ()
-    """Those of them that name one journal, and none below it."""
+    """Prefixes that name exactly one journal, and no journals below it."""
     fused: tuple[str, ...] = ()
     """Steps that run in its hop, in front of it."""
     expensive: bool = False
     depth: int = 0
     target: str = ""
-    """Of a sink: the folder or the journal that it fills."""
+    """The folder or the journal that a sink fills."""
     partitions: int = 0
     """The number of journals that its rows are spread over."""
     function: str = ""
@@ -80,7 +80,7 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job's parts; a part comes behind all that feed it."""
+    """A job's parts; each part comes behind the parts that feed it."""
 
     job: str
     parts: tuple[JobPart, ...] = ()
@@ -152,17 +152,17 @@ class JobRecord:
         return step_root(self.job, part.name)
 
     def to_json(self) -> dict[str, Any]:
-        """As a document."""
+        """The record as a JSON document."""
         return {"job": self.job, "parts": [asdict(part) for part in self.parts]}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
-        """From a document."""
+        """The record of a JSON document."""
         return cls(document["job"], tuple(JobPart(**_fields(part)) for part in document["parts"]))
 
     @classmethod
     def from_event(cls, detail: Mapping[str, Any]) -> JobRecord:
-        """From the event of a start or a reset; earlier versions recorded two documents there."""
+        """The record of a start or reset event; earlier versions recorded two documents there."""
         if RECORDED in detail:
             return cls.from_json(detail[RECORDED])
         outline = _from_outline(detail["outline"])
@@ -174,7 +174,7 @@ class JobRecord:
 
 
 def has_identities(detail: Mapping[str, Any]) -> bool:
-    """Whether the event of a start says what decides the results of each part."""
+    """Whether the event of a start holds the identity of each part."""
     return RECORDED in detail or "described" in detail
 
 
@@ -183,7 +183,7 @@ def _fields(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_outline(document: Mapping[str, Any]) -> JobRecord:
-    """Of an earlier version: sources and hops alone, journals by their own names."""
+    """The record of an earlier version: sources and hops alone, journals by their own names."""
     parts = []
     for fields in map(_fields, document["parts"]):
         kind = _OLD_KINDS.get(fields["kind"], fields["kind"])
@@ -193,7 +193,7 @@ def _from_outline(document: Mapping[str, Any]) -> JobRecord:
 
 
 def _from_description(part: Mapping[str, Any], hops: Mapping[str, JobPart]) -> JobPart:
-    """Of an earlier version: what decides results, beside an outline of the hops."""
+    """A part of an earlier version: its identity, beside an outline of the hops."""
     hop = hops.get(part["name"]) or JobPart(name=part["name"], kind=part["kind"])
     identity = dict(part["told_by"])
     journals = identity.get("journals", "").split(", ") if part["kind"] == "journals" else []

@@ -1,4 +1,4 @@
-"""An expensive step and one unit: its records, and what is known of its rows. Pure."""
+"""An expensive step and one unit: its records, and the past calls for its rows. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from millrace.pipeline.core.worker_deaths import Deaths
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidStep:
-    """An expensive step and its unit, in the hands of one worker."""
+    """An expensive step and the unit that one worker has leased."""
 
     step: Map | FunctionSink
     schema: pa.Schema | None
-    """Of the rows that the function returns; None for a sink."""
+    """The schema of the rows that the function returns; None for a sink."""
     notes: UnitNotes
     epoch: int
-    """Of the unit's lease."""
+    """The epoch of the unit's lease."""
     has_budget: bool = False
 
     @property
@@ -74,7 +74,7 @@ class PaidStep:
 
 @dataclass(slots=True)
 class PastCalls:
-    """What earlier calls for the rows of a unit came to."""
+    """The results of earlier calls for the rows of a unit."""
 
     paid: PaidStep
     deaths: Deaths
@@ -93,7 +93,7 @@ class PastCalls:
         return not self.doubted.isdisjoint(rows.offsets.tolist())
 
     def calls_of(self, rows: HopRows) -> int:
-        """How many calls rows need: none for those that are known, or out of attempts."""
+        """The number of calls that rows need: none for known results, or after the last attempt."""
         known, retries = self.known(rows), self.paid.step.options.retries
         spent = sum(attempts > retries for attempts in known.attempts.values())
         if self.paid.calls_batches:
@@ -101,7 +101,7 @@ class PastCalls:
         return len(rows) - len(known.settled) - spent
 
     def known(self, rows: HopRows) -> KnownCalls:
-        """What is known of rows before they are called for."""
+        """Known attempts and results of rows, before the calls."""
         kind, retries = self.paid.step.calling.rows, self.paid.step.options.retries
         attempts = self.deaths.past(self.paid.name, rows, kind, retries)
         settled: dict[int, list[Row] | Failure] = {}

@@ -31,14 +31,14 @@ _NUMBER: Final = re.compile(r"(?:^|/)(\d+)$")
 
 
 class PublishOutcome(StrEnum):
-    """What became of a transaction whose answer was lost."""
+    """The fate of a transaction whose answer was lost."""
 
     DONE = "done"
-    """It was carried out."""
+    """The broker carried it out."""
     AGAIN = "again"
-    """It was not; sending it again is safe, since it expects the old offset."""
+    """The broker did not; sending it again is safe, since it expects the old offset."""
     OVERTAKEN = "overtaken"
-    """Another worker moved on: nothing of this worker's counts."""
+    """Another worker moved the offset: nothing of this worker counts."""
 
 
 def what_became(*, expected: int | None, new_offset: int, committed: int | None) -> PublishOutcome:
@@ -50,7 +50,7 @@ def what_became(*, expected: int | None, new_offset: int, committed: int | None)
 
 
 def kept_partition(journal: str, partitions: int) -> int:
-    """The partition for the rows of an input journal if no key says: always the same one."""
+    """The partition for the rows of an input journal without a key: always the same one."""
     number = _NUMBER.search(journal)
     return (int(number[1]) if number else zlib.crc32(journal.encode())) % partitions
 
@@ -103,7 +103,7 @@ class ReadCallRecords:
 
 @dataclass(frozen=True, slots=True)
 class ReadTails:
-    """The transaction was carried out without an answer: read where journals end; `on_tails`."""
+    """The transaction was done without an answer: read the ends of journals; then `on_tails`."""
 
     calls: str | None
     budget: str | None
@@ -121,7 +121,7 @@ class ReportBudgetMoved:
 
 @dataclass(frozen=True, slots=True)
 class ReportLeaseLost:
-    """Another worker moved the unit on; nothing of this worker's counts any more."""
+    """Another worker moved the unit's offset; nothing of this worker counts any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ class PublishMachine:
         self.calls_journal = hops.calls_journal(hop.job, hop.name, journal_id)
         self.budget_journal = hops.budget_journal(hop.job, hop.name)
         self.budget: BudgetTail | None = None
-        """As last read; None for a step without a budget."""
+        """The budget as last read; None for a step without a budget."""
         self._change: UnitPublish | None = None
         self._is_conflict = False
 
     def on_publish(self, change: UnitPublish, *, has_files: bool = False) -> PublishAction:
-        """Publish this. `has_files`: a sink adds rows of its own to the transaction."""
+        """Publish a change. `has_files`: a sink adds rows of its own to the transaction."""
         if change.is_empty(self.at) and not has_files:
             return SkipPublish()
         self._change = change
@@ -195,20 +195,20 @@ class PublishMachine:
     def on_conflict(self) -> PublishAction:
         """The transaction was refused: a journal or the offset is not as expected.
 
-        An earlier sending of the same change did it, or another worker, or the budget moved.
+        An earlier copy of the same change was carried out, or another worker or the budget moved.
         """
         self._is_conflict = True
         return self._look()
 
     def on_committed(self, committed: int | None) -> PublishAction:
-        """The unit's committed offset, as read."""
+        """The broker returned the unit's committed offset."""
         new_offset = self._pending().next
         return self._judged(
             what_became(expected=self._expected, new_offset=new_offset, committed=committed)
         )
 
     def on_calls(self, end: int, records: Sequence[CallRecord]) -> PublishAction:
-        """The end of the record of calls, and its records from the known end on."""
+        """The broker returned the end of the call records, and those behind the known end."""
         if end == self.calls_end:
             return self._judged(PublishOutcome.AGAIN)
         own = self._pending().records
@@ -216,14 +216,14 @@ class PublishMachine:
         return self._judged(PublishOutcome.DONE if is_own else PublishOutcome.OVERTAKEN)
 
     def on_tails(self, calls_end: int | None, budget: BudgetTail | None) -> PublishAction:
-        """Where journals end, for a transaction whose answer was lost."""
+        """The broker returned the ends of journals, after a transaction whose answer was lost."""
         return self._published(
             self.calls_end if calls_end is None else calls_end,
             self.budget if budget is None else budget,
         )
 
     def on_budget(self, budget: BudgetTail) -> None:
-        """The budget was read again."""
+        """The worker read the budget again."""
         self.budget = budget
 
     @property

@@ -1,8 +1,8 @@
-"""The idempotency key of a row: which job, step and function asks, and for which row. Pure.
+"""The idempotency key of a row: a digest of the job, the step, the function and the row. Pure.
 
-Law: the same row asked again has the same key: by a retry, another worker, a later run. Any other
-row, job, workspace, step or function has another key. A job is told apart by an id that its first
-run makes and that lies in its record, so it goes when the job's journals go.
+Law: a row has the same key in a retry, in another worker and in a later run. Any other row, job,
+workspace, step or function has another key. The first run of a job makes the job's id and saves it
+in the job's record, so the id goes when the job's journals go.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LENGTH_BYTES: Final = 8
 
 
 def asker_of(job_id: str, job: str, step: str, function: str) -> bytes:
-    """What all keys of a step have in common, as a digest."""
+    """The digest that all keys of a step begin with."""
     return _digest(b"asker", *(part.encode() for part in (job_id, job, step, function))).digest()
 
 
 def row_keys(asker: bytes, journal_id: int, rows: HopRows, begin: int, end: int) -> tuple[str, ...]:
-    """The keys of some rows: of their content, and of their place, which tells equal rows apart."""
+    """The keys of some rows: digests of their content and their position in the journal."""
     offsets = rows.offsets[begin:end]
     # A step in front may have made several rows of one; its first lies where the offset begins.
     repeats = np.arange(begin, end) - np.searchsorted(rows.offsets, offsets)
@@ -47,7 +47,7 @@ def batch_key(keys: Sequence[str]) -> str:
 
 
 def _digest(*parts: bytes) -> hashlib.blake2b:
-    """Of the parts with their lengths, so that no two lists of parts are read as one text."""
+    """A digest of the parts with their lengths, so that two lists of parts never give one text."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
         digest.update(len(part).to_bytes(_LENGTH_BYTES))

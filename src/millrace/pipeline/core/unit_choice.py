@@ -35,7 +35,7 @@ class TurnEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowLimits:
-    """What decides how rows flow."""
+    """Limits that decide how rows flow."""
 
     backlog_rows_max: int
     sink_bytes: int
@@ -48,16 +48,16 @@ class UnitState:
 
     unit: Unit
     rows: int
-    """That wait for it."""
+    """The number of rows that wait for it."""
     is_leased: bool = False
-    """Whether somebody has its lease."""
+    """Whether a worker holds its lease."""
     waited_ms: int = 0
     """How long the worker has seen rows wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What is asked about the hops of a job, worked out once."""
+    """The hops of a job and their order, calculated once."""
 
     hops: Mapping[str, Hop]
     before: Mapping[str, frozenset[str]]
@@ -99,7 +99,7 @@ def rank(
 
 
 class _Seen:
-    """Sums over all units, for the questions about each."""
+    """Sums over all units, for the decision about each unit."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The content of one transaction of a worker on a unit, and the notes that it carries. Pure."""
+"""The content of one transaction of a worker on a unit, with its events and dead letters. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that ended their process: which rows they were for, and how often that happened. Pure.
+"""Calls that ended their process, with their rows and the number of attempts. Pure.
 
 The next worker of the unit records each as an event of the run. Rows named by such an event are
 called for alone from then on, so that the next death names one call and costs no other row.
@@ -23,23 +23,23 @@ class Death:
 
     step: str
     first: int
-    """The rows, by the offsets of the input rows they were made of: from here."""
+    """The offset of the first input row of the call."""
     next: int
-    """To here, which is not one of them."""
+    """The offset behind the last input row of the call."""
     repeat: int = 0
-    """Which of the rows that were made of the one input row; 0 for a whole batch."""
+    """The index of the row among all rows made of its input row; 0 for a whole batch."""
     attempts: int = 0
-    """How many calls failed so far in this run; 0 where the rows were in doubt and no more."""
+    """The number of calls that failed in this run; 0 if the rows were only in doubt."""
     middle: int | None = None
-    """Where a batch that is out of attempts is cut to find the rows that end the process."""
+    """The offset at which a batch without attempts left is cut, to find the row at fault."""
 
     def detail(self) -> dict[str, Any]:
-        """For the event that records it."""
+        """The detail of the event that records it."""
         return asdict(self)
 
 
 class Deaths:
-    """All that are known of one unit in this run."""
+    """All known deaths of one unit in this run."""
 
     def __init__(self, deaths: Iterable[Death] = ()) -> None:
         self._deaths: dict[tuple[str, int, int, int], Death] = {}
@@ -48,7 +48,7 @@ class Deaths:
 
     @classmethod
     def of(cls, events: Iterable[JobEvent], journal: str, steps: Collection[str]) -> Deaths:
-        """Those that events of a run record for a journal and steps that read it."""
+        """The deaths in the events of a run, for a journal and the steps that read it."""
         return cls(
             Death(step=event.step, **{n: v for n, v in event.detail.items() if n != "journal"})
             for event in events
@@ -58,14 +58,14 @@ class Deaths:
         )
 
     def add(self, death: Death) -> None:
-        """Note one; of the same rows the one with the most attempts counts."""
+        """Add a death; for the same rows the death with the most attempts counts."""
         key = (death.step, death.first, death.next, death.repeat)
         known = self._deaths.get(key)
         if known is None or known.attempts <= death.attempts:
             self._deaths[key] = death
 
     def attempts(self, step: str, first: int, next_: int, repeat: int = 0) -> int | None:
-        """How many calls for exactly these rows are known to have failed; None if none died."""
+        """The number of failed calls for exactly these rows; None if no call ended its process."""
         known = self._deaths.get((step, first, next_, repeat))
         return None if known is None else known.attempts
 
@@ -83,7 +83,7 @@ class Deaths:
     def past(
         self, step: str, rows: HopRows, kind: Literal["row", "batch"], retries: int
     ) -> dict[int, int]:
-        """How many calls were made already for rows of a batch, by place; a batch has place 0."""
+        """The number of earlier calls for rows of a batch, by index; a whole batch has index 0."""
         deaths = [death for death in self._deaths.values() if death.step == step]
         if not deaths or not len(rows):
             return {}

@@ -1,1 +1,1 @@
-"""What the user writes down: a job, its steps, their functions; and whether it changed."""
+"""The definition of a job by the user: its steps, their functions, and its changes between runs."""

@@ -1,4 +1,4 @@
-"""What a user's function may ask about the call it is in. Pure."""
+"""The context of a call, for the user's function. Pure."""
 
 from __future__ import annotations
 

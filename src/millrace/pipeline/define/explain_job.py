@@ -14,7 +14,7 @@ from millrace.text import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """How far a source or hop is."""
+    """The progress of a source or hop."""
 
     rows: int
     backlog: int = 0
@@ -83,7 +83,7 @@ def _step(step: JobPart) -> str:
 
 
 def _options(record: JobRecord, hop: JobPart) -> str:
-    """How a step is run, as far as the user said; more workers than partitions find no work."""
+    """The options that the user gave; a warning if a step has more workers than partitions."""
     if not hop.function:
         return ""
     words = ["calls recorded"] if hop.expensive else []

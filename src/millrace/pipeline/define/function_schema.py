@@ -1,4 +1,4 @@
-"""What columns a function gives, as its user says: a schema, Spark DDL, or a type hint. Pure."""
+"""The columns that a function returns: from a schema, Spark DDL, or a type hint. Pure."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _HOW: Final = (
 
 
 class Unclear(Exception):
-    """Why a hint gives no columns. Never leaves this package."""
+    """The reason why a hint gives no columns. Never leaves this package."""
 
 
 def given_schema(call: str, given: object) -> pa.Schema:
-    """Columns as `schema=` says them."""
+    """The columns of `schema=`."""
     match given:
         case pa.Schema():
             schema = given
@@ -68,7 +68,7 @@ def given_schema(call: str, given: object) -> pa.Schema:
 
 
 def checked(call: str, schema: pa.Schema) -> pa.Schema:
-    """Columns as journals keep them, or an error that says why they cannot."""
+    """The columns as journals store them; an error if they cannot."""
     if not schema.names:
         raise UserError(f"{call}: schema has no columns\n  to fix: name at least one")
     reserved = [name for name in schema.names if name.startswith(PREFIX)]
@@ -83,7 +83,7 @@ def checked(call: str, schema: pa.Schema) -> pa.Schema:
 
 
 def hinted_schema(call: str, hint: object) -> pa.Schema:
-    """Columns as a return annotation says them."""
+    """The columns of a return annotation."""
     try:
         return checked(call, pa.schema(_fields(_row_type(hint))))
     except Unclear as unclear:
@@ -93,7 +93,7 @@ def hinted_schema(call: str, hint: object) -> pa.Schema:
 
 
 def _row_type(hint: object) -> object:
-    """The type of one row, behind lists, iterators and None."""
+    """The type of one row, inside lists, iterators and `| None`."""
     if hint is None or hint is Any:
         raise Unclear("no type hint" if hint is None else "Any")
     origin = typing.get_origin(hint)
@@ -162,7 +162,7 @@ def _shown(hint: object) -> str:
 
 
 def _from_ddl(call: str, text: str) -> pa.Schema:
-    """Columns as Spark's DDL writes them: `id bigint, tags array<string>`."""
+    """The columns of Spark DDL such as `id bigint, tags array<string>`."""
     try:
         return pa.schema([(column.name, _ddl_type(column.kind)) for column in _ddl_columns(text)])
     except (sqlglot.errors.SqlglotError, AttributeError, Unclear) as error:

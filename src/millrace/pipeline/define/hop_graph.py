@@ -51,8 +51,8 @@ def hops_of(
 ) -> tuple[Hop, ...]:
     """The hops of a job.
 
-    `partitions` is what an input counts for whose number of journals is not known; `journals` says
-    how many there are under the names and prefixes of the user's that sources read.
+    `partitions` is the assumed number of journals of an input whose number is not known; `journals`
+    is the number of journals under each name and prefix of the user that a source reads.
     """
     check_graph(job, nodes)
     cut = _KeptNodes(nodes)
@@ -65,7 +65,7 @@ def hops_of(
 
 
 def readers_of(nodes: Sequence[JobNode]) -> dict[str, list[JobNode]]:
-    """Who reads each node, in order."""
+    """The readers of each node, in order."""
     readers: dict[str, list[JobNode]] = {node.name: [] for node in nodes}
     for node in nodes:
         for given in node.inputs:
@@ -74,7 +74,7 @@ def readers_of(nodes: Sequence[JobNode]) -> dict[str, list[JobNode]]:
 
 
 def downstream(nodes: Sequence[JobNode], names: set[str]) -> tuple[str, ...]:
-    """These nodes and all that depend on them, in order."""
+    """The names of these nodes and of all nodes that depend on them, in order."""
     reached = set(names)
     for node in nodes:
         if any(given.name in reached for given in node.inputs):
@@ -83,7 +83,7 @@ def downstream(nodes: Sequence[JobNode], names: set[str]) -> tuple[str, ...]:
 
 
 def most_workers(nodes: Sequence[JobNode], name: str) -> int:
-    """How many workers a step that reads a node, before the next `key_by`, wants at most."""
+    """The largest number of workers of the steps that read a node, before the next `key_by`."""
     reached, most = {name}, 0
     for node in nodes:
         if any(given.name in reached for given in node.inputs) and not isinstance(node, KeyBy):
@@ -94,7 +94,7 @@ def most_workers(nodes: Sequence[JobNode], name: str) -> int:
 
 
 def check_graph(job: str, nodes: Sequence[Anything]) -> None:
-    """Refuse a job that has nothing to do, or a step that does something for nobody."""
+    """Refuse a job without work, or a step whose rows no other step reads."""
     if not any(isinstance(node, SOURCES) for node in nodes):
         raise UserError(f"job {job!r} has no source\n  to fix: begin with job.source(name, ...)")
     known: set[str] = set()
@@ -123,7 +123,7 @@ def check_graph(job: str, nodes: Sequence[Anything]) -> None:
 
 
 def _keeps(node: JobNode) -> bool:
-    """Whether a node's rows are kept, whoever reads them."""
+    """Whether a node's rows are kept, independent of its readers."""
     match node:
         case Map():
             options = node.options
@@ -140,7 +140,7 @@ def _fed_by(hop: Hop, hops: Mapping[str, Hop]) -> tuple[str, ...]:
 
 
 class _KeptNodes:
-    """Which nodes are kept, and what is fused in front of each."""
+    """The kept nodes, and the nodes that are fused in front of each."""
 
     def __init__(self, nodes: Sequence[Anything]) -> None:
         self._nodes: dict[str, JobNode] = {node.name: node for node in nodes}
@@ -157,7 +157,7 @@ class _KeptNodes:
                 self._keep_maps_before(node)
 
     def inputs(self, node: JobNode) -> tuple[JobNode, ...]:
-        """The kept nodes that the hop of a kept node reads, through all that is fused into it."""
+        """The kept nodes that the hop of a kept node reads, through its fused nodes."""
         return tuple(self._leaves(node))
 
     def line(self, node: JobNode) -> tuple[JobNode, ...]:
@@ -166,7 +166,7 @@ class _KeptNodes:
         return (*(step for name in before for step in self.line(self._nodes[name])), node)
 
     def _leaves(self, node: JobNode) -> Iterator[JobNode]:
-        """The kept nodes that a node reads, through those that are not kept."""
+        """The kept nodes that a node reads, through nodes that are not kept."""
         for given in node.inputs:
             if given.name in self.kept:
                 yield self._nodes[given.name]
@@ -231,7 +231,7 @@ def _hop(
 
 
 def _inputs(job: str, node: JobNode, inputs: Sequence[JobNode]) -> tuple[str, ...]:
-    """What a hop reads; no journal may be read twice, since its rows would count once."""
+    """The journals that a hop reads; refuses a journal read twice: its rows would count once."""
     names = [name for given in inputs for name in _journals(job, given)]
     for index, name in enumerate(names):
         for other in names[:index]:
@@ -245,7 +245,7 @@ def _inputs(job: str, node: JobNode, inputs: Sequence[JobNode]) -> tuple[str, ..
 
 
 def _journals(job: str, node: JobNode) -> tuple[str, ...]:
-    """Where a kept node's rows lie."""
+    """The journals, or prefixes, of a kept node's rows."""
     if isinstance(node, JournalSource):
         return node.journals
     return (output_prefix(job, node.name),)
@@ -258,7 +258,7 @@ def _is_single(node: JobNode, name: str) -> bool:
 def _partitions(
     node: JobNode, inputs: Sequence[JobNode], hops: Mapping[str, Hop], known: Mapping[str, int]
 ) -> int:
-    """Over how many journals a kept step's rows are spread."""
+    """The number of journals of a kept step's rows."""
     if isinstance(node, KeyBy):
         return node.partitions
     options = node.options if isinstance(node, Map) else StepOptions()

@@ -1,4 +1,4 @@
-"""A job: sources, steps and sinks as a user writes them down, and what can be done with them."""
+"""A job: the user adds sources, steps and sinks to it, runs it and asks for its status."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Until = Literal["caught_up", "forever"]
 
 
 class JobWorkspace(Protocol):
-    """What a job needs of the workspace it is of."""
+    """The operations of a workspace that a job uses."""
 
     config: Config
 
     def frame_schema(self, given: object) -> pa.Schema | None:
-        """Columns of a Spark DataFrame; None if it is none."""
+        """Columns of a Spark DataFrame; None if the value is not a DataFrame."""
 
     def journals(self, prefix: str) -> Mapping[str, pa.Schema]:
         """The journals under a prefix, and their columns."""
 
     def explain(self, job: Job) -> str:
-        """What a job would do, and what of it is done."""
+        """The hops of a job as text, with their progress."""
 
     def run(self, job: Job, *, until: Until, on_change: OnChange) -> JobReport:
         """Run a job."""
@@ -52,7 +52,7 @@ class JobWorkspace(Protocol):
         """How far a job is."""
 
     def reset(self, job: Job, step: str, *, append_again: bool) -> tuple[str, ...]:
-        """Set a step back, and what depends on it."""
+        """Set a step back, and the steps that depend on it."""
 
     def step_frame(self, job: str, step: str) -> DataFrame:
         """The saved rows of a step as a Spark DataFrame."""
@@ -262,7 +262,7 @@ def graph_of(job: Job) -> JobGraph:
 
 
 def _journal_selector(job: str, call: str, journal: str | None, journals: str | None) -> str:
-    """What a source reads: a name, or a prefix with a slash behind it."""
+    """The journals that a source reads: a name, or a prefix with a slash behind it."""
     if journal is not None:
         selector = check_name(journal)
     else:

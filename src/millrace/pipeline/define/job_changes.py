@@ -1,11 +1,11 @@
-"""Whether a job is still the one that ran before, and what follows if it is not. Pure.
+"""Finds the changes of a job since its earlier runs, and decides which steps to set back. Pure.
 
-A job's record is made when a run starts. The next run compares its own with those: what
-decides results counts (code of functions, columns, expressions, keys, what a source is told by),
-for a step and for all before it; how a step is run does not (workers, batches, retries,
-partitions). A step that was left out for some runs is compared with what it was when it last ran.
+A run makes a record of its job when it starts. The next run compares its own record with those. The
+identity of a step and of all steps before it counts (code of functions, columns, expressions,
+keys, identity of sources). The way to run a step does not (workers, batches, retries, partitions).
+A step that was left out for some runs is compared with the last run that had it.
 
-Invariant: what is done is never mixed with what would come out otherwise, unless the user says so.
+Invariant: rows of the old and of the changed job are never mixed, unless the user asks for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millrace.pipeline.define.job_recording import TIME_ZONE, SetBack
 from millrace.text import counted
 
 _FIXED: Final = ("columns", "reads", "kind", "large")
-"""What cannot differ between rows that are done and rows to come."""
+"""Words of the identity that must be equal for old and new rows."""
 _WORDS: Final = {"reads": "which rows it reads", "inputs": "what feeds it"}
 _SINCE: Final = {
     "left out": "what feeds it, while it was left out",
@@ -35,12 +35,12 @@ _NOTHING: Final = SetBack()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """Something that is not what it was."""
+    """A source, step or sink that has changed."""
 
     name: str
     kind: str
     what: Mapping[str, tuple[str, str]]
-    """For each word, what it was and what it is."""
+    """The old and the new value, for each word of the identity that differs."""
 
     @property
     def is_source(self) -> bool:
@@ -50,18 +50,18 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How a job differs from what it was. True if that concerns something that ran before."""
+    """The changes of a job. True if they affect a part that ran before."""
 
     job: str
     changed: tuple[JobChange, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     affected: tuple[str, ...] = ()
-    """Sources and kept steps that ran before and would not do the same now, in order."""
+    """Sources and kept steps that ran before and would give other results now, in order."""
     stuck: tuple[str, ...] = ()
-    """Those of them for which rows to come cannot join those that are done."""
+    """Affected parts whose new rows cannot be added to their old rows."""
     unsure: tuple[str, ...] = ()
-    """Those of them that the last run did not keep: nobody counts what they did before."""
+    """Affected parts that the last run did not keep: their earlier work is not counted."""
 
     def __bool__(self) -> bool:
         return bool(self.affected)
@@ -74,13 +74,13 @@ def compare(
     same: Collection[str] = (),
     since: SetBack = _NOTHING,
 ) -> Changes:
-    """What differs from the runs before.
+    """The changes since the earlier runs.
 
     Args:
         before: the job in these runs, oldest first.
         after: the job as it is now.
-        same: sources whose rows were found to be what they were, however they are told.
-        since: what resets did meanwhile.
+        same: sources whose rows are unchanged, even if their identity differs.
+        since: the parts that resets concerned since.
     """
     if not before:
         return Changes(job=after.job)
@@ -165,7 +165,7 @@ def refusal_text(
 def _that_ran(
     before: Sequence[JobRecord], fresh: Collection[str]
 ) -> tuple[dict[str, JobPart], dict[str, str]]:
-    """What was kept in some run: as it was when it last did, and what told it and all before it."""
+    """All parts that a run ever kept, as of their last run, and their lineages."""
     ran: dict[str, JobPart] = {}
     lines: dict[str, str] = {}
     for record in before:
@@ -177,7 +177,7 @@ def _that_ran(
 
 
 def _with_zones(before: Sequence[JobRecord], after: JobRecord) -> tuple[list[JobRecord], JobRecord]:
-    """The same with time zones everywhere: one that was not recorded or asked for is equal."""
+    """The same records with a time zone each: a zone that was not recorded counts as equal."""
     earlier = [_with_zone(record, _zone_of(after)) for record in before]
     return earlier, _with_zone(after, _zone_of(earlier[-1]))
 
@@ -204,7 +204,7 @@ def _has_expression(part: JobPart) -> bool:
 
 
 def _lineages(record: JobRecord, known: Mapping[str, str]) -> dict[str, str]:
-    """For each part a digest of what tells it, and all before it, from others."""
+    """For each part, a digest of its identity and of all parts before it."""
     digests: dict[str, str] = {}
     for part in record.parts:
         before = [digests[name] for name in part.inputs]
@@ -232,12 +232,12 @@ def _change(old: JobPart, new: JobPart) -> JobChange | None:
 
 
 def _inputs(part: JobPart) -> list[str]:
-    """The names of what feeds a part, in an order that counts."""
+    """The names of a part's inputs; sorted where their order does not matter."""
     return sorted(part.inputs) if part.kind == "union" else list(part.inputs)
 
 
 def _moved(old: JobPart, new: JobPart) -> bool:
-    """Whether rows that it has done would come to it again, from other journals."""
+    """Whether a part would read rows that it has done again, from other journals."""
     fewer, more = set(old.prefixes) - set(new.prefixes), set(new.prefixes) - set(old.prefixes)
     return old.is_kept and new.is_kept and bool(fewer) and bool(more)
 
@@ -245,7 +245,7 @@ def _moved(old: JobPart, new: JobPart) -> bool:
 def _affected(
     after: JobRecord, ran: Mapping[str, JobPart], other: Collection[str]
 ) -> tuple[str, ...]:
-    """What ran before and is told otherwise now, reads other journals, or is behind such."""
+    """Parts that ran before and have another identity or other journals now, and their readers."""
     reached: set[str] = set()
     for part in after.parts:
         old = ran.get(part.name)
@@ -258,7 +258,7 @@ def _affected(
 def _that_matter(
     after: JobRecord, changes: Sequence[JobChange], affected: Sequence[str]
 ) -> tuple[JobChange, ...]:
-    """The changes of what is affected, and of what lies before it."""
+    """The changes of the affected parts, and of the parts before them."""
     relevant = {*affected, *(other for name in affected for other in after.before(name))}
     return tuple(change for change in changes if change.name in relevant)
 
@@ -269,7 +269,7 @@ def _unexplained(
     affected: Sequence[str],
     again: Collection[str],
 ) -> Iterator[JobChange]:
-    """What is affected only by what happened while it was left out, or was not kept."""
+    """Changes of parts that are affected only because runs left them out or did not keep them."""
     reached = {change.name for change in changes}
     for part in after.parts:
         if part.name in reached or reached & set(part.inputs):

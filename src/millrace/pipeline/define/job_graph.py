@@ -1,4 +1,4 @@
-"""The sources, steps and sinks of a job while a user writes them down: names, targets, hops."""
+"""The sources, steps and sinks of a job while the user defines it: names, targets, hops."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from millrace.pipeline.define.user_functions import recognised
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _NAME_LENGTH_MAX: Final = 100
 _RESERVED: Final = ("run", "runs")
-"""Names of what a job keeps beside its steps."""
+"""Names that a job uses for its own journals."""
 
 
 class JobGraph:
-    """All parts of one job, in the order in which they were written down."""
+    """All parts of one job, in the order of their definition."""
 
     def __init__(self, job: str, config: Config) -> None:
         self.job = check_part(job, f"job({job!r})")
@@ -35,7 +35,7 @@ class JobGraph:
 
     @property
     def nodes(self) -> tuple[job_model.Anything, ...]:
-        """Sources, steps and sinks, in the order in which they were written down."""
+        """Sources, steps and sinks, in the order of their definition."""
         return tuple(self._with_partitions(node) for node in self._nodes)
 
     @property
@@ -45,12 +45,12 @@ class JobGraph:
 
     @property
     def partitions(self) -> int:
-        """The number of journals that rows are spread over where nothing else is said."""
+        """The default number of journals that rows are spread over."""
         return self.config.job_partitions
 
     @property
     def hops(self) -> tuple[Hop, ...]:
-        """The pieces of work that the job consists of."""
+        """The hops of the job."""
         return hops_of(self.job, self.nodes, partitions=self.partitions)
 
     def record(self, zone: str | None = None) -> JobRecord:
@@ -73,7 +73,7 @@ class JobGraph:
         return given
 
     def take_target(self, target: str, call: str) -> None:
-        """Note the target of a sink; two sinks cannot fill the same, nor one what the job reads."""
+        """Note the target of a sink; refuse a target of another sink, or an input of the job."""
         if target in self._targets:
             raise UserError(
                 f"{call}: another sink of job {self.job!r} fills it\n"

@@ -21,13 +21,13 @@ TIME_ZONE: Final = "time zone"
 def record_of(
     job: str, nodes: Sequence[job_model.Anything], hops: Sequence[Hop], zone: str | None
 ) -> JobRecord:
-    """The record of a job; `zone` is the session's time zone, None where no Spark was asked."""
+    """The record of a job; `zone` is the session's time zone, None without a Spark session."""
     by_name = {hop.name: hop for hop in hops}
     return JobRecord(job, tuple(_part(node, by_name.get(node.name), zone) for node in nodes))
 
 
 def records_of(events: Iterable[JobEvent]) -> list[JobRecord]:
-    """The records of a job's runs that say what decides results, oldest first."""
+    """The records of a job's runs that hold identities, oldest first."""
     return [
         JobRecord.from_event(event.detail)
         for event in events
@@ -37,16 +37,16 @@ def records_of(events: Iterable[JobEvent]) -> list[JobRecord]:
 
 @dataclass(frozen=True, slots=True)
 class SetBack:
-    """Parts that were kept once, and that a reset concerned since they last were."""
+    """Parts that a run kept, and that a reset concerned since then."""
 
     stale: frozenset[str] = frozenset()
-    """Left out while something before them was set back: their input has been made anew."""
+    """Parts that were left out while a part before them was set back: their input is new."""
     fresh: frozenset[str] = frozenset()
-    """Set back themselves: they have done nothing."""
+    """Parts that were set back themselves: they have done nothing."""
 
 
 def set_back(events: Iterable[JobEvent]) -> SetBack:
-    """What resets left of the runs before."""
+    """The parts that the resets in these events concerned."""
     before: dict[str, set[str]] = {}
     stale: set[str] = set()
     fresh: set[str] = set()

@@ -1,8 +1,8 @@
-"""What is given to a source, as far as it can be told whether it changed. Pure.
+"""The identity of a source's input, which shows whether the input changed. Pure.
 
-Files and datasets over files are told by paths, sizes and times of change. Rows of a DataFrame are
-not looked at: its columns and the version it is given tell, so that Spark may hand the same rows
-out in any order.
+Paths, sizes and times of change identify files and datasets over files. Columns and the version
+that the user gives identify a DataFrame. Its rows are not read, so that Spark may return the same
+rows in any order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millrace.text import counted
 
 
 def kind_of(given: object) -> str:
-    """What it is, in words."""
+    """The kind of an input, as a word."""
     match given:
         case FileListing():
             return "files"
@@ -32,7 +32,7 @@ def kind_of(given: object) -> str:
 
 
 def told_by(given: object) -> dict[str, str]:
-    """What tells it from others, each under a word for the user."""
+    """The identity of an input: values, by words that the user knows."""
     match given:
         case FileListing():
             return {"files": _of_files(given)}

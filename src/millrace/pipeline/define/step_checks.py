@@ -1,4 +1,4 @@
-"""Checks of what a user gives to a step, before anything runs."""
+"""Checks of the user's arguments for a step, before anything runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.sql.name_checks import check_columns
 
 
 class NotRun:
-    """Stands where a dataset has its runner: these are described and never run."""
+    """The runner of a dataset that only describes a step and never runs."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

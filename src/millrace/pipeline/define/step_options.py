@@ -1,4 +1,4 @@
-"""The options of a step, checked when they are written down. Pure."""
+"""The options of a step, checked when the user gives them. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _WHOLE: Final = ("workers", "partitions", "batch_rows", "batch_bytes", "concurre
 _POSITIVE: Final = ("timeout", "rate")
 _CALLS_ONLY: Final = ("rate", "max_calls")
 _OWN: Final = ("workers", "partitions", "resources", "large")
-"""What only a step of its own can have: such a step is kept."""
+"""Options that only a step with its own hop can have: such a step is kept."""
 
 
 def options_of(
     call: str, given: Mapping[str, Any], *, expensive: bool | None = None
 ) -> StepOptions:
-    """Options as the user gave them to `call`, once they are checked.
+    """The checked options that the user gave to `call`.
 
-    `expensive` is given where the step leaves no choice, as a sink's function does.
+    `expensive` is set if the user has no choice, as for a sink's function.
     """
     chosen = dict(given)
     if chosen.get("timeout") is not None:
@@ -44,7 +44,7 @@ def options_of(
 
 
 def is_of_its_own(options: StepOptions) -> bool:
-    """Whether options can only be kept to if the step is not fused into the next."""
+    """Whether the options need a hop of its own, so that the step is not fused into the next."""
     return any(getattr(options, name) for name in _OWN)
 
 

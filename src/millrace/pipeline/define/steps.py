@@ -1,6 +1,6 @@
-"""What a user holds of a job while writing it down: a handle for each source and step.
+"""The user's handle of a source or step, while defining a job.
 
-Invariant: everything that can be wrong with a call is said by that call, before anything runs.
+Invariant: a call refuses its own wrong arguments, before anything runs.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ def graph_of_step(step: Step) -> JobGraph:
 
 
 def node_of_step(step: Step) -> job_model.Anything:
-    """What a step is, for the package."""
+    """The node of a step, for the package."""
     return step._node  # noqa: SLF001 - for the package, not for users
 
 

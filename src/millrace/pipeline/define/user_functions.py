@@ -1,7 +1,7 @@
-"""Functions of the user's: what they want, what they give, and how one is called.
+"""User functions: their parameters, the columns they return, and their calls.
 
-Invariant: what is wrong with a function as it is written is said when it is given, naming the call.
-Calls themselves are plain: retries, limits and records of calls are `calling`'s.
+Invariant: the call that gets a function refuses an unfit signature at once, and names itself.
+Calls here are plain: `calling` adds retries, limits and records of calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
 _BY_NAME: Final = {"RecordBatch": pa.RecordBatch, "Table": pa.Table, "Context": Context}
-"""What is meant where a module is imported for type checkers alone."""
+"""Types of annotations whose module is imported only for type checkers."""
 _WANTED: Final = "def function(row: dict) or def function(batch: pa.RecordBatch), and `context`"
 
 
@@ -70,7 +70,7 @@ def calling_of(
 
 
 def output_schema(call: str, function: Callable[..., Any], given: object) -> pa.Schema:
-    """The columns a function gives: as `schema=` says, else as its return annotation does."""
+    """The columns that a function returns: from `schema=`, else from its return annotation."""
     if given is not None:
         return given_schema(call, given)
     called = _called(call, function)
@@ -79,7 +79,7 @@ def output_schema(call: str, function: Callable[..., Any], given: object) -> pa.
 
 
 def recognised(function: object, version: str | None) -> tuple[str, str]:
-    """What tells a function from any other, and if nothing does, why."""
+    """The identity of a function's code, or the reason why it has none."""
     if version is not None:
         module = getattr(_inner(function), "__module__", None) or type(function).__module__
         return f"{module}.{name_of(function)} version {version}", ""
@@ -90,12 +90,12 @@ def recognised(function: object, version: str | None) -> tuple[str, str]:
 
 
 def _inner(function: object) -> object:
-    """What stands behind partials."""
+    """The function inside of partials."""
     return _inner(function.func) if isinstance(function, partial) else function
 
 
 def _called(call: str, function: object) -> Callable[..., Any]:
-    """The function whose signature counts: of a class, the one its instances are called by."""
+    """The function whose signature counts: for a class, its method `__call__`."""
     inner = _inner(function)
     if inspect.isroutine(inner):
         return typing.cast("Callable[..., Any]", inner)
@@ -141,7 +141,7 @@ def _is_context(called: Callable[..., Any], parameter: inspect.Parameter) -> boo
 
 
 def _hint(called: Callable[..., Any], annotation: object) -> Any:  # noqa: ANN401 - any type
-    """An annotation as a type; as text where its names are not known here."""
+    """An annotation as a type; as text if its names cannot be resolved."""
     if annotation is inspect.Parameter.empty:
         return None
     if not isinstance(annotation, str):
@@ -198,26 +198,26 @@ def _is_mapping(hint: Any) -> bool:  # noqa: ANN401 - any type
 
 
 class WorkerFunction:
-    """Calls a function in a worker process. What `makes` is made when the caller is."""
+    """Calls a function in a worker process. Makes the callable at once, if there is one to make."""
 
     def __init__(self, calling: Calling, schema: pa.Schema | None) -> None:
-        """`schema` is what it gives; None for a sink, whose answers are not looked at."""
+        """`schema` is that of its returned rows; None for a sink, whose results are ignored."""
         self.calling = calling
         self.schema = schema
         self._function = calling.function() if calling.makes else calling.function
 
     def call_row(self, row: Mapping[str, Any], context: Context) -> list[dict[str, Any]]:
-        """The rows that it makes of one."""
+        """The rows that the function makes of one row."""
         return self._rows(self._function(dict(row), *self._more(context)))
 
     def call_batch(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
-        """The rows that it makes of a batch."""
+        """The rows that the function makes of a batch."""
         return self._batch(self._function(self._given(batch), *self._more(context)))
 
     async def call_row_async(
         self, row: Mapping[str, Any], context: Context
     ) -> list[dict[str, Any]]:
-        """The rows that an async function makes of one."""
+        """The rows that an async function makes of one row."""
         return self._rows(await self._function(dict(row), *self._more(context)))
 
     async def call_batch_async(self, batch: pa.RecordBatch, context: Context) -> pa.RecordBatch:
@@ -231,7 +231,7 @@ class WorkerFunction:
         *,
         concurrency: int,
     ) -> list[list[dict[str, Any]] | BaseException]:
-        """What an async function makes of each row, or raised, so many calls at once."""
+        """The results or exceptions of an async function, with `concurrency` calls at once."""
         slots = asyncio.Semaphore(concurrency)
 
         async def call_in_slot(row: Mapping[str, Any], context: Context) -> list[dict[str, Any]]:
@@ -242,7 +242,7 @@ class WorkerFunction:
         return await asyncio.gather(*calls, return_exceptions=True)
 
     def to_batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Rows that it made, in its schema."""
+        """Rows of the function as a batch, in its schema."""
         assert self.schema is not None, "a sink makes no rows"
         columns = [
             self._column([row.get(field.name) for row in rows], field) for field in self.schema
@@ -250,7 +250,7 @@ class WorkerFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def close(self) -> None:
-        """Free what was made, when the worker turns to another step."""
+        """Close the callable, when the worker turns to another step."""
         close = getattr(self._function, "close", None)
         if self.calling.makes and callable(close):
             close()
@@ -338,7 +338,7 @@ class WorkerFunction:
 
 
 def _as_row(value: object) -> dict[str, Any] | None:
-    """One row as a dict; None if it is none."""
+    """A row as a dict; None if the value is not a row."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

@@ -1,10 +1,9 @@
-"""Removes large values that no row refers to any more. For after journals were truncated.
+"""Removes large values that no row refers to any more, after journals were truncated.
 
-Safe beside running workers. Rows that are on their way from one journal to the next are in the one
-they are read from until that is truncated, so references are gathered until no journal was
-truncated meanwhile. A value that a step puts away again gets a new time before its row is
-published. A file is moved aside before its time is looked at for good, so it cannot be taken for
-there while it is removed.
+Safe beside running workers. A row stays in its input journal until that journal is truncated, so
+references are gathered again until no journal was truncated in between. A value that a step stores
+again gets a new file time before its row is published. A file is renamed before its time is read
+for the last time, so no step can rely on a file that is being removed.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ def remove_unneeded(
 
     Args:
         broker: serves all journals whose rows may refer to the values.
-        workspace: its folder.
-        job: whose values.
-        step: whose values; of all steps by default.
+        workspace: the folder of the workspace.
+        job: the job that stored the values.
+        step: the step that stored the values; all steps by default.
         config: `unfinished_grace` says what is not new.
     """
     config = config or Config()
@@ -92,7 +91,7 @@ def _remove_drafts(workspace: str, drafts: list[str]) -> None:
 
 
 def _remove(workspace: str, path: str, before: float) -> int | None:
-    """Remove a file, unless somebody has put its value away again; the bytes it had."""
+    """Remove a file, unless a step has stored its value again; returns the removed bytes."""
     full = os.path.join(workspace, path)
     aside = full if path.endswith(large.GONE) else full + large.GONE
     with storage_errors(f"removing {full}"):
@@ -114,7 +113,7 @@ def _remove(workspace: str, path: str, before: float) -> int | None:
 
 
 def _put_back(aside: str) -> None:
-    """Give a file its name back; one that was written anew meanwhile has the same content."""
+    """Give a file its name back; a file written again in between has the same content."""
     with storage_errors(f"moving {aside} back"), contextlib.suppress(FileNotFoundError):
         os.rename(aside, aside.removesuffix(large.GONE))
 
@@ -136,7 +135,7 @@ def _referenced(broker: Broker, below: str, rounds_max: int) -> pa.Array:
 
 
 def _starts(broker: Broker) -> dict[tuple[JournalId, str], int]:
-    """Where the journals begin whose rows may refer to values."""
+    """The start offsets of the journals whose rows may refer to values."""
     starts: dict[tuple[JournalId, str], int] = {}
     for info in broker.list():
         if large.references(info.schema):
@@ -146,7 +145,7 @@ def _starts(broker: Broker) -> dict[tuple[JournalId, str], int]:
 
 
 def _gather(broker: Broker, name: str, offset: int, below: str, gathered: list[pa.Array]) -> int:
-    """Add the paths in rows from an offset on; where to read on."""
+    """Add the paths in rows from an offset on; returns the next offset to read."""
     while True:
         try:
             fetched = broker.read(name, offset, isolation="raw")

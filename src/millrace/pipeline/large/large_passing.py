@@ -1,4 +1,4 @@
-"""How large values reach a step's function, and what becomes of those that it gives."""
+"""Passes large values to a step's function, and stores the large values that it returns."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Passing:
         large.know(workspace)
 
     def dicts(self, batch: pa.RecordBatch) -> list[Row]:
-        """Rows for the function: it gets something to read in place of a reference."""
+        """Rows for the function, with `Large` values instead of references."""
         rows: list[Row] = batch.to_pylist()
         self._comes_in = bool(large.references(batch.schema))
         return large.with_values(rows, batch.schema, self._workspace) if self._comes_in else rows
 
     def with_references(self, rows: Sequence[Row], schema: pa.Schema) -> Sequence[Row]:
-        """Rows that it gave, with the values of what it passed on."""
+        """Rows that the function returned, with references or values instead of `Large` values."""
         return large.without_values(rows, schema) if self._comes_in else rows
 
     def store_large(self, rows: HopRows) -> HopRows:
-        """Rows to publish: what is marked large lies in files by then."""
+        """Rows to publish: values of large columns are stored in files."""
         if not self._columns:
             return rows
         batch = large.store_large(

@@ -1,7 +1,7 @@
 """Values too large for journals: files in the workspace, and rows that refer to them.
 
 A marked column of bytes or text is stored as a struct with path, size and checksum. A file is named
-by its content, so that putting the same value away again writes nothing new. It is synced before
+by its content, so that storing the same value again writes nothing new. It is synced before
 the row that refers to it is published: a row never refers to less than a whole file.
 
 A reference is known by its type alone: `struct<path, size, checksum>` for bytes, with `encoding`
@@ -39,11 +39,11 @@ TEXT: Final = pa.struct((*_PLACE, ("encoding", pa.string())))
 _ENCODING: Final = "utf-8"
 
 _workspaces: dict[str, None] = {}
-"""Where functions that run in this process may find values."""
+"""The workspaces whose values the functions of this process may read."""
 
 
 def stored_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    """How rows of a step lie in journals whose `columns` are marked large."""
+    """The schema in journals of a step whose `columns` are marked large."""
     for name in columns:
         if schema.get_field_index(name) < 0:
             raise UserError(
@@ -77,14 +77,14 @@ def references(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def folder_of(job: str, step: str) -> str:
-    """Where the values of a step lie, within the workspace."""
+    """The folder of a step's values, within the workspace."""
     return f"{ROOT}/{job}/{step}"
 
 
 def store_large(
     batch: pa.RecordBatch, columns: Sequence[str], *, workspace: str, folder: str
 ) -> pa.RecordBatch:
-    """Write the values of some columns to files; rows that refer to them instead.
+    """Write the values of some columns to files; returns rows with references to them.
 
     Args:
         batch: rows as a function gave them.
@@ -108,7 +108,7 @@ def store_large(
 
 
 def fetch(batch: pa.RecordBatch, columns: Sequence[str], workspace: str) -> pa.RecordBatch:
-    """The rows with the values of these columns in place of what refers to them."""
+    """The rows with the values of these columns instead of references."""
     arrays, fields = [], []
     for column, field in zip(batch.columns, batch.schema, strict=True):
         if field.name in columns:
@@ -121,7 +121,7 @@ def fetch(batch: pa.RecordBatch, columns: Sequence[str], workspace: str) -> pa.R
 
 
 def fetch_all(batches: Iterable[pa.RecordBatch], workspace: str) -> list[pa.RecordBatch]:
-    """Batches with all their values in place."""
+    """Batches with all values instead of references."""
     return [
         fetch(batch, names, workspace) if (names := references(batch.schema)) else batch
         for batch in batches
@@ -134,7 +134,7 @@ def loaded_bytes(batch: pa.RecordBatch) -> int:
 
 
 def pieces(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """The batch in pieces of about so many bytes once fetched, at least a row each."""
+    """The batch in pieces of about `size` bytes with fetched values, each of at least one row."""
     if references(batch.schema):
         ends = np.cumsum(_bytes_of_rows(batch))
     else:
@@ -197,9 +197,9 @@ def with_values(
 
 
 def without_values(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[dict[str, Any]]:
-    """Rows that a function gave, with what `Large` values in them stand for.
+    """Rows that a function returned, without `Large` values.
 
-    That is the reference where the schema has one, and the value where it has bytes or text.
+    A `Large` value becomes a reference if its column holds references, else its bytes or text.
     """
     kept = set(references(schema))
     return [
@@ -226,8 +226,8 @@ def read_large(batch: pa.RecordBatch | pa.Table, column: str) -> pa.Array:
 
     Example:
         >>> def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:  # after a step with large="content"
-        ...     found = mr.read_large(batch, "content")
-        ...     return pa.record_batch({"n": [len(value.as_py()) for value in found]})
+        ...     values = mr.read_large(batch, "content")
+        ...     return pa.record_batch({"n": [len(value.as_py()) for value in values]})
         >>> sizes(large_batch).to_pydict()
         {'n': [7]}
     """
@@ -264,7 +264,7 @@ def _loaded(kind: pa.DataType) -> pa.DataType:
 def _put_column(
     store: LocalStore, folder: str, column: pa.Array, kind: pa.DataType, written: set[str]
 ) -> pa.Array:
-    """A column of references; the folders in which there is something to sync join `written`."""
+    """A column of references; adds the folders to sync to `written`."""
     if is_reference(column.type):
         return column  # The function passed a value on.
     paths: list[str | None] = []
@@ -335,7 +335,7 @@ def _fetch_column(column: pa.Array, workspaces: Sequence[str]) -> pa.Array:
 
 
 def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> bytes:
-    """The bytes of a file, found to be those that were written."""
+    """The bytes of a file, after a check of their size and checksum."""
     data = next((d for root in workspaces if (d := _content(root, path)) is not None), None)
     if data is None:
         raise DataLost(
@@ -356,7 +356,7 @@ def _read(workspaces: Sequence[str], path: str, size: int, checksum: str) -> byt
 
 def _content(workspace: str, path: str) -> bytes | None:
     full = checked_path(workspace, path)
-    # Somebody who is about to remove it, and will see that it is needed, may hold it.
+    # A cleanup may have renamed the file, and will rename it back when it sees a use.
     for name in (full, full + GONE, full):
         with storage_errors(f"reading {name}"):
             try:
@@ -368,7 +368,7 @@ def _content(workspace: str, path: str) -> bytes | None:
 
 
 def checked_path(workspace: str, path: str) -> str:
-    """Where a value lies; a path that leads out of the workspace's large values is refused."""
+    """The full path of a value; refuses a path outside the workspace's large values."""
     full = LocalStore(workspace).path(path)
     inside = os.path.join(os.path.realpath(workspace), ROOT) + os.sep
     if not os.path.realpath(full).startswith(inside):

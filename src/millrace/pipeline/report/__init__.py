@@ -1,1 +1,1 @@
-"""What a job did, from durable records: its counts, as text, JSON, a page and pictures."""
+"""Reports of a job, from durable records: its counts, as text, JSON, a page and pictures."""

@@ -1,7 +1,7 @@
-"""Counts what a job's steps have done, from what its broker knows.
+"""Counts the rows and calls of a job's steps, from the journals of its broker.
 
 Invariant: a step's counts never miss rows that its committed offset covers, also after those rows
-were truncated: how many they were is recorded before they go.
+were truncated: their number is recorded before they are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRIES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Of one part, over all runs."""
+    """The counts of one part, over all runs."""
 
     rows_in: int = 0
     rows_out: int | None = None
@@ -33,24 +33,24 @@ class Counts:
     dead_letters: int = 0
     units: int = 0
     waiting: int = 0
-    """Of the backlog, the rows that a run wants to be done: all but those that came later."""
+    """The rows of the backlog that the run has to do: all except rows that came later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """All parts at one moment, by name; and whether nothing is left to do."""
+    """The counts of all parts at one moment, by name."""
 
     parts: Mapping[str, Counts]
 
     @property
     def backlog(self) -> int:
-        """Rows that some step has yet to do."""
+        """The number of rows that steps have still to do."""
         return sum(counts.backlog for counts in self.parts.values())
 
 
 @dataclass(slots=True)
 class _FilesRead:
-    """How far a record of files was read, and the rows in them."""
+    """The offset up to which a record of files was read, and the number of rows in the files."""
 
     offset: int = 0
     rows: int = 0
@@ -58,33 +58,33 @@ class _FilesRead:
 
 @dataclass(slots=True)
 class Counting:
-    """Counts again and again what a job has done."""
+    """Counts the progress of a job, repeatedly."""
 
     broker: Broker
     record: JobRecord
     removed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """For each journal's id, up to where it was truncated, and how many rows lay below."""
+    """For each journal's id, the offset it was truncated to, and the number of rows below it."""
     ends: Mapping[str, int] | None = None
-    """Where a run that does not wait for more rows ends, in journals of the user's, which may go on
-    growing; one that is not named came later."""
+    """The ends of the user's journals for a run that does not wait for more rows. The journals may
+    grow; a journal without an end here came later."""
     journals: frozenset[str] = frozenset()
-    """Those that were there at the last count."""
+    """The journals that existed at the last count."""
     _files: dict[str, _FilesRead] = field(default_factory=dict)
 
     def note(self, events: Sequence[JobEvent]) -> None:
-        """Take account of truncations."""
+        """Note the truncations in these events."""
         for event in events:
             if event.happened is JobEventKind.TRUNCATED:
                 for journal_id, (to, rows) in event.detail["journals"].items():
                     self.removed.setdefault(int(journal_id), []).append((to, rows))
 
     def rows_below(self, journal_id: int, offset: int) -> int:
-        """How many rows lay below an offset, below which nothing is left."""
+        """The number of rows that lay below an offset to which a journal was truncated."""
         known = [rows for to, rows in self.removed.get(journal_id, ()) if to <= offset]
         return max(known, default=0)
 
     def count(self) -> Counted:
-        """Count now; parts near the sources first, so that what they hand on is not missed."""
+        """Count now; parts near the sources first, so that no row on its way is missed."""
         for _ in range(_TRIES):
             # Somebody else may be setting a step back, which deletes journals.
             with contextlib.suppress(JournalUnknown):
@@ -109,7 +109,7 @@ class Counting:
 
     @property
     def _nobody(self) -> str:
-        """A group that never commits: its backlog is all rows there are."""
+        """A group that never commits: its backlog is the number of all rows."""
         return f"{hops.ROOT}/{self.record.job}"
 
     def _is_own(self, name: str) -> bool:
@@ -158,13 +158,13 @@ class Counting:
         )
 
     def _end(self, position: Position) -> int:
-        """Up to where a journal is wanted."""
+        """The offset up to which the run reads a journal."""
         if self.ends is None or self._is_own(position.journal):
             return position.end
         return self.ends.get(position.journal, 0)
 
     def _rows(self, position: Position, info: JournalInfo) -> int:
-        """All rows that a journal ever had."""
+        """The number of all rows that a journal ever had."""
         return position.backlog + self.rows_below(info.id, position.start)
 
     def _rows_in_files(self, part: JobPart, journals: Mapping[str, JournalInfo]) -> int | None:
@@ -199,7 +199,7 @@ def units_of(part: JobPart, journals: Mapping[str, JournalInfo]) -> list[Journal
 
 
 def last_calls(broker: Broker, positions: Sequence[Position]) -> dict[str, CallRecord]:
-    """The last record of each of these journals; those without one are left out."""
+    """The last record of each of these journals; journals without a record are left out."""
     last_records: dict[str, CallRecord] = {}
     for back in _LAST_ROWS:
         missing = [p for p in positions if p.journal not in last_records and p.backlog]

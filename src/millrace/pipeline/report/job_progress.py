@@ -19,7 +19,7 @@ _HEADS: Final = ("step", "rows in", "rows out", "rows/s", "backlog", "calls", "e
 
 
 class JobProgress:
-    """Draws how far each step is. Silent when nobody is looking."""
+    """Draws the progress of each step. Silent without a terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

@@ -1,8 +1,8 @@
-"""What a run of a job did, as values and as text. Pure.
+"""The report of a job's run, as values and as text. Pure.
 
 Counts come from durable records: committed offsets, rows of journals, records of calls. So they
-are the same whoever asks, and tell what killed runs did, too. What workers spent their time on is
-known only of those that lived to say it.
+are the same in every process, and include the work of killed runs. The time that workers spent is
+known only for workers that ended in order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WIDTH = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One step: what it did over all runs, and what of that in this one.
+    """One step: its work over all runs, and its work in this run.
 
     Example:
         >>> step = job.run().step("caption")
@@ -61,7 +61,7 @@ class StepReport:
     rows_in: int = 0
     """Input rows that are done, over all runs."""
     rows_out: int | None = None
-    """Rows it made, over all runs; None where only its target could tell."""
+    """Rows it made, over all runs; None if only its target has this number."""
     backlog: int = 0
     """Input rows that are not done."""
     calls: int | None = None
@@ -76,7 +76,7 @@ class StepReport:
     skipped: int = 0
     dead_letters: int = 0
     seconds: float = 0.0
-    """What workers spent on it in this run, all together."""
+    """Seconds of all workers on this step, in this run."""
     in_function: float | None = None
     """The share of that time in which they were in the user's function."""
     rows_per_s: float = 0.0
@@ -97,7 +97,7 @@ class RunEntry:
     ended_us: int | None
     state: State
     who: str = ""
-    """What ran it: user, host and process."""
+    """The user, host and process that ran it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class Sample:
     """How far each step was at some moment of the run."""
 
     at_s: float
-    """Since the run began."""
+    """Seconds since the run began."""
     rows_in: tuple[int, ...]
-    """In the order of the report's steps."""
+    """Input rows done, in the order of the report's steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What a run did. Prints as a table; `to_json()` and `write_html(path)` for others.
+    """The report of a run. Prints as a table; `to_json()` and `write_html(path)` give other forms.
 
     Example:
         >>> report.state, report.step("caption").calls
@@ -127,10 +127,10 @@ class JobReport:
     steps: tuple[StepReport, ...]
     runs: tuple[RunEntry, ...]
     note: str = ""
-    """Why it ended as it did, where there is more to say than `state`."""
+    """More about the end of the run than `state` says."""
     samples: tuple[Sample, ...] = field(default=(), repr=False)
     html: str | None = None
-    """Where its page lies."""
+    """The path of its HTML page."""
 
     def step(self, name: str) -> StepReport:
         """The report of one step.
@@ -205,7 +205,7 @@ class JobReport:
 
 
 def cells(step: StepReport) -> tuple[str, ...]:
-    """A step as the texts of one row, under `HEADS`."""
+    """The texts of a step's row, under `HEADS`."""
     called = step.calls is not None
     return (
         step.name,
@@ -236,7 +236,7 @@ def steps_table(steps: Sequence[StepReport]) -> Table:
 
 
 def table_text(table: Table) -> str:
-    """A table as plain text, whole, wherever it is printed."""
+    """A table as plain text, never cut to the width of a terminal."""
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None)
     console.print(table)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -244,7 +244,7 @@ def table_text(table: Table) -> str:
 
 
 def when(at_us: int | None) -> str:
-    """A time for people."""
+    """A time as text for people."""
     if at_us is None:
         return ""
     at = datetime.fromtimestamp(at_us / 1e6, tz=UTC).astimezone()
@@ -252,7 +252,7 @@ def when(at_us: int | None) -> str:
 
 
 def thinned(samples: Sequence[Sample], samples_max: int) -> list[Sample]:
-    """Every other sample as often as needed to keep no more than these, and the last."""
+    """At most `samples_max` samples: drops every other one as often as needed, never the last."""
     kept = list(samples)
     while len(kept) > max(2, samples_max):
         kept = [*kept[:-1:2], kept[-1]]

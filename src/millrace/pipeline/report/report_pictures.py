@@ -118,7 +118,7 @@ def _count_text(step: StepReport | None) -> str:
 
 
 def _trouble(step: StepReport | None) -> str:
-    """Rows that did not come out, if there are any."""
+    """A text about skipped rows and dead letters, if there are any."""
     if step is None:
         return ""
     parts = [(step.dead_letters, "dead letters"), (step.skipped, "skipped")]
@@ -182,7 +182,7 @@ def _strip(
     longest: float,
     number: int,
 ) -> str:
-    """One step's rate: the line, filled down to nothing, between zero and its highest."""
+    """The strip of one step's rate: a filled line between zero and its highest rate."""
     top = nice_top(max((rate for _, rate in points), default=0.0))
     base = (number + 1) * (_STRIP_H + _STRIP_GAP) - 2
     high = _STRIP_H - 20
@@ -209,7 +209,7 @@ def _strip(
 
 
 def _curves(report: JobReport) -> list[list[tuple[float, float]]]:
-    """For each step the middle of each stretch of time, and its rate there."""
+    """For each step, the middle of each interval between samples, and the rate in it."""
     samples = report.samples
     stride = max(1, math.ceil(len(samples) / _POINTS_MAX))
     chosen = [*samples[:-1:stride], samples[-1]] if samples else []

@@ -1,4 +1,4 @@
-"""The record of a job's runs: reads it, adds to it, and tells from it what each run came to."""
+"""The record of a job's runs: reads its events, adds events, and derives the state of each run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STOPPING = frozenset(_ENDINGS)
 
 @dataclass(slots=True)
 class RunHistory:
-    """All that happened to a job so far."""
+    """All events of a job so far."""
 
     broker: Broker
     job: str
     events: list[JobEvent] = field(default_factory=list)
     offset: int = 0
-    """Where the next look begins."""
+    """The offset of the next event to read."""
 
     @classmethod
     def begin(cls, broker: Broker, job: str) -> RunHistory:
@@ -52,7 +52,7 @@ class RunHistory:
         return history
 
     def look(self) -> list[JobEvent]:
-        """What happened since the last look."""
+        """Read the events since the last look."""
         fresh: list[JobEvent] = []
         while True:
             fetched = self.broker.read(hops.runs_journal(self.job), self.offset)
@@ -63,16 +63,16 @@ class RunHistory:
             self.offset = fetched.next_offset
 
     def add(self, *added: JobEvent, lease: Lease | None = None) -> None:
-        """Record that something happened."""
+        """Add events to the record."""
         with self.broker.transaction(lease) as t:
             t.append(hops.runs_journal(self.job), job_events.to_rows(list(added)))
 
     def last_started(self) -> JobEvent | None:
-        """The beginning of the last run."""
+        """The start event of the last run."""
         return self._last(JobEventKind.STARTED)
 
     def job_id(self) -> str | None:
-        """What tells the job from any other in the world: made once, with its record."""
+        """The id of the job, unique over all workspaces: made once, with its record."""
         started = (e for e in self.events if e.happened is JobEventKind.STARTED)
         return next((e.detail["job_id"] for e in started if "job_id" in e.detail), None)
 
@@ -82,7 +82,7 @@ class RunHistory:
         return None if last is None else JobRecord.from_event(last.detail)
 
     def taken_in(self, source: str) -> list[JobEvent]:
-        """What was taken in of a source and is still there; none if it was set back since."""
+        """The events of saved rows of a source; none if the source was set back since."""
         kept: list[JobEvent] = []
         for event in self.events:
             if event.happened is JobEventKind.RESET and source in event.detail["parts"]:
@@ -92,7 +92,7 @@ class RunHistory:
         return kept
 
     def first_offsets(self) -> dict[str, int]:
-        """Where journals of the user's began when the job first read them."""
+        """The start offsets of the user's journals when the job first read them."""
         offsets: dict[str, int] = {}
         for event in self.events:
             if event.happened is JobEventKind.STARTED:
@@ -105,7 +105,7 @@ class RunHistory:
         return None if last is None or last.detail.get("done") else last
 
     def runs(self, running: int | None = None) -> tuple[RunEntry, ...]:
-        """All runs; one that did not say how it ended was killed, unless it is `running`."""
+        """All runs; a run without an end event was killed, unless it is `running`."""
         entries = []
         for event in self.events:
             if event.happened is JobEventKind.STARTED:
@@ -143,5 +143,5 @@ def job_names(broker: Broker) -> list[str]:
 
 
 def state_of(event: JobEvent) -> State:
-    """What becomes of a run at such an event."""
+    """The state of a run after an event of this kind."""
     return _ENDINGS[event.happened]

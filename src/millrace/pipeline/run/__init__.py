@@ -1,1 +1,1 @@
-"""A job's journals: made, counted, set back and thinned out, by any process, without Spark."""
+"""Runs of a job: their start, lease, status and reset, and the upkeep of the job's journals."""

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM while a job runs: the first asks it to stop, the second ends at once.
 
-PySpark's own answer to Ctrl-C would cancel all tasks on the spot, and with them calls that are paid
-for. So signals are taken over while a job runs, where this is the main thread.
+PySpark's own handler of Ctrl-C would cancel all tasks at once, and with them calls that cost money.
+So a run installs its own handlers, if it runs in the main thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Counts signals as long as its block lasts."""
+    """Counts signals inside its `with` block."""
 
     def __init__(self, on_first: Callable[[], None], say: str) -> None:
         self._on_first, self._say = on_first, say
@@ -29,7 +29,7 @@ class Interrupts:
 
     @property
     def is_forced(self) -> bool:
-        """Whether somebody asked twice."""
+        """Whether a second signal came."""
         return len(self.seen) > 1
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def raise_again(self, text: str) -> None:
-        """End as the signal asks, once all is in order; nothing happens if there was none."""
+        """Raise the exception of the signal after the run has ended; no effect without a signal."""
         if signal.SIGTERM in self.seen:
             raise SystemExit(128 + signal.SIGTERM)
         if self.seen:
@@ -63,5 +63,5 @@ class Interrupts:
 
 
 def say(text: str) -> None:
-    """Tell the user something on the way."""
+    """Show the user a message while the job runs."""
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)

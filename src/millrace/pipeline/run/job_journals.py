@@ -1,4 +1,4 @@
-"""Makes the journals that a job's workers write, and marks what they are going to read."""
+"""Makes the journals that a job's workers write, and commits the first offsets of their inputs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from millrace.pipeline.core.job_model import FunctionSink, Map, StepOptions
 
 
 def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
-    """Make what is not there yet. Asking again is fine.
+    """Make the journals that are missing. It is safe to call this again.
 
-    The group of each hop is put at the start of every journal it reads, so that nothing of it is
+    The group of each hop is committed to the start of every journal it reads, so that no row is
     truncated before the hop has read it.
     """
     for job in {hop.job for hop in job_hops}:
@@ -37,7 +37,7 @@ def ensure_journals(broker: Broker, job_hops: Sequence[Hop]) -> None:
 
 
 def begin_again(broker: Broker, job_hops: Sequence[Hop], names: Collection[str]) -> None:
-    """Put hops that were set back at the start of what they read now.
+    """Move hops that were set back to the start of the journals that they read now.
 
     They may have read the same journals long ago, when they were cut in another way.
     """

@@ -1,9 +1,9 @@
-"""Runs a job: one process leads, workers are tasks, leases decide which worker does what.
+"""Runs a job: one process leads, workers are tasks, leases decide which worker does which unit.
 
-The work of the run is done by a thread of its own. The thread that called only waits: so Ctrl-C is
-a request that is seen to in order, and never reaches into the middle of a commit.
-Invariant: however a run ends, all that is published stays, nothing else counts, and the next run
-goes on from there. No wait is without a limit.
+A thread of its own does the work of the run. The calling thread only waits: so Ctrl-C is a request
+that is handled in order, and never interrupts a commit.
+Invariant: however a run ends, published rows stay, no other rows count, and the next run continues
+from there. Every wait has a limit.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _LOST: Final = (PeerGone, BrokerStopped)
 
 
 class _Stopped(Exception):
-    """Ends what a run is about to do, because it was asked to stop."""
+    """Ends the start of a run, because the run was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """How a run ends, and what is raised then."""
+    """How a run ends, and the error that it raises."""
 
     state: State
     note: str = ""
@@ -73,10 +73,10 @@ def run_job(
     """Run a job, from where it stopped if it ran before.
 
     Raises:
-        StepFailed: a step gave up, or calls are in doubt and the step is told to hold.
-        JobChanged: it is not what it was, and `on_change` does not say what to do.
-        LeaseHeld: somebody else runs it.
-        PeerGone: Spark, the owner of the journals or what keeps them went away.
+        StepFailed: a step gave up, or calls are in doubt and the step has on_doubt="hold".
+        JobChanged: the job has changed, and `on_change` does not allow that.
+        LeaseHeld: another process runs the job.
+        PeerGone: Spark, the owner of the journals or their storage went away.
     """
     refuse_running(broker_of(workspace.journals), job.name)
     run = _Run(workspace, job, runtime(), until, on_change)
@@ -97,7 +97,7 @@ def run_job(
 
 
 class _Run:
-    """One run. `lead` does all of it, in a thread of its own."""
+    """One run. `lead` does its work, in a thread of its own."""
 
     def __init__(
         self,
@@ -122,11 +122,11 @@ class _Run:
         self.error: BaseException | None = None
 
     def ask_to_stop(self) -> None:
-        """Let it end in order."""
+        """Ask the run to end in order."""
         self._stop.set()
 
     def abandon(self) -> None:
-        """Let everything go at once. The lease runs out by itself, and workers with it."""
+        """Leave the run at once. The lease runs out by itself, and the workers end then."""
         self._stop.set()
         if self._lease is not None:
             self._lease.let_go()
@@ -134,7 +134,7 @@ class _Run:
             self._workers.cancel()
 
     def lead(self) -> None:
-        """Run to the end; what it comes to is in `report` and `error`."""
+        """Run to the end; the result is in `report` and `error`."""
         try:
             self._lead()
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
@@ -198,7 +198,7 @@ class _Run:
         self._end(watch, ending)
 
     def _work(self, watch: RunWatch, where: JournalAddress) -> _Ending:
-        """Keep workers going until there is nothing left to do, or no use."""
+        """Keep workers running until all work is done, or the run cannot go on."""
         counted, _ = watch.count()
         if self._until == "caught_up" and watch.is_done(counted):
             return _Ending("finished")
@@ -224,7 +224,7 @@ class _Run:
         return ending
 
     def _look(self, watch: RunWatch, workers: WorkerPool, progress: JobProgress) -> _Ending | None:
-        """One look at how far it is; how it ends, if it does."""
+        """Look at the progress once; returns the ending, if the run ends."""
         watch.lease.check()
         if self._stop.is_set():
             return _Ending("interrupted")
@@ -275,7 +275,7 @@ class _Run:
         return self._runtime.start_workers(order, groups, lambda: watch.deaths)
 
     def _end(self, watch: RunWatch, ending: _Ending) -> None:
-        """Put the report together, record that the run ended, and write the page."""
+        """Make the report, record that the run ended, and write the page."""
         if ending.state == "finished":
             watch.truncate()
         counted, steps = watch.count()
@@ -315,7 +315,7 @@ class _Run:
             self.error = type(ending.error)(f"{ending.error}\n  report: {report.html}")
 
     def _remark(self) -> str:
-        """What a user might not expect."""
+        """A remark on behaviour that the user might not expect."""
         asking = [hop.name for hop in self._hops if hop.options.resources]
         if not asking or self._gives_resources:
             return ""
@@ -330,7 +330,7 @@ class _Run:
 
 
 def _note_end(history: RunHistory, lease: RunLease, state: State, note: str = "") -> None:
-    """Record how a run ended that began and came to no work; one that did not begin leaves none."""
+    """Record the end of a run that began and did no work; a run that did not begin records none."""
     last = history.last_started()
     if last is not None and last.run == lease.run:
         now_us = time.time_ns() // 1000

@@ -1,4 +1,4 @@
-"""What a run of a job asks of the system that runs its workers and reads its sources: Spark."""
+"""The port of a run to the system that runs its workers and reads its sources: Spark."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ class SourceChange(Protocol):
 
     @property
     def source(self) -> str:
-        """Its name."""
+        """The name of the source."""
 
     @property
     def why(self) -> str:
-        """What differs, in words."""
+        """The difference, as text."""
 
 
 class SavedSourceReader(Protocol):
-    """One source as it is now."""
+    """Reads one source as it is now."""
 
     @property
     def name(self) -> str:
-        """Of the source."""
+        """The name of the source."""
 
     @property
     def is_saved(self) -> bool:
         """Whether an earlier run saved its rows."""
 
     def changed(self) -> SourceChange | None:
-        """How it differs from its saved rows; None if it does not."""
+        """The difference from the saved rows; None if there is none."""
 
     def save_missing(self) -> int:
         """Save rows that are missing; returns how many."""
@@ -76,13 +76,13 @@ class WorkerPool(Protocol):
     """All workers of a run."""
 
     error: MillraceError | None
-    """Why workers cannot be run."""
+    """The error that keeps workers from running."""
 
     def spent(self) -> dict[str, tuple[float, float]]:
         """For each step the seconds of its workers, and those in the user's function."""
 
     def stop(self, wait_ms: int) -> bool:
-        """Start no worker any more and wait for those at work; whether all ended in time."""
+        """Start no more workers and wait for running ones; returns whether all ended in time."""
 
     def cancel(self) -> None:
         """End all workers, without waiting."""

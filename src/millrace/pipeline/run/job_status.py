@@ -1,6 +1,6 @@
-"""What is known of jobs, asked of the broker alone: no Spark, no definition of the job.
+"""The status of jobs, read from the broker alone: without Spark, without the job's definition.
 
-It can be asked while the job runs elsewhere, and after it was killed.
+It works while the job runs in another process, and after the job was killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["JobStatus", "job_status", "list_jobs", "reset_step", "running", "ste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as it stands.
+    """The current state of a job.
 
     Example:
         >>> status = job.status()
@@ -45,7 +45,7 @@ class JobStatus:
     job: str
     state: State
     holder: str | None
-    """Who runs it now."""
+    """The process that runs the job now."""
     record: JobRecord
     steps: tuple[StepReport, ...]
     runs: tuple[RunEntry, ...]
@@ -53,7 +53,7 @@ class JobStatus:
     """Whether no step has rows left to do."""
 
     def step(self, name: str) -> StepReport:
-        """How far one step is.
+        """The progress of one step.
 
         Example:
             >>> job.status().step("caption").backlog
@@ -93,13 +93,13 @@ class JobStatus:
 
 
 def running(broker: Broker, job: str) -> Lease | None:
-    """The lease of whoever runs a job now."""
+    """The lease of the process that runs a job now; None if no process does."""
     name = hops.run_lease(job)
     return next((lease for lease in broker.leases(name) if lease.name == name), None)
 
 
 def job_status(broker: Broker, name: str) -> JobStatus:
-    """How far a job is, and who runs it."""
+    """The progress of a job, and the process that runs it."""
     history = RunHistory.open(broker, name)
     lease = running(broker, name)
     runs = history.runs(None if lease is None else lease.epoch)
@@ -131,12 +131,12 @@ def step_reports(
     seconds: float,
     spent: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[StepReport, ...]:
-    """Counts as reports.
+    """The reports of all steps, made of counts.
 
     Args:
-        record: whose steps.
-        now: as they stand.
-        before: as they stood when the run began.
+        record: the job.
+        now: the counts now.
+        before: the counts when the run began.
         seconds: how long the run has taken.
         spent: for each step the seconds of workers, and those in the user's function.
     """
@@ -169,7 +169,7 @@ def step_reports(
 
 
 def baseline(counted: Counted) -> dict[str, Any]:
-    """What of the counts is recorded when a run begins, to tell later what it did."""
+    """The counts that are recorded when a run begins, so that its own work can be counted later."""
     return {
         name: {"rows_in": counts.rows_in, "calls": counts.calls.calls if counts.calls else 0}
         for name, counts in counted.parts.items()
@@ -177,7 +177,7 @@ def baseline(counted: Counted) -> dict[str, Any]:
 
 
 def _since_start(history: RunHistory, record: JobRecord, now: Counted) -> tuple[StepReport, ...]:
-    """Steps with what the last run did, as far as it wrote down where it began."""
+    """Reports of steps with the work of the last run, if it recorded its counts at the start."""
     last = history.last_started()
     seconds = 0.0 if last is None else _seconds(history.events, last)
     first: Mapping[str, Mapping[str, int]] = {} if last is None else last.detail.get("before", {})

@@ -20,7 +20,7 @@ _KEPT: set[str] = set()
 
 
 class HolderLife(StrEnum):
-    """What is known of the process that holds a lease."""
+    """Whether the process that holds a lease lives."""
 
     ALIVE = "alive"
     DEAD = "dead"
@@ -29,12 +29,12 @@ class HolderLife(StrEnum):
 
 
 def who_am_i() -> str:
-    """This process, for people."""
+    """The user, host and id of this process, as text."""
     return f"{getpass.getuser()} on {socket.gethostname()} (process {os.getpid()})"
 
 
 def new_holder(doing: str = "") -> str:
-    """A holder of a lease, unlike any other: the same one asking again would get it twice."""
+    """A unique holder of a lease: with the same holder, another process would get it too."""
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     return f"{doing}{who_am_i()} since {since}, {secrets.token_hex(4)}"
 
@@ -45,7 +45,7 @@ def keep(holder: str) -> None:
 
 
 def let_go(holder: str) -> None:
-    """It does so no longer."""
+    """This process no longer renews the holder's lease."""
     _KEPT.discard(holder)
 
 

@@ -1,8 +1,8 @@
-"""Sets a step back to its beginning, with all that depends on it.
+"""Sets a step back to its beginning, with all steps that depend on it.
 
-What is to go is recorded first, then it goes piece by piece, then it is recorded that it is gone.
-Invariant: after a kill at any point the next run, or the next reset, finishes what was begun before
-it does anything else. Doing it again does no harm.
+A reset records the parts to remove, removes them one by one, and records that they are gone.
+Invariant: after a kill at any point the next run, or the next reset, finishes the old reset before
+it does anything else. Repeating a reset does no harm.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from millrace.pipeline.sinks import clear_sink
 def reset_step(
     broker: Broker, job: str, step: str, *, append_again: bool = False
 ) -> tuple[str, ...]:
-    """Set a step and everything downstream back to the start; returns the names of what was.
+    """Set a step and all steps downstream back to the start; returns their names.
 
     Args:
-        broker: whose journals hold the job.
-        job: its name.
-        step: a step, a sink or a source; a source is taken in anew by the next run.
+        broker: the broker of the job's journals.
+        job: the name of the job.
+        step: a step, a sink or a source; the next run saves the rows of a source again.
         append_again: let rows that a sink appended to a journal of yours be appended once more.
     """
     history = RunHistory.open(broker, job)
@@ -66,7 +66,7 @@ def reset_parts(
     *,
     append_again: bool = False,
 ) -> None:
-    """Set parts and all that depend on them back, under the lease of the job."""
+    """Set parts and all parts that depend on them back, under the lease of the job."""
     gone = [
         part
         for part in record.kept
@@ -89,7 +89,7 @@ def reset_parts(
 
 
 def finish_reset(history: RunHistory, lease: Lease) -> bool:
-    """Finish a reset that was begun; says whether there was one."""
+    """Finish a reset that was begun; returns whether there was one."""
     begun = history.unfinished_reset()
     if begun is None:
         return False
@@ -114,7 +114,7 @@ def finish_reset(history: RunHistory, lease: Lease) -> bool:
 
 
 def _remove(broker: Broker, record: JobRecord, part: JobPart) -> None:
-    """Remove everything of a part but its inputs, and let its group begin again."""
+    """Remove all journals and files of a part except its inputs, and set its group to the start."""
     journals = journals_of(broker, record)
     for info in units_of(part, journals):
         # A worker that wakes up late publishes nothing from now on.
@@ -150,7 +150,7 @@ def _clear_files(broker: Broker, record: JobRecord, part: JobPart) -> None:
 
 
 def _refuse_truncated(history: RunHistory, record: JobRecord, gone: Sequence[JobPart]) -> None:
-    """Refuse where rows that would be read again are gone; say what could be reset instead."""
+    """Refuse if rows that would be read again are gone; name the steps to reset instead."""
     journals = journals_of(history.broker, record)
     names = {part.name for part in gone}
     for part in gone:
@@ -189,7 +189,7 @@ def _refuse_appended(broker: Broker, record: JobRecord, gone: Sequence[JobPart])
 
 
 def _hold(broker: Broker, job: str) -> Lease:
-    """The right to change the job, which nobody has who runs it."""
+    """Take the run lease of the job, so that no process runs it during the reset."""
     try:
         return broker.acquire(hops.run_lease(job), new_holder("reset by "))
     except LeaseHeld as error:

@@ -1,8 +1,8 @@
-"""Removes rows that everybody has read.
+"""Removes rows that all their readers have read.
 
-Rows of cheap steps that are kept go while the job runs: they can be made again. Sources and what
-expensive steps made stays, so that a step that was changed later can use it, until the user asks
-for that room, too. How many rows go is recorded first, so that counts stay right.
+Saved rows of cheap steps are removed while the job runs: they can be made again. Rows of sources
+and of expensive steps stay, so that a step that changes later can read them, until the user asks
+to remove them. The number of removed rows is recorded first, so that counts stay right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millrace.pipeline.report.job_counts import Counting, journals_of
 from millrace.pipeline.report.run_history import RunHistory
 
 _KEPT: Final = 16
-"""Offsets of a record of calls that stay: more than its last row and what ends a transaction."""
+"""Offsets of a record of calls that stay: its last row and the end marks of its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TruncationReport:
 
 @dataclass(frozen=True, slots=True)
 class _Truncation:
-    """A journal to be truncated: up to where, and how many rows ever lay below."""
+    """A journal to truncate, the offset, and the number of rows that ever lay below it."""
 
     info: JournalInfo
     to: int
@@ -53,14 +53,14 @@ def free_read_rows(
     lease: Lease | None = None,
     everything: bool,
 ) -> TruncationReport:
-    """Remove what all readers of the job have read.
+    """Remove the rows that all readers in the job have read.
 
     Args:
         history: the job's record.
         record: the job.
-        run: the number of the run that does it.
-        lease: under which it does.
-        everything: also sources, what expensive steps made, and old records of calls.
+        run: the number of the run that removes them.
+        lease: the lease for the transaction.
+        everything: also rows of sources and expensive steps, and old records of calls.
     """
     broker = history.broker
     history.look()
@@ -91,7 +91,7 @@ def free_read_rows(
 
 
 def free_all(broker: Broker, job: str) -> TruncationReport:
-    """Remove all that everybody has read, of any step. `reset` of a step that read it is over."""
+    """Remove the read rows of all steps. A step that read them cannot be `reset` afterwards."""
     history = RunHistory.open(broker, job)
     record = history.record() or JobRecord(job)
     last = history.last_started()
@@ -135,7 +135,7 @@ def _cuts(
 def _shorten_records(
     broker: Broker, record: JobRecord, journals: Mapping[str, JournalInfo]
 ) -> None:
-    """Keep only the end of each record of calls: its last row tells all that is asked of it."""
+    """Keep only the end of each record of calls: its last row holds all totals."""
     nobody = f"{hops.ROOT}/{record.job}"
     names = [name for name in journals if name.startswith(f"{nobody}/") and "/calls/" in name]
     for position in broker.positions([(nobody, name) for name in names]):

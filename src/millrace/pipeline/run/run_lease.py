@@ -1,6 +1,6 @@
-"""The right to run a job: one process at a time has it, and shows again and again that it lives.
+"""The lease of a job's run: one process at a time holds it, and renews it while it lives.
 
-Invariant: who lost the right knows it within the time that the lease lasts, and stops.
+Invariant: a process that lost the lease notices within the lease's time, and stops.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunLease:
         self._broker, self._job, self._config = broker, job, config
         self._ended = threading.Event()
         self.lost: MillraceError | None = None
-        """Why the right to run is gone."""
+        """The reason why the lease is lost."""
         self.lease = self._take(stop)
         lease_holders.keep(self.lease.holder)
         self._thread = threading.Thread(target=self._keep, name="millrace-run-lease", daemon=True)
@@ -62,22 +62,22 @@ class RunLease:
         return self.lease.epoch
 
     def check(self) -> None:
-        """Raise if the right to run is gone."""
+        """Raise if the lease is lost."""
         if self.lost is not None:
             raise self.lost
 
     def release(self) -> None:
-        """Give it back, which tells all workers that the run is over."""
+        """Release the lease; all workers see then that the run is over."""
         self.let_go()
         self._broker.release(self.lease)
 
     def let_go(self) -> None:
-        """Renew it no more: it runs out by itself."""
+        """Stop renewing the lease: it runs out by itself."""
         self._ended.set()
         lease_holders.let_go(self.lease.holder)
 
     def _take(self, stop: threading.Event) -> Lease:
-        """Take the lease. One whose holder may be dead is waited for, and that is said at once."""
+        """Take the lease. If its holder may be dead, say so and wait until the lease runs out."""
         name, lease_ms = hops.run_lease(self._job), ms(self._config.job_run_lease)
         holder = lease_holders.new_holder()
         until = time.monotonic() + 2 * lease_ms / 1000
@@ -135,7 +135,7 @@ class RunLease:
 
 
 def _waiting(job: str, lease: Lease, life: HolderLife, lease_ms: int) -> str:
-    """What is said before the lease of a process that may be dead is waited for."""
+    """The message before a wait for the lease of a process that may be dead."""
     why = "that process is gone" if life is HolderLife.DEAD else "that process may be gone"
     return (
         f"job {job!r} is held by {lease.holder}; {why}\n"

@@ -1,7 +1,7 @@
-"""Begins a run of a job: compares it with the runs before, and takes its sources in.
+"""Begins a run of a job: compares the job with its earlier runs, and saves the rows of sources.
 
-Invariant: the run is recorded before anything is taken in or worked on, and nothing is recorded if
-the job is not what it was and the user has yet to say what becomes of that.
+Invariant: the run is recorded before rows are saved or worked on. Nothing is recorded if the job
+has changed and the user has not chosen what to do about the change.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Begun:
 
     record: JobRecord
     before: Counted
-    """What was done by then."""
+    """The counts when the run began."""
     ends: dict[str, int]
-    """Where the journals of the user's that it reads ended by then."""
+    """The ends of the user's journals that the job reads, when the run began."""
     job_id: str
-    """What tells the job from any other in the world."""
+    """The id of the job, unique over all workspaces."""
     events_from: int
-    """Where what workers tell of it begins in the job's record."""
+    """The offset of the run's first event in the job's record."""
 
 
 def begin(
@@ -57,7 +57,7 @@ def begin(
     on_change: OnChange,
     zone: str,
 ) -> Begun:
-    """Settle what changed, record that the run begins, take sources in, make journals."""
+    """Decide about changes, record the start, save the rows of sources, make journals."""
     history, broker, lease = context.history, context.broker, context.lease
     for hop in hops:
         check_sink(hop, broker)
@@ -96,9 +96,9 @@ def _settle(
     lease: Lease,
     on_change: OnChange,
 ) -> list[str]:
-    """Set back what the user wants to be done again, or raise if that was not said.
+    """Set back the steps that the user wants to run again; raise if the user has not chosen.
 
-    Returns what was set back, with all that depends on it.
+    Returns the parts that were set back, with all parts that depend on them.
     """
     earlier = history.record()
     if earlier is None:

@@ -1,4 +1,4 @@
-"""Looks again and again how far a run is, and whether it has come to its end."""
+"""Watches the progress of a run, and decides when it has come to its end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from millrace.pipeline.run.run_lease import RunLease
 from millrace.pipeline.run.run_start import Begun
 
 JOB_TRUNCATE_MS: Final = 60_000
-"""How often a run removes rows of cheap steps that everybody has read."""
+"""How often a run removes rows of cheap steps that all readers have read."""
 
 JOB_SAMPLES_MAX: Final = 1_200
-"""How many such notes are kept; of more, every other one goes."""
+"""The largest number of samples; with more, every other sample is dropped."""
 
 _SHARE = 4
 """Looking takes at most one part in so many of the time, and one more."""
@@ -32,7 +32,7 @@ _SHARE = 4
 
 @dataclass(slots=True)
 class RunWatch:
-    """What is known of a run on its way."""
+    """The progress of a run: its events, counts and samples."""
 
     config: Config
     counting: Counting
@@ -44,7 +44,7 @@ class RunWatch:
     spent: set[str] = field(default_factory=set)
     """Steps whose budget is used up."""
     deaths: int = 0
-    """Calls that ended their worker, as far as workers after it have recorded them."""
+    """The number of calls that ended their worker, as recorded by later workers."""
     pause_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
     _housekept: float = field(default_factory=time.monotonic)
@@ -55,11 +55,11 @@ class RunWatch:
 
     @property
     def seconds(self) -> float:
-        """Since work began."""
+        """Seconds since work began."""
         return time.monotonic() - self.began
 
     def look(self) -> JobEvent | None:
-        """Take account of what happened; the first event that ends the run, if there is one."""
+        """Read new events; returns the first event that ends the run, if there is one."""
         self.counting.note(self.history.look())
         fresh = self.history.events[self._events_seen :]
         self._events_seen = len(self.history.events)
@@ -73,7 +73,7 @@ class RunWatch:
         return None
 
     def count(self) -> tuple[Counted, tuple[StepReport, ...]]:
-        """How far each step is; noted for the report, if it is time for that."""
+        """Count the progress of each step; take a sample if it is time for one."""
         started = time.monotonic()
         counted = self.counting.count()
         took = time.monotonic() - started
@@ -85,12 +85,12 @@ class RunWatch:
         return counted, steps
 
     def sample(self, steps: Sequence[StepReport]) -> None:
-        """Note how far each step is."""
+        """Add a sample: the progress of each step now."""
         self.samples.append(Sample(self.seconds, tuple(step.rows_in for step in steps)))
         self.samples = thinned(self.samples, JOB_SAMPLES_MAX)
 
     def is_done(self, counted: Counted) -> bool:
-        """Whether nothing is left to do; where a budget is used up, nothing behind it."""
+        """Whether all work is done; a step without budget and the steps before it do not count."""
         record = self.begun.record
         if not self.spent:
             return all(counts.waiting == 0 for counts in counted.parts.values())
@@ -103,7 +103,7 @@ class RunWatch:
         return left == 0 and not self._is_held(self.spent)
 
     def check_somebody_works(self, counted: Counted) -> None:
-        """Raise if rows have been waiting for too long with nobody at work on any of them."""
+        """Raise if rows have waited for too long and no worker works on any of them."""
         done = sum(counts.rows_in for counts in counted.parts.values())
         waiting = sum(counts.waiting for counts in counted.parts.values())
         now, limit_ms = time.monotonic(), self.config.job_nobody_ms_max
@@ -122,7 +122,7 @@ class RunWatch:
             )
 
     def housekeeping(self) -> None:
-        """See to journals that are new; now and then remove what everybody has read."""
+        """Prepare new journals; now and then remove rows that all readers have read."""
         if self.counting.journals != self._known:
             self._known = self.counting.journals
             ensure_journals(self.history.broker, self.hops)
@@ -132,13 +132,13 @@ class RunWatch:
         self.truncate()
 
     def truncate(self) -> None:
-        """Remove rows of cheap steps that everybody has read; harmless whoever runs the job."""
+        """Remove rows of cheap steps that all readers have read; safe even after a lost lease."""
         free_read_rows(
             self.history, self.begun.record, run=self.lease.run, lease=None, everything=False
         )
         self.counting.note(self.history.look())
 
     def _is_held(self, steps: set[str]) -> bool:
-        """Whether somebody still works on one of these."""
+        """Whether a worker still works on one of these."""
         broker, job = self.history.broker, self.begun.record.job
         return any(broker.leases(f"{step_root(job, step)}/unit") for step in steps)

@@ -1,4 +1,4 @@
-"""Puts into words why a step gave up. Pure."""
+"""Makes the error message of a step that gave up. Pure."""
 
 from __future__ import annotations
 

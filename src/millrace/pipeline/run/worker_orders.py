@@ -1,4 +1,4 @@
-"""What the workers of a run are told, and how many of which kind a job needs. Pure."""
+"""The orders for the workers of a run, and the groups of workers that a job needs. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Resources = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOrder:
-    """What every worker of a run needs to know."""
+    """The job, the run and the limits that a worker gets."""
 
     where: JournalAddress
     hops: tuple[Hop, ...]
@@ -24,7 +24,7 @@ class WorkerOrder:
     time_zone: str
     workspace: str
     job_id: str
-    """Tells the job from any other in the world."""
+    """The id of the job, unique over all workspaces."""
     events_from: int
     """The offset of the run's first event in the job's record."""
     until_end: Mapping[str, int] | None

@@ -1,4 +1,4 @@
-"""Where the rows of a job end up: files in a folder, or a journal of the user's.
+"""The sinks of a job: Parquet files in a folder, or a journal of the user.
 
 The runner calls `check_sink` before any data is touched. A worker that took the lease of a unit
 opens the sink, lets it `recover`, and then, for each range of offsets:
@@ -9,7 +9,7 @@ opens the sink, lets it `recover`, and then, for each range of offsets:
         t.commit(hop.group, journal, next, expected=committed)
     prepared.finish()
 
-Whatever dies in between, each row of a committed range is in the sink once, and no other row is.
+Whichever process dies in between, the sink has each row of a committed range once, and no others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Prepared", "SinkSettings", "SinkWriter", "check_sink", "clear_sink",
 
 
 def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
-    """The sink of a hop, to be written to by one worker; `check_sink` was called before."""
+    """The writer of a hop's sink, for one worker; `check_sink` was called before."""
     match hop.sink:
         case ParquetSink():
             return ParquetWriter(hop, broker, settings)
@@ -44,7 +44,7 @@ def open_sink(hop: Hop, broker: Broker, settings: SinkSettings) -> SinkWriter:
 
 
 def check_sink(hop: Hop, broker: Broker) -> None:
-    """Refuse a sink that cannot take the rows, and make what it needs; asking again is fine."""
+    """Refuse a sink that cannot take the rows; make its folder or journal. Safe to repeat."""
     match hop.sink:
         case ParquetSink():
             check_parquet_sink(hop, broker)
@@ -59,8 +59,8 @@ def check_sink(hop: Hop, broker: Broker) -> None:
 def clear_sink(hop: Hop, broker: Broker) -> None:
     """Remove the files that a sink has recorded, when it is set back to its beginning.
 
-    For whoever has fenced the leases of the sink's units. Rows that were appended to a journal of
-    the user's, or handed to a function, cannot be taken back and are left alone.
+    The caller has fenced the leases of the sink's units. Rows that were appended to a journal of
+    the user, or handed to a function, cannot be removed and stay.
     """
     if isinstance(hop.sink, ParquetSink):
         clear_parquet_sink(hop, broker)

@@ -1,4 +1,4 @@
-"""A sink that appends rows to a journal of the user's."""
+"""A sink that appends rows to a journal of the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.pipeline.core.hops import Hop
 
 
 def make_journal(hop: Hop, name: str, broker: Broker) -> None:
-    """Make the journal if it is missing; refuse one whose rows are others."""
+    """Make the journal if it is missing; refuse a journal with another schema."""
     schema = row_format.journal_schema(hop.output)
     try:
         there = broker.get(name)
@@ -40,7 +40,7 @@ def _nulls(schema: pa.Schema, expected: pa.Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class JournalSinkWriter:
-    """Rows go along with the transaction that commits their offset: there is nothing to recover."""
+    """Appends rows in the transaction that commits their offset: there is nothing to recover."""
 
     name: str
 

@@ -2,8 +2,8 @@
 
 A file is written under a hidden name and synced. One transaction records it and commits the offset.
 Only then does it get its final name, and only if the record names it: so the files that readers see
-are exactly those of committed ranges, whoever dies or wakes up late. What is recorded and has no
-name yet is named by whoever comes next.
+are exactly those of committed ranges, whichever worker dies or wakes up late. The next worker
+renames recorded files that do not have their final name yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from millrace.storage.store import storage_errors
 
 
 def check_parquet_sink(hop: Hop, broker: Broker) -> None:
-    """Refuse a folder or columns that cannot be; make the folder and the record of its files."""
+    """Refuse an unfit folder or column; make the folder and the record of its files."""
     for field in large.loaded_schema(plain_schema(hop.output)):
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
@@ -62,7 +62,7 @@ def check_parquet_sink(hop: Hop, broker: Broker) -> None:
 
 
 def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
-    """Remove every recorded file, then the record of them; asking again is fine."""
+    """Remove every recorded file, then the record of them. Safe to repeat."""
     journal = files_journal(hop.job, hop.name)
     folders: set[str] = set()
     end: int = broker.start_offset(journal)
@@ -82,7 +82,7 @@ def clear_parquet_sink(hop: Hop, broker: Broker) -> None:
 
 
 def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[RecordedFile, int]]:
-    """Recorded files from an offset on, each with where to read on behind what was read with it."""
+    """Recorded files from an offset on, each with the offset behind the rows read with it."""
     while True:
         fetched = broker.read(journal, offset)
         for file in sink_files.from_rows(fetched.rows(), journal=journal):
@@ -93,10 +93,10 @@ def read_record(broker: Broker, journal: str, offset: int) -> Iterator[tuple[Rec
 
 
 class ParquetWriter:
-    """The sink in the hands of one worker."""
+    """The writer of a Parquet sink, for one worker."""
 
     def __init__(self, hop: Hop, broker: Broker, settings: SinkSettings) -> None:
-        """Nothing is written or looked at yet."""
+        """Does not read or write any file yet."""
         self._hop = hop
         self._broker = broker
         self._settings = settings
@@ -151,9 +151,9 @@ class ParquetWriter:
         return _File(self, self._journal, file)
 
     def name_recorded(self) -> None:
-        """Give every recorded file its final name, and note how far that is done.
+        """Give every recorded file its final name, and commit how far that is done.
 
-        Also those of other workers: who moves a file does not matter, and it is moved once.
+        Also files of other workers: any worker may rename a file, and it is renamed once.
         """
         patiently(self._name_all, self._settings.config)
 
@@ -194,7 +194,7 @@ class ParquetWriter:
 
 
 class _Nothing:
-    """No rows: the offset moves, and there is no file."""
+    """A range without rows: the offset moves, and there is no file."""
 
     def add_to(self, transaction: Transaction) -> None:
         pass
@@ -220,7 +220,7 @@ class _File:
         transaction.append(self._journal, sink_files.to_rows(self._file))
 
     def finish(self) -> None:
-        """The record decides, not the caller: one that wakes up late names nothing of its own."""
+        """Rename recorded files only: a worker that wakes up late renames none of its own."""
         assert self._is_added, "the file was not part of a transaction"
         self._writer.name_recorded()
 
@@ -231,9 +231,9 @@ class _File:
 
 
 def row_groups(batches: Sequence[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches put together up to about so many bytes, and larger ones cut.
+    """Groups of batches of about `size` bytes; larger batches are cut.
 
-    Large values count as what they are in the file.
+    Large values count with their size in the file.
     """
     gathered: list[pa.RecordBatch] = []
     gathered_bytes = 0
@@ -264,7 +264,7 @@ def _folder(hop: Hop, broker: Broker) -> SinkFolder:
 
 
 def _name(file: RecordedFile) -> None:
-    """Move a recorded file to its name, unless somebody did."""
+    """Rename a recorded file to its final name, unless another worker did."""
     source, target = (os.path.join(file.folder, name) for name in (file.unfinished, file.name))
     with storage_errors(f"naming {target}"):
         if os.path.exists(source):

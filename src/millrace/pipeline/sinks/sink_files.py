@@ -1,7 +1,7 @@
 """The record of a sink's files: one row for each, written by the transaction that commits it. Pure.
 
-The rows up to the committed offset of the group `named` have their final name. Of those beyond it a
-dead worker may have left some under the name they were written with.
+Files up to the committed offset of the group `named` have their final name. A dead worker may have
+left files beyond it under the name they were written with.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RecordedFile:
     checksum: str
     """XXH3-64 of its bytes, 16 hexadecimal digits."""
     journal_id: int
-    """Of the journal that its rows were made of, from `first` up to `next`."""
+    """The journal of its input rows, from offset `first` up to `next`."""
     first: int
     next: int
 
@@ -66,7 +66,7 @@ def to_rows(file: RecordedFile) -> pa.RecordBatch:
 
 
 def from_rows(rows: pa.Table, *, journal: str) -> list[RecordedFile]:
-    """Rows of the record as files; a name that no sink gives, or that leads elsewhere, is none."""
+    """Rows of the record as files; refuses a name that no sink gives, or outside the folder."""
     with documents.decoding(f"journal {journal}", "the record of a sink", "reset the sink"):
         return [_checked(RecordedFile(**row)) for row in rows.to_pylist()]
 
@@ -80,7 +80,7 @@ def _checked(file: RecordedFile) -> RecordedFile:
 
 
 def named_group(job: str, sink: str) -> str:
-    """The group whose offset says up to where all recorded files have their final name."""
+    """The group whose committed offset is the end of the files that have their final name."""
     return f"{step_root(job, sink)}/named"
 
 

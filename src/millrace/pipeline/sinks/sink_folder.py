@@ -1,4 +1,4 @@
-"""The folder of a Parquet sink: whose it is, and what lies in it.
+"""The folder of a Parquet sink: its owner and its files.
 
 Files are written in a hidden folder inside and get their name by a move, so that no reader of the
 folder sees half a file: not pyarrow, not Spark, and not DuckDB, whose `*` takes hidden names too. A
@@ -43,7 +43,7 @@ class SinkFolder:
     """The journal that its files are recorded in."""
 
     def check_place(self) -> None:
-        """Refuse what cannot be a folder of files."""
+        """Refuse a path that cannot be a folder of files."""
         if os.path.lexists(self.path) and not os.path.isdir(self.path):
             raise UserError(
                 f"{self._who()} cannot write to {self.path}: it is a file\n"
@@ -56,9 +56,9 @@ class SinkFolder:
             return sorted(_parquet_below(self.path))
 
     def claim(self, files: list[str], recorded: Container[str], broker: Broker) -> None:
-        """Make the folder this sink's; refuse one with files that it did not write.
+        """Make this sink the owner of the folder; refuse a folder with files of another writer.
 
-        A folder without files can be taken over, but not from another sink of the workspace.
+        A sink can take over a folder without files, but not from another sink of the workspace.
         """
         foreign = next((name for name in files if name not in recorded), None)
         if foreign is not None:
@@ -87,7 +87,7 @@ class SinkFolder:
             sync_folder(self.path)
 
     def check_mine(self) -> None:
-        """Refuse to write where the sink's folder is not, or no longer."""
+        """Refuse to write to a folder that this sink does not own, or no longer owns."""
         whose = self._read_note()
         if whose is None:
             raise StorageError(
@@ -102,12 +102,12 @@ class SinkFolder:
             )
 
     def new_name(self, journal_id: int, first: int, next_: int) -> str:
-        """A name within the folder to write a file under; nobody else has it."""
+        """A unique name within the folder for a new file."""
         token = secrets.token_hex(8)
         return f"{HIDDEN}/{file_name(journal_id, first, next_)}-{token}{_ENDING}"
 
     def leftovers(self, journal_id: int, grace_ms: int) -> list[str]:
-        """Files of a unit that were written this long ago, by their path within the folder."""
+        """Unfinished files of a unit that are older than `grace_ms`, by path within the folder."""
         prefix = f"part-{journal_id:05}-"
         before = time.time() - grace_ms / 1000
         with storage_errors(f"listing {self.path}"):
@@ -124,7 +124,7 @@ class SinkFolder:
                 return []
 
     def remove(self, names: list[str]) -> None:
-        """Remove files that may be gone already."""
+        """Remove files; files that are gone already are fine."""
         for name in names:
             fault("sink.recover.before_remove")
             with storage_errors(f"removing {name} in {self.path}"):
@@ -149,7 +149,7 @@ class SinkFolder:
 
 
 def local_path(path: str) -> str:
-    """The folder that a sink's path means; a path on an object store is refused."""
+    """The absolute folder of a sink's path; refuses a path on an object store."""
     if "://" in path:
         raise UserError(
             f"a sink cannot write to {path}\n"
@@ -203,7 +203,7 @@ def _note_of(job: str, sink: str, record: JournalInfo) -> str:
 
 
 def _is_here(note: str, broker: Broker) -> bool:
-    """Whether a note is that of a sink whose record this broker has."""
+    """Whether a note belongs to a sink whose record this broker has."""
     try:
         about = json.loads(note)
         record = broker.get(files_journal(about["job"], about["sink"]))

@@ -1,4 +1,4 @@
-"""What a worker asks of a sink. Pure."""
+"""The port of a worker to a sink. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.journal.transaction import Transaction
 
 
 class SinkSettings(Protocol):
-    """What a sink needs to know of the worker's surroundings."""
+    """The settings of a worker that a sink needs."""
 
     @property
     def config(self) -> Config:
@@ -31,26 +31,26 @@ class Prepared(Protocol):
     """Rows that wait for their transaction."""
 
     def add_to(self, transaction: Transaction) -> None:
-        """Put what has to be recorded into the transaction that commits the rows' offset."""
+        """Add the rows, or their record, to the transaction that commits the rows' offset."""
 
     def finish(self) -> None:
-        """Show the rows, after the transaction, also if only its answer was lost.
+        """Make the rows visible after the transaction, also if only its answer was lost.
 
-        Nothing is shown that the transaction did not record.
+        Rows that the transaction did not record stay invisible.
         """
 
     def abandon(self) -> None:
-        """Take back what was written, unless it was added to a transaction.
+        """Remove the written rows, unless they were added to a transaction.
 
-        That one may have gone through without an answer; `recover` tells, later.
+        That transaction may have been carried out without an answer; `recover` finds out later.
         """
 
 
 class SinkWriter(Protocol):
-    """A sink in the hands of one worker."""
+    """The writer of a sink, for one worker."""
 
     def recover(self, journal: str, journal_id: int) -> None:
-        """Finish what dead workers recorded; called when the lease of a unit was taken.
+        """Finish the recorded files of dead workers; called after a unit was leased.
 
         Files that no row of the record names are removed if they belong to this unit and are old.
         """
@@ -64,5 +64,5 @@ class SinkWriter(Protocol):
     ) -> Prepared:
         """Write the rows that were made of offsets `first` up to `next` of a journal.
 
-        Nobody sees them yet. There may be none.
+        Readers do not see them yet. There may be no rows.
         """

@@ -1,4 +1,4 @@
-"""The files in which workers mark their calls: where they lie, and what dead workers left there."""
+"""The call files of workers: their paths, and the files that dead workers left."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from millrace.storage import modes
 
 _FOLDER: Final = "calls"
 _LEASE_PARTS: Final = 3
-"""Of a lease in a header: name, epoch, holder."""
+"""Fields of a lease in a header: name, epoch, holder."""
 
 
 class CallFiles:
-    """Those of one unit, in the workspace's folder; none where a worker cannot see that."""
+    """The call files of one unit, in the workspace's folder; none if a worker cannot see it."""
 
     def __init__(self, workspace: str, unit: LeasedUnit) -> None:
         self._unit, self._folder = unit, _folder(workspace, unit.hop.job)
@@ -32,9 +32,9 @@ class CallFiles:
                 modes.make_folders(self._folder)
 
     def open(self, first: int | None = None, *, slots: int = 1) -> CallFile:
-        """A file for calls to come; `first` is the offset that an intent begins at.
+        """A file for the next calls; `first` is the first offset of their intent.
 
-        With it, results are kept beside the marks until they are published.
+        With `first`, the file keeps results beside the marks until they are published.
         """
         unit = self._unit
         header = {
@@ -50,9 +50,9 @@ class CallFiles:
         return CallFile.open(path, header, slots=slots, keeps=first is not None)
 
     def take(self, record: CallRecord | None = None) -> LeftCalls | None:
-        """What the dead worker left that wrote a record, or was the last of a cheap step.
+        """The calls of the dead worker that wrote a record, or was the last on a cheap step.
 
-        Files that are of no use any more are removed; so is this one with `forget`.
+        Files that are of no use any more are removed; `forget` removes this one.
         """
         chosen: LeftCalls | None = None
         for path, left in self._left():
@@ -68,7 +68,7 @@ class CallFiles:
         return chosen
 
     def forget(self) -> None:
-        """Remove what dead workers left: it is published."""
+        """Remove the files of dead workers: their results are published."""
         for path, _ in self._left():
             _remove(path)
 
@@ -84,7 +84,7 @@ def release_dead(
 ) -> None:
     """Give back the leases of workers that are known to be dead, so that nobody waits for them.
 
-    Files of units that there are no more are removed.
+    Files of units that no longer exist are removed.
     """
     for path, left in _dead(_folder(workspace, job)):
         for name, epoch, holder in left.header["leases"]:
@@ -113,7 +113,7 @@ def _dead(folder: str) -> Iterator[tuple[str, LeftCalls]]:
 
 
 def _is_whole(left: LeftCalls) -> bool:
-    """Whether it says whose it is, in the way that `Flights.open` does."""
+    """Whether a header has all fields that `CallFiles.open` writes."""
     header = left.header
     numbers = (header.get("journal"), header.get("epoch"), header.get("run"))
     leases = header.get("leases")

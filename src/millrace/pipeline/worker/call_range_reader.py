@@ -17,7 +17,7 @@ class CallRangeReader:
     def __init__(self, ahead: ReadAhead, buffer: CallRangeBuffer) -> None:
         self._ahead, self._buffer = ahead, buffer
         self.failed: FailedQuery | None = None
-        """Why nothing is read any more, if a filter or a column failed."""
+        """The failure of a filter or a column, which ended the reading."""
 
     def up_to(self, offset: int) -> CallRange:
         """All rows below an offset."""
@@ -30,7 +30,7 @@ class CallRangeReader:
         self._buffer.put_back(rows)
 
     def next(self, goes_on: Callable[[], bool]) -> CallRange:
-        """The next batch; without rows if there are none for now, or the turn does not go on."""
+        """The next batch; without rows if none are there yet, or the turn is over."""
         while not self._buffer.is_full and self._read_on():
             if self._buffer.is_empty and not goes_on():
                 break

@@ -1,4 +1,4 @@
-"""A turn on a unit whose steps may run again: rows are gathered, and published while more are made.
+"""A turn on a unit of cheap steps: gathers rows, and publishes them while it makes more.
 
 Invariant: one publish is in flight at a time, and offsets are committed in order.
 """
@@ -44,7 +44,7 @@ class _Gathered:
 
 
 class CheapTurn:
-    """Piece by piece through the line, published by time or size."""
+    """Runs the steps over pieces of rows; publishes the results by time or size."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CheapTurn:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="millrace-publish")
 
     def run(self) -> TurnEnd:
-        """Work until the turn is over or something ends it."""
+        """Work until the turn is over."""
         try:
             if self.line.callers:
                 self._recover()
@@ -79,7 +79,7 @@ class CheapTurn:
         return ended
 
     def _recover(self) -> None:
-        """Record the calls in which the last worker of this run on the unit ended, if it did."""
+        """Record the calls that ended the last worker of this run on the unit, if any did."""
         left = self.call_files.take()
         callers = {caller.step.name: caller for caller in self.line.callers}
         if left is None:
@@ -128,7 +128,7 @@ class CheapTurn:
         return TurnEnd.OVER
 
     def _take(self, rows: HopRows, next_: int) -> TurnEnd | None:
-        """Take some rows through the steps; why the turn ends, if it does."""
+        """Run the steps over some rows; returns the reason if the turn ends."""
         through = self.line.run(rows, self.unit, self.call_file)
         if through.failed is not None:
             return self._fail(through, rows)
@@ -156,7 +156,7 @@ class CheapTurn:
             gathered.letters.setdefault(step, []).extend(some)
 
     def _fail(self, through: ChainOutput, rows: HopRows) -> TurnEnd:
-        """Publish what lies before the row that failed, and say why it did."""
+        """Publish the rows before the row that failed, with the failure."""
         assert through.failed is not None
         step, offset, failure = through.failed
         before = rows.before(offset)
@@ -183,7 +183,7 @@ class CheapTurn:
             self._hand_over()
 
     def _hand_over(self, *events: JobEvent) -> None:
-        """Publish what was gathered while the next rows are worked on."""
+        """Publish the gathered rows while the steps run over the next rows."""
         gathered = self._gathered
         if gathered.next == self._sent and not events:
             return
@@ -213,7 +213,7 @@ class CheapTurn:
             self.publisher.publish(change, prepared=prepared)
 
     def _land(self) -> None:
-        """Wait for the publish in flight; what it raised is raised here."""
+        """Wait for the publish in flight; raises its exception."""
         flying, self._flying = self._flying, None
         if flying is not None:
             flying.result()
@@ -225,7 +225,7 @@ class CheapTurn:
             tally.row_bytes[name] = piece.bytes / piece.read
 
     def _cut(self, piece: RowsAhead) -> Iterator[tuple[HopRows, int]]:
-        """A piece as the functions want it, with the offset behind each part."""
+        """A piece in batches for the functions, each with the offset behind it."""
         config, rows = self.unit.config, piece.rows
         row_bytes = max(1, int(rows.batch.nbytes) // max(1, len(rows)))
         step = min(self.line.batch_rows(config), self.line.batch_bytes(config) // row_bytes)

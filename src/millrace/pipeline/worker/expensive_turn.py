@@ -1,4 +1,4 @@
-"""A worker's turn on a unit of an expensive step: carries out what the machine decides."""
+"""A worker's turn on a unit of an expensive step: carries out the actions of the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ExpensiveTurn:
-    """Reads, calls and publishes as the machine says. For one thread, but for retries."""
+    """Carries out reads, calls and publishes of the machine. For one thread, except retries."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class ExpensiveTurn:
         self.unit, self.machine, self._caller = unit, machine, caller
         self._ranges, self._publisher, self._files = ranges, publisher, files
         self._file: CallFile | None = None
-        """Of the batch in work."""
+        """The call file of the batch in work."""
         self._new_file: CallFile | None = None
-        """Of the batch whose intent is being published."""
+        """The call file of the batch whose intent is being published."""
         self._end = TurnEnd.OVER
 
     def run(self) -> TurnEnd:
@@ -206,13 +206,13 @@ class ExpensiveTurn:
 
 
 class _RecordedCalls:
-    """What happens before each call of a batch."""
+    """Hooks before each call of a batch."""
 
     def __init__(self, turn: ExpensiveTurn) -> None:
         self._turn = turn
 
     def delay_s(self, number: int) -> float:
-        """How long the call of this number waits for its place in the rate."""
+        """How long the call of this number waits because of the rate."""
         if self._turn.unit.is_ending():
             raise Stopped
         return self._turn.machine.on_call_due(number, now_us()) / 1_000_000

@@ -29,7 +29,7 @@ from millrace.sql.expressions import parse, parse_named
 from millrace.sql.text_limits import limits_of
 
 JOB_QUERY_BYTES_MAX: Final = 64 * MIB
-"""What the filters and columns of a step may hold in memory before they spill to disk."""
+"""The memory that the filters and columns of a step may use before they spill to disk."""
 
 
 class FusedQuery:
@@ -55,7 +55,7 @@ class FusedQuery:
         self._open: PreparedQuery | None = None
 
     def run(self, rows: HopRows) -> HopRows:
-        """What is left of some rows."""
+        """The rows that the filters and columns make of some rows."""
         if not len(rows):
             return nothing(self.schema)
         if self._open is None:
@@ -69,7 +69,7 @@ class FusedQuery:
         return result
 
     def close(self) -> None:
-        """Give back what the query holds."""
+        """Close the query."""
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -14,7 +14,7 @@ from millrace.wakeup import WakeUp, WorkerThread, join
 
 
 class Keeper:
-    """A thread that renews leases. One that it could not renew in time counts as lost."""
+    """A thread that renews leases. A lease that was not renewed in time counts as lost."""
 
     def __init__(self, broker: Broker, config: Config, run_lease: str, run_epoch: int) -> None:
         self._broker, self._config = broker, config
@@ -38,7 +38,7 @@ class Keeper:
             self._kept.pop(lease.name, None)
 
     def leases(self) -> list[Lease]:
-        """Those that are kept now."""
+        """The leases that are kept now."""
         with self._lock:
             return [lease for lease, _ in self._kept.values()]
 
@@ -54,7 +54,7 @@ class Keeper:
         join([self._thread], self._config.thread_stop_ms_max, "thread_stop_ms_max")
 
     def look(self) -> None:
-        """See whether the run goes on; trouble with asking says nothing about it."""
+        """Check whether the run goes on; an error of the broker does not end it."""
         try:
             leases = self._broker.leases(self._run_lease)
         except MillraceError:

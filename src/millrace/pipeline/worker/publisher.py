@@ -1,4 +1,4 @@
-"""Carries out what the publish machine decides: sends transactions and reads journals."""
+"""Carries out the actions of the publish machine: sends transactions and reads journals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Publisher:
         return None if self.machine.budget is None else self.machine.budget.last
 
     def read_budget(self) -> None:
-        """Read what other workers took."""
+        """Read the shares that other workers took."""
         self.machine.on_budget(
             patiently(lambda: self._budget_tail(self.machine.budget_journal), self._config)
         )
@@ -83,7 +83,7 @@ class Publisher:
             fault("worker.finish.after")
 
     def _send(self, change: UnitPublish, prepared: Prepared | None) -> None:
-        """Send the change until its outcome is known. A lost answer is raised to be asked again."""
+        """Send the change until its outcome is known. A lost answer is raised, for a retry."""
         error: Retriable | Conflict | None = None
         action = self.machine.on_publish(change, has_files=prepared is not None)
         while True:
@@ -165,7 +165,7 @@ class Publisher:
 
 @contextlib.contextmanager
 def abandoned_on_error(prepared: Prepared | None) -> Iterator[None]:
-    """Remove what a sink prepared when its transaction is not made."""
+    """Remove the rows that a sink prepared, if their transaction is not made."""
     try:
         yield
     except BaseException:

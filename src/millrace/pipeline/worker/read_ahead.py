@@ -1,4 +1,4 @@
-"""Reads a unit's rows ahead of whoever works on them, in a thread of its own.
+"""Reads a unit's rows ahead of the worker, in a thread of its own.
 
 Invariant: pieces come in order and without a gap, each begins where the one before it ended, and no
 more than the limit is held, one piece aside.
@@ -20,7 +20,7 @@ from millrace.pipeline.owner_retries import patiently
 from millrace.wakeup import WorkerThread, join
 
 _PIECES: Final = 4
-"""How many pieces of the largest size make up what is read ahead."""
+"""The number of pieces of the largest size that are read ahead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ReadAhead:
         piece_rows: int,
         through: Callable[[HopRows], HopRows] | None = None,
     ) -> None:
-        """`through` is what each piece passes on its way; it runs in the reading thread."""
+        """`through` is applied to each piece, in the reading thread."""
         self._broker, self._journal, self._offset = broker, journal, offset
         self._config, self._end, self._piece_rows = config, end, piece_rows
         self._through = through
@@ -62,7 +62,7 @@ class ReadAhead:
         self._thread.start()
 
     def next(self) -> RowsAhead | None:
-        """The next piece, waited for; None when the journal has no more for now."""
+        """Wait for the next piece; None when the journal has no more for now."""
         with self._changed:
             self._changed.wait_for(lambda: self._pieces or self._is_over)
             if self._pieces:
@@ -75,7 +75,7 @@ class ReadAhead:
         return None
 
     def is_dry(self) -> bool:
-        """Whether the next piece would have to be waited for, or there is none."""
+        """Whether no piece is ready."""
         return not self._pieces
 
     def close(self) -> None:

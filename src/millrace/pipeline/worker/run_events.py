@@ -1,4 +1,4 @@
-"""What is told of a run on its way: read from where the run began, each event once."""
+"""Reads the events of a run, from its start, each event once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS_READ: Final = frozenset(
 
 
 class RunEvents:
-    """Events of one run that workers go by; for one thread."""
+    """Events of one run that change the work of its workers; for one thread."""
 
     def __init__(self, broker: Broker, config: Config, job: str, *, run: int, offset: int) -> None:
         """Nothing of the run lies before `offset` in the job's record."""
@@ -25,7 +25,7 @@ class RunEvents:
         self._events: list[JobEvent] = []
 
     def look(self) -> list[JobEvent]:
-        """What steps of this run gave up on, held or spent, and which calls ended workers."""
+        """Events of failed, held and spent steps of this run, and of calls that ended workers."""
         while True:
             fetched = patiently(
                 lambda: self._broker.read(self._journal, self._offset), self._config

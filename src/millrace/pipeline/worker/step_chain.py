@@ -1,6 +1,6 @@
 """The steps of a cheap hop, one after the other, over a piece of a unit's rows.
 
-They leave no trace, so after a crash they simply run again.
+They record nothing, so after a crash they simply run again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millrace.pipeline.worker.turn import LeasedUnit, WorkerTally, now_us
 
 @dataclass(slots=True, kw_only=True)
 class ChainOutput:
-    """What came out at the end of the line."""
+    """The output of the last step, and the reason if a step stopped."""
 
     out: HopRows | None
     """None if not all rows came through: the step failed, or the worker is to end."""
@@ -50,7 +50,7 @@ class StepChain:
         scratch: str,
         job_id: str,
     ) -> None:
-        """Makes what is called; whatever that raises comes out as it is."""
+        """Makes the callables; their exceptions pass through."""
         self.parts: list[FusedQuery | FunctionCaller] = []
         schema, waiting = hop.schema, list[FilterStep | Select]()
         for step in hop.steps:
@@ -74,7 +74,7 @@ class StepChain:
         if self.parts and isinstance(self.parts[0], FusedQuery):
             self.front, self.parts = self.parts[0], self.parts[1:]
         self.schema: pa.Schema = last.schema if isinstance(last, FusedQuery) else schema
-        """Of the rows that come out, or go to the expensive step behind them."""
+        """The schema of the output rows, or of the rows for the expensive step behind them."""
 
     def _add_query(
         self,
@@ -101,12 +101,12 @@ class StepChain:
         return [part for part in self.parts if isinstance(part, FunctionCaller)]
 
     def batch_rows(self, config: Config) -> int:
-        """Rows to take at a time, as the functions want them; many where there are none."""
+        """The number of rows of a batch for the functions; large if there are no functions."""
         limits = [caller.options.batch_rows or config.job_batch_rows for caller in self.callers]
         return min(limits, default=config.journal_read_rows_max)
 
     def batch_bytes(self, config: Config) -> int:
-        """The same in bytes."""
+        """The number of bytes of a batch for the functions; large if there are no functions."""
         limits = [caller.options.batch_bytes or config.job_batch_bytes for caller in self.callers]
         return min(limits, default=config.job_read_ahead_bytes)
 
@@ -158,7 +158,7 @@ class StepChain:
             through.stuck = step
 
     def close(self) -> None:
-        """Give back what the steps hold, but for what was made to be kept."""
+        """Close the steps, except callables that stay for later turns."""
         for part in [*self.parts, *([] if self.front is None else [self.front])]:
             part.close()
 
@@ -172,7 +172,7 @@ def _count(tally: WorkerTally, step: str, called: BatchOutcome) -> None:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Calls of a cheap step need nothing but the worker's leave."""
+    """Hooks for calls of a cheap step: they only wait."""
 
     unit: LeasedUnit
 

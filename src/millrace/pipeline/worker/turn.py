@@ -1,4 +1,4 @@
-"""What is common to all turns: a unit that a worker holds the lease of, and what became of it."""
+"""The parts that all turns share: the leased unit, the counts of the worker, and its stop flag."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class StopFlag:
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Whether somebody did."""
+        """Whether a stop was asked for."""
         return self._is_set
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until somebody asks to stop."""
+        """Wait for these seconds, or until a stop is asked for."""
         until = time.monotonic() + seconds
         while not self._is_set and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_S))
@@ -44,7 +44,7 @@ class StopFlag:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerTally:
-    """What a worker did, counted as it goes; all of it in `Outcome`."""
+    """Counts of a worker's work; the `WorkerOutcome` holds all of them."""
 
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class WorkerTally:
 
 @dataclass(slots=True, kw_only=True)
 class LeasedUnit:
-    """A unit in this worker's hands."""
+    """A unit that this worker has leased."""
 
     broker: Broker
     config: Config
@@ -88,10 +88,10 @@ class LeasedUnit:
     """Whether the turn may go on when its time is over."""
     looked: float = 0.0
     is_over: bool = False
-    """Whether it ends whatever the time."""
+    """Whether the turn ends before its time is over."""
 
     def goes_on(self) -> bool:
-        """Whether to begin more in this turn."""
+        """Whether to begin more work in this turn."""
         now = time.monotonic()
         if self.is_ending():
             return False
@@ -107,7 +107,7 @@ class LeasedUnit:
 
     @property
     def _look_s(self) -> float:
-        """How often to ask for room; a call would wait for the answer, so rarely between calls."""
+        """How often to ask for room; rarely between calls, since they wait for the answer."""
         if self.hop.expensive is None:
             return ms(self.config.job_publish_every) / 1000
         return self.config.job_turn_ms / 2000
@@ -121,7 +121,7 @@ class LeasedUnit:
         )
 
     def sleep(self, seconds: float) -> None:
-        """Wait in a call's name, or raise `Stopped`."""
+        """Wait for a call, or raise `Stopped`."""
         until = time.monotonic() + seconds
         while True:
             if self.is_ending():

@@ -1,4 +1,4 @@
-"""Sets up what a turn needs and takes it down again: reader, steps, publisher, sink."""
+"""Sets up the reader, the steps, the publisher and the sink of a turn, and closes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _AHEAD_BATCHES = 4
 
 
 class Surroundings(Protocol):
-    """What is asked of a worker's settings."""
+    """The settings of a worker that a turn needs."""
 
     @property
     def config(self) -> Config:
@@ -62,18 +62,18 @@ class Surroundings(Protocol):
 
     @property
     def job_id(self) -> str:
-        """What tells the job from any other in the world."""
+        """The id of the job, unique over all workspaces."""
 
 
 class TurnSetup:
-    """Where a worker does its turns. Steps that make nothing stay set up from turn to turn."""
+    """Runs the turns of a worker. Steps without a callable to make stay set up between turns."""
 
     def __init__(self, broker: Broker, settings: Surroundings) -> None:
         self._broker, self._settings = broker, settings
         self._lines: dict[str, StepChain] = {}
         self.seconds_publishing = 0.0
         self.has_moved = False
-        """Whether the last turn got its unit on."""
+        """Whether the last turn moved its unit's committed offset."""
 
     def work(self, unit: LeasedUnit, *, is_reported: Callable[[], bool]) -> TurnEnd:
         """One turn. `is_reported` says whether this run reported the unit's calls in doubt."""
@@ -102,7 +102,7 @@ class TurnSetup:
         return TurnEnd.FAILED
 
     def close(self) -> None:
-        """Give back what was set up."""
+        """Close the steps that stayed set up."""
         for line in self._lines.values():
             line.close()
         self._lines.clear()
@@ -231,7 +231,7 @@ class TurnSetup:
         )
 
     def _left(self, unit: LeasedUnit, publisher: Publisher) -> UnitLeftovers:
-        """How the unit was left; a journal that is new gets its record now."""
+        """The leftovers of the unit; a new journal gets its record of calls now."""
         machine = publisher.machine
         committed = None if machine.is_new else machine.at
 

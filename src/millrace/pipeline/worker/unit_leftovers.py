@@ -1,4 +1,4 @@
-"""Looks at what a worker before this one left of a unit: its last record and its offset."""
+"""Reads the last call record and the committed offset that earlier workers left for a unit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from millrace.pipeline.worker.journal_tail import last_row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitLeftovers:
-    """How a unit was left."""
+    """The state in which the last worker left a unit."""
 
     totals: Totals
     end: int
-    """Of the record of calls."""
+    """The end of the record of calls."""
     unsettled: CallRecord | None
-    """The record of calls of which no result was published, if there are such."""
+    """The record of calls whose results were not published, if there are such calls."""
 
 
 def look(broker: Broker, journal: str, committed: int | None) -> UnitLeftovers:

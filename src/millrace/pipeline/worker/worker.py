@@ -1,8 +1,8 @@
 """A worker: leases units of a job, one after the other, and works on each for a bounded time.
 
-It runs in a Spark task and ends by itself, so that Spark stays in charge. What it knows of the job
-is what the broker says; who may work on a unit is decided by its lease. A step's failure is an
-event of the job, not an error here: Spark would run the task again, and with it the call.
+It runs in a Spark task and ends by itself, so that Spark stays in charge. It learns the state of
+the job from the broker; the lease of a unit decides which worker works on it. A step's failure is
+an event of the job, not an error here: Spark would run the task again, and with it the call.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ _IDLE_LONGER_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Where a worker stands."""
+    """The job, the run and the limits of a worker."""
 
     config: Config
     holder: str
     """Names this attempt of a worker, and no other."""
     run_epoch: int
-    """Of the lease of the job's run; under another the worker ends."""
+    """The epoch of the run's lease; the worker ends when the lease has another epoch."""
     time_zone: str
     workspace: str
     scratch: str
     job_id: str
-    """What tells the job from any other in the world; made by its first run."""
+    """The id of the job, unique over all workspaces; its first run makes it."""
     events_from: int = 0
-    """Nothing of the run lies before this offset in the job's record."""
+    """The offset of the run's first event in the job's record."""
     until_end: Mapping[str, int] | None = None
     """Journals that are read no further than to these offsets."""
     only: frozenset[str] | None = None
-    """The hops it may work on; all by default."""
+    """The hops that the worker may take; all by default."""
     idle_ms_max: int | None = None
-    """How long it waits for something to do before it leaves its place to others."""
+    """How long the worker waits for work before it leaves its slot to other workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOutcome:
-    """What a worker did; plain values, to be written as JSON."""
+    """The counts of a worker as plain values, for JSON."""
 
     ended: str
-    """Why: "time", "run over", "stopped", "idle", "failed" or "stuck"."""
+    """Why it ended: "time", "run over", "stopped", "idle", "failed" or "stuck"."""
     turns: dict[str, int] = field(default_factory=dict)
-    """How often each hop was worked on."""
+    """The number of turns on each hop."""
     rows_in: dict[str, int] = field(default_factory=dict)
     rows_out: dict[str, int] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
@@ -86,13 +86,13 @@ class WorkerOutcome:
     dead_letters: dict[str, int] = field(default_factory=dict)
     seconds_total: float = 0.0
     seconds_per_hop: dict[str, float] = field(default_factory=dict)
-    """Within turns, so without waiting for something to do."""
+    """Seconds within turns, without the time that the worker waited for work."""
     seconds_in_function: dict[str, float] = field(default_factory=dict)
     seconds_publishing: float = 0.0
     seconds_waiting: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The outcome as a dict, for JSON."""
         return asdict(self)
 
 
@@ -112,7 +112,7 @@ class Worker:
             offset=settings.events_from,
         )
         self.keeper: Keeper | None = None
-        """While it runs."""
+        """Keeps the leases while the worker runs."""
         self._tally = WorkerTally()
         self._setup = TurnSetup(broker, settings)
         self._units: dict[Unit, JournalInfo] = {}
@@ -138,7 +138,7 @@ class Worker:
         self._stopping.set()
 
     def run(self) -> WorkerOutcome:
-        """Work until the time is over, the run is, or somebody stops it."""
+        """Work until the time is over, the run ends, or `stop` is called."""
         begun = time.monotonic()
         name, config = hops.run_lease(self._job), self._config
         _LOG.info("job %s: worker %s started", self._job, self._settings.holder)
@@ -194,7 +194,7 @@ class Worker:
         return "time"
 
     def _wait(self) -> None:
-        """Wait before asking again, longer when there was nothing to do for long."""
+        """Wait before the next look for work; longer if there was none for long."""
         begun = time.monotonic()
         longer = min(_IDLE_LONGER_MAX, 1 + self._idle // _IDLE_LONGER_MAX)
         self._stopping.wait(self._config.job_idle_ms * longer / 1000)
@@ -212,7 +212,7 @@ class Worker:
         self._aside |= self._left_alone()
 
     def _run_has_failed(self) -> bool:
-        """Whether a step of this run gave up: to call once more what failed would be paid for."""
+        """Whether a step of this run gave up: another call would cost money again."""
         return any(event.happened is JobEventKind.FAILED for event in self._events.look())
 
     def _left_alone(self) -> set[Unit]:
@@ -232,7 +232,7 @@ class Worker:
         leases = patiently(lambda: self._broker.leases(f"{hops.ROOT}/{self._job}"), self._config)
         leased = {lease.name for lease in leases}
         if hops.run_lease(self._job) not in leased:
-            keeper.look()  # Who has nothing to do is told at once that the run is over.
+            keeper.look()  # A worker without work learns at once that the run is over.
         states = []
         for unit, position in zip(units, positions, strict=True):
             rows, end = position.backlog, (self._settings.until_end or {}).get(unit.journal)
@@ -276,7 +276,7 @@ class Worker:
 
     # Working.
     def _one_turn(self, keeper: Keeper) -> TurnEnd | None:
-        """Work on the best unit that can be had; None if there was none, or nothing to do on it."""
+        """Work on the best unit that can be leased; None if there was none, or it had no work."""
         is_old = time.monotonic() - self._listed_at > self._config.job_turn_ms / 1000
         if self._settings.until_end is None and is_old:
             self._find_units()  # The user's journals may be more by now.
@@ -287,7 +287,7 @@ class Worker:
                 lease = self._acquire(unit, keeper, stack)
                 if lease is None:
                     continue
-                # Who gave a unit up said so before it gave the lease back.
+                # A worker that gives up a unit records that before it releases the lease.
                 if self._steps.hops[unit.hop].expensive and self._run_has_failed():
                     return TurnEnd.FAILED
                 ended = self._turn(unit, lease, keeper)
@@ -296,7 +296,7 @@ class Worker:
         return None
 
     def _acquire(self, unit: Unit, keeper: Keeper, stack: contextlib.ExitStack) -> Lease | None:
-        """Take the unit's lease, and one of the places of a step whose workers are limited."""
+        """Take the unit's lease, and a slot lease of a step whose workers are limited."""
         workers = self._steps.hops[unit.hop].options.workers
         if workers is not None:
             slot_leases = [hops.place_lease(self._job, unit.hop, n) for n in range(workers)]
@@ -364,7 +364,7 @@ class Worker:
         return ended
 
     def _stays(self, hop: Hop, keeper: Keeper) -> bool:
-        """Whether a turn may go on when its time is over: nothing else is as urgent."""
+        """Whether a turn may go on when its time is over: no other unit is as urgent."""
         if time.monotonic() >= self._until:
             return False
         return all(self._steps.hops[unit.hop].depth < hop.depth for unit in self._ranked(keeper))

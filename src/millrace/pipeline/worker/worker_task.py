@@ -1,7 +1,7 @@
-"""What a Spark task does for a job: it is a worker, until its time is up or the run is over.
+"""The Spark task of a job: a worker, until its time is up or the run is over.
 
-Invariant: each attempt of a task is a worker under a name of its own. A second copy of a task is
-one worker more, which takes other units or waits; leases keep it from doing anything twice.
+Invariant: each attempt of a task is a worker with a name of its own. A second copy of a task is
+another worker, which takes other units or waits; leases keep it from doing work twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESULT: Final = pa.schema([("outcome", pa.string())])
 
 
 def worker_task(order: WorkerOrder) -> Callable[[Batches], Batches]:
-    """The function for `mapInArrow` over numbers: each is a worker."""
+    """The function for `mapInArrow` over numbers: each number starts a worker."""
 
     def run(numbers: Batches) -> Batches:
         check_versions(order.versions)
