@@ -212,9 +212,9 @@ def _status(ws: Workspace, read: str) -> dict[str, Any]:
     whole = merge(checkpoints.committed, *checkpoints.prepared)
     offsets = dict(zip(whole.reads.tag.tolist(), whole.reads.offset.tolist(), strict=True))
     resumes = resume_offsets(whole)
-    there = {tag: name for tag in offsets if (name := names.journal(tag)) is not None}
+    names_by_tag = {tag: name for tag in offsets if (name := names.journal(tag)) is not None}
     group = group_name(read)
-    positions = broker.positions([(group, name) for name in there.values()])
+    positions = broker.positions([(group, name) for name in names_by_tag.values()])
     ends = {position.journal: position.end for position in positions}
     journals = [
         {
@@ -225,7 +225,7 @@ def _status(ws: Workspace, read: str) -> dict[str, Any]:
             "behind": max(0, ends[name] - offsets[tag]),
             "open": resumes[tag] if resumes[tag] < offsets[tag] else None,
         }
-        for tag, name in there.items()
+        for tag, name in names_by_tag.items()
     ]
     live = read_status(os.path.join(ws.path, "reads"), read)
     return {
@@ -264,11 +264,11 @@ def _checkpoint(broker: Broker, read: str, number: int | None) -> Checkpoint:
     if number is None or number == checkpoints.committed.number:
         return checkpoints.committed
     if number not in [delta.number for delta in checkpoints.prepared]:
-        there = ", ".join(str(delta.number) for delta in checkpoints.prepared) or "none"
+        prepared = ", ".join(str(delta.number) for delta in checkpoints.prepared) or "none"
         raise UserError(
             f"coordinated read {read} has no checkpoint {number}\n"
             f"  found: committed {checkpoints.committed.number}, "
-            f"handed out and not committed {there}\n  to fix: give one of these"
+            f"handed out and not committed {prepared}\n  to fix: give one of these"
         )
     deltas = (delta for delta in checkpoints.prepared if delta.number <= number)
     return merge(checkpoints.committed, *deltas)

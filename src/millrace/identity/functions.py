@@ -92,8 +92,8 @@ class _FunctionVisitor:
         self._kept: list[object] = []
         self._names: set[str] = set()
         self._texts: set[str] = set()
-        """Texts in code; `_held_texts` are those among values."""
-        self._held_texts: list[str] = []
+        """Texts in code; `_value_texts` are those among values."""
+        self._value_texts: list[str] = []
         self._builtins: set[str] = set()
         self._modules: dict[str, ModuleType] = {}
         """User's modules at hand as objects: any name in the code may be looked up in them."""
@@ -114,7 +114,7 @@ class _FunctionVisitor:
         if type(value) in PLAIN:
             self.lines.append(constant_text(value))
             if isinstance(value, str):
-                self._held_texts.append(value)
+                self._value_texts.append(value)
             return
         if id(value) in self._seen:
             self.lines.append(f"again {self._seen[id(value)]}")
@@ -145,7 +145,7 @@ class _FunctionVisitor:
         used = {name.replace(":", ".").partition(".")[0].lstrip("_") for name in self._libraries}
         if not reflection.READ_FRAMES & used:
             return
-        words = reflection.words_of([*self._texts, *self._held_texts])
+        words = reflection.words_of([*self._texts, *self._value_texts])
         for label, space in self._globals.items():
             yield from ((label, name) for name in words & space.keys())
 

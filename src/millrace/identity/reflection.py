@@ -90,7 +90,7 @@ def reflective_member(library: str, names: Iterable[str]) -> str | None:
 
 
 def reflective_on_modules(names: Iterable[str], texts: Iterable[str]) -> str | None:
-    """What reaches any name of a module that is at hand."""
+    """The first name here that can reach every name of a module; None if there is none."""
     used = set(names)
     if _FORMATS & used and any(_FIELD.search(text) for text in texts):
         return "format"

@@ -60,7 +60,7 @@ class MovedLately:
         return self._version != since
 
     def after(self, since: int) -> MovedJournals:
-        """What moved after a version."""
+        """The journals that moved after a version."""
         with self._lock:
             if not self._oldest <= since <= self._version:
                 return MovedJournals(version=self._version, journals=None)

@@ -192,14 +192,14 @@ class SessionRun:
         """End the run with an error of a member, or of the session itself."""
         if FileNotFoundError in (type(error), type(error.__cause__)):
             error = self._why_gone(error)
-        who = "the session" if member is None else f"member {member}"
+        part = "the session" if member is None else f"member {member}"
         failure = failure_kind(error)(
-            f"the session of coordinated read {self.coordinated_read.name} ended: {who} failed\n  "
+            f"the session of coordinated read {self.coordinated_read.name} ended: {part} failed\n  "
             f"{type(error).__name__}: {error}\n  to fix: {_what_to_do(error)}"
         )
         failure.__cause__ = error
         if member is not None and not self._renewing.is_stopped:
-            _LOG.info("%s lost %s: %s", self.coordinated_read.name, who, error)
+            _LOG.info("%s lost %s: %s", self.coordinated_read.name, part, error)
         self._actor.fail(error if isinstance(error, ReadsFailed) else failure)
 
     def close(self) -> None:
@@ -228,7 +228,7 @@ class SessionRun:
         )
 
     def _resume(self, options: SessionOptions) -> Resumed:
-        """Load where the session begins, and store what is read."""
+        """Load the state that the session begins with, and store the read's definition."""
         resumed = self._store.load(
             last_commit=options.last_commit, read_through=options.read_through
         )

@@ -3,7 +3,7 @@
 The engine leaves out row groups by the bounds in the footer. Bounds of floats say nothing of NaN,
 which is the highest value in Spark's order, and early writers got bounds of texts wrong: such files
 are read as Arrow instead. Invariant: what is read here has the rows and the values that
-`Reader.batches` gives, in the same order.
+`SplitReader.batches` gives, in the same order.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class InputFile:
     by_content: bool = False
 
     def identity(self) -> dict[str, Any]:
-        """What tells this version from every other."""
+        """The identity of this version of the file."""
         if self.by_content:
             return {"path": self.path, "size": self.size, "content": self.content}
         return {

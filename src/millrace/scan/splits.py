@@ -97,8 +97,8 @@ def share_out(
     """Positions of map tasks for each Spark task: even by bytes, the largest first."""
     if not sizes:
         return []
-    shares_wanted = max(slots, -(-sum(sizes) // bytes_max))
-    runners = max(1, min(shares_wanted, len(sizes), runners_max))
+    shares_needed = max(slots, -(-sum(sizes) // bytes_max))
+    runners = max(1, min(shares_needed, len(sizes), runners_max))
     shares: list[list[int]] = [[] for _ in range(runners)]
     load = [(0, runner) for runner in range(runners)]
     for position in sorted(range(len(sizes)), key=lambda p: (-sizes[p], p)):

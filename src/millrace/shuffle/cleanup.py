@@ -27,7 +27,7 @@ from millrace.storage.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanupReport:
-    """What a clean-up took away.
+    """The attempts, runs and files that a clean-up removed.
 
     Example:
         >>> removed = ws.cleanup(ttl="7d")

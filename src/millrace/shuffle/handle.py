@@ -57,11 +57,11 @@ class PartitionSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a check of every byte found.
+    """The result of a check of every byte.
 
     Example:
-        >>> found = shuffle.verify()
-        >>> found.map_outputs, found.problems
+        >>> check = shuffle.verify()
+        >>> check.map_outputs, check.problems
         (2, ())
     """
 

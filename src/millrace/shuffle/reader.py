@@ -134,7 +134,7 @@ def map_partition(store: Store, attempt: AttemptId, meta: PartitionMeta) -> pa.B
 def map_partitions(
     store: Store, parts: Sequence[tuple[AttemptId, PartitionMeta]]
 ) -> Iterator[pa.Buffer]:
-    """The same of many, in order; from a bucket some are fetched ahead."""
+    """The bytes of many partitions, in order; from a bucket some are fetched ahead."""
     return store.ahead(
         lambda part: map_partition(store, *part), parts, size_of=lambda part: part[1].bytes
     )
@@ -192,10 +192,10 @@ def _cut_short(path: str, attempt: AttemptId, meta: PartitionMeta, size: int) ->
 
 def check_bytes(data: pa.Buffer, meta: PartitionMeta, *, where: str) -> None:
     """Compare length and checksum with the index."""
-    check_found(data.size, checksum(data), meta, where=where)
+    check_content(data.size, checksum(data), meta, where=where)
 
 
-def check_found(size: int, checksum: str, meta: PartitionMeta, *, where: str) -> None:
+def check_content(size: int, checksum: str, meta: PartitionMeta, *, where: str) -> None:
     """Compare a length and a checksum with the index."""
     if size != meta.bytes:
         raise Corrupt(

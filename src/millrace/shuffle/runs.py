@@ -41,7 +41,7 @@ _BEATS_PER_LIMIT: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What `query.json` says.
+    """The content of `query.json`.
 
     Example:
         >>> run = ws.runs()[0]

@@ -53,7 +53,7 @@ class Register:
         self._journal = journal_name(read)
         self.epoch = epoch
         self.at = at
-        """Where it is read on."""
+        """The offset of the next read."""
         self.entered: list[RegisteredMember] = []
         """All entries of this session, in order."""
         self.is_over = False

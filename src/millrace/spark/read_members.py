@@ -72,7 +72,7 @@ class MemberJob(Protocol):
         """Why a member was lost: what runs all of them may be gone."""
 
     def slots(self) -> str:
-        """How many can run at once as far as is known, in words."""
+        """How many members can run at once, if known, in words."""
 
     def end(self, wait_s: float) -> None:
         """Wait for members that were stopped, then end the others."""

@@ -33,7 +33,7 @@ _OVER: Final = (
     "SESSION_CHANGED",
     "SESSION_NOT_FOUND",
 )
-"""What Spark says when it answers and this session is over."""
+"""Words in Spark's answer when this session is over."""
 
 
 def is_connect(spark: SparkSession) -> bool:

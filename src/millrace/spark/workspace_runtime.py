@@ -97,7 +97,7 @@ class WorkspaceRuntime:
 
     @property
     def token(self) -> str:
-        """What callers of this workspace's processes must show."""
+        """The token that callers of this workspace's processes must send."""
         self.home.look()
         return token_of(self.store)
 
@@ -144,7 +144,7 @@ class WorkspaceRuntime:
         )
 
     def dataset_runner(self) -> DatasetRunner:
-        """What runs datasets."""
+        """The runner of datasets."""
         return DatasetRunner(
             lambda: self.spark,
             lambda: self._spark,

@@ -40,7 +40,7 @@ def parse_mode(text: str) -> int:
 
 
 def format_mode(mode: int) -> str:
-    """The same as it is written down."""
+    """The mode as text."""
     return f"{mode:04o}"
 
 
@@ -112,7 +112,7 @@ def set_file_mode(handle: int, folder_mode: int) -> None:
 
 
 def make_file(path: str) -> None:
-    """Make an empty file, for a library to write that would make it in its own way."""
+    """Make an empty file with the right mode, which a library then writes."""
     os.close(opener(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
 
 

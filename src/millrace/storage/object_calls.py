@@ -219,7 +219,7 @@ class BucketCalls:
 
     @property
     def files(self) -> S3FileSystem:
-        """What pyarrow sees of the server."""
+        """The file system of pyarrow for the server."""
         self._check_process()
         with self._lock:
             if self._files is None:
@@ -307,7 +307,7 @@ class BucketCalls:
 
     @property
     def client(self) -> Any:  # noqa: ANN401 - botocore has no types
-        """What botocore sees of the server."""
+        """The botocore client of the server."""
         self._check_process()
         with self._lock:
             if self._client is None:

@@ -53,7 +53,7 @@ class Store(Protocol):
 
     @property
     def root(self) -> str:
-        """What `millrace.open` takes to come here."""
+        """The address that `millrace.open` takes."""
 
     @property
     def remote(self) -> bool:

@@ -82,8 +82,8 @@ class LyingDisk(LocalDisk):
             if not self._is_named(folder) and not os.listdir(folder):
                 os.rmdir(folder)
         for path, content in self._durable.items():
-            is_mine = path.startswith(below + os.sep)
-            if is_mine and not os.path.exists(path) and self._is_named(path):
+            is_below = path.startswith(below + os.sep)
+            if is_below and not os.path.exists(path) and self._is_named(path):
                 with open(path, "wb") as file:
                     file.write(content)
 
@@ -100,8 +100,8 @@ class LyingDisk(LocalDisk):
         """Bytes since the last sync: none, some, or zeros in their place."""
         kept = self._durable.get(path, b"")
         more = _content(path)[len(kept) :]
-        some = more[: self._random.randint(0, len(more))] if more else b""
-        tail = self._random.choice([b"", some, bytes(len(some))])
+        torn = more[: self._random.randint(0, len(more))] if more else b""
+        tail = self._random.choice([b"", torn, bytes(len(torn))])
         with open(path, "wb") as file:
             file.write(kept + tail)
 

@@ -142,7 +142,7 @@ def answers(host: str, port: int) -> bool:
 
 
 def speaks_kafka(host: str, port: int) -> bool:
-    """Whether a broker there answers what it can do: the first question of every Kafka client."""
+    """Whether a broker there answers ApiVersions, the first call of every Kafka client."""
     try:
         with socket.create_connection((host, port), _CONNECT_S) as connection:
             connection.sendall(len(_API_VERSIONS).to_bytes(4, "big") + _API_VERSIONS)

@@ -3,8 +3,8 @@
     python -m millrace.testing.paid_api --log calls.log --port 8080
 
 `POST /caption` takes `{"id": 7, "text": "..."}` and answers `{"caption": "...", "score": 0.25}`.
-The log has a line for each call, written before the answer, so it also knows of calls whose answer
-nobody got. `GET /count` says how many there were, and for how many different keys.
+The log has a line for each call, written before the answer, so it also has calls whose answer got
+lost. `GET /count` returns the number of calls and of different keys.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Between hosts: agents serve a host's folder over Arrow Flight, clients fetch from them.
 
-`launch` starts a host's agent, `agent` is its process, `server` what it answers; `client` is the
-other end. Only this package imports `pyarrow.flight`.
+`agent` has a host's agent and its clients, `owner` the owner of journals and its clients, `members`
+the members of coordinated reads, `streams` the live reads, and `flight` what all of them share.
+Only this package imports `pyarrow.flight`.
 """

@@ -111,7 +111,7 @@ class Packed:
     bundles: list[Bundle] = field(default_factory=list)
 
     def unpacked(self) -> Iterator[Fetched]:
-        """The same with the rows of each."""
+        """The rows of each journal, unpacked."""
         batches: list[list[pa.RecordBatch]] = [[] for _ in self.heads]
         for bundle in self.bundles:
             bundle.unpack(batches)

@@ -151,8 +151,8 @@ class Fetched:
     """Rows of one journal, in order, and the offset of the next read.
 
     Example:
-        >>> found = ws.journals.read("orders", 0, rows_max=2)
-        >>> found.rows()["amount"].to_pylist(), found.next_offset, found.end_offset
+        >>> fetched = ws.journals.read("orders", 0, rows_max=2)
+        >>> fetched.rows()["amount"].to_pylist(), fetched.next_offset, fetched.end_offset
         ([10, 20], 2, 3)
     """
 
@@ -186,7 +186,7 @@ class Fetched:
         )
 
     def with_batches(self, batches: Iterable[pa.RecordBatch]) -> Fetched:
-        """The same with these rows."""
+        """A copy with these rows."""
         return Fetched(
             journal=self.journal,
             id=self.id,

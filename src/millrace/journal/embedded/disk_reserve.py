@@ -1,4 +1,4 @@
-"""Room on the disk that is kept for the saves that free some.
+"""Disk space that is kept for the saves that free space.
 
 A delete is written to the ledger's log before any file goes, and so needs room itself. A file of
 fixed size keeps that room while there is plenty. It is removed when a save that frees space, or an
@@ -28,7 +28,7 @@ class Reserve:
         self._path = os.path.join(folder, RESERVE)
         self._size = size
         self.is_held = False
-        """Whether the room is there for those that free some."""
+        """Whether the space for such saves is there."""
 
     def begin(self) -> None:
         """Take the room, or give it away if the disk has less than that left."""

@@ -41,7 +41,7 @@ class LedgerBytes:
         self.total -= self._sizes.pop(journal, 0)
 
     def largest(self, count: int, least: int = 1) -> list[JournalId]:
-        """The journals of which most waits, at least so many bytes, largest first."""
+        """The journals with the most bytes in the ledger, at least so many, largest first."""
         sizes: dict[JournalId, int] = {}
         while self._heap and len(sizes) < count and -self._heap[0][0] >= least:
             size, journal = heapq.heappop(self._heap)

@@ -1,8 +1,8 @@
 """Which ranges of very many journals are read in one call. Pure.
 
-What is read is chosen by the ledger's ranges alone, before a byte is looked at.
+What is read is chosen by the ledger's ranges alone, before a byte of the rows is read.
 
-Invariant: rows are chosen as `Taking` would take them, one journal after the other.
+Invariant: rows are chosen as `RowCollector` would collect them, one journal after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ChosenRanges:
     """None if the ledger has no range with the row at `offset`."""
 
     def cuts(self) -> Iterator[tuple[AppendRange, int, int]]:
-        """Each range, with the first of its rows that is meant and how many are."""
+        """Each range, with the first of its chosen rows and their number."""
         begin = self.offset - self.ranges[0].first
         for range_ in self.ranges:
             yield range_, begin, min(range_.next, self.next) - range_.first - begin
@@ -35,7 +35,7 @@ class ChosenRanges:
 
 @dataclass(slots=True)
 class RangeChooser:
-    """Goes along ranges until the limits are reached, as `Taking` does."""
+    """Goes along ranges until the limits are reached, as `RowCollector` does."""
 
     rows_left: int
     bytes_left: int

@@ -1,6 +1,6 @@
 """Where rows go: into the ledger while they are few, into segment files when they are many.
 
-A commit's rows are turned into `Storing`: ranges that ride in the ledger, and ranges that were
+A commit's rows are turned into `Storing`: ranges that stay in the ledger, and ranges that were
 written to segments and synced before the ledger names them. A segment is marked dirty, durably,
 before its first byte is written, so that the next opening knows which files to cut back.
 
@@ -164,7 +164,7 @@ class RowStorage:
     def _out(
         self, journals: Sequence[Journal], header: bytes, pieces: Sequence[StoredRange] = ()
     ) -> SegmentOutput:
-        """What goes to a segment: what waited of these journals, and behind it these pieces."""
+        """The rows for a segment: those of these journals in the ledger, then these pieces."""
         out = SegmentOutput(header)
         for journal in journals:
             moved = list(self.ledger.waiting(journal.id))

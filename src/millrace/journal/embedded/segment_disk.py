@@ -39,7 +39,7 @@ class SegmentDisk(Protocol):
 
 
 class LocalDisk:
-    """A disk as it is.
+    """The real disk.
 
     A written file stays open until it is synced: a failure to write back is reported to
     handles that were open when it happened.
@@ -49,7 +49,7 @@ class LocalDisk:
         self._written: dict[str, int] = {}
 
     def write(self, path: str, position: int, parts: Iterable[bytes | memoryview]) -> None:
-        """See `Disk.write`."""
+        """See `SegmentDisk.write`."""
         handle = self._written.pop(path, None)
         if handle is None:
             handle = modes.opener(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
@@ -66,7 +66,7 @@ class LocalDisk:
         self._written[path] = handle
 
     def sync(self, path: str) -> None:
-        """See `Disk.sync`."""
+        """See `SegmentDisk.sync`."""
         handle = self._written.pop(path, None)
         if handle is None:
             sync_file(path)
@@ -77,7 +77,7 @@ class LocalDisk:
             os.close(handle)
 
     def make_folder(self, path: str) -> bool:
-        """See `Disk.make_folder`."""
+        """See `SegmentDisk.make_folder`."""
         try:
             modes.make_folder(path)
         except FileExistsError:
@@ -85,23 +85,23 @@ class LocalDisk:
         return True
 
     def sync_folder(self, path: str) -> None:
-        """See `Disk.sync_folder`."""
+        """See `SegmentDisk.sync_folder`."""
         sync_folder(path)
 
     def size(self, path: str) -> int | None:
-        """See `Disk.size`."""
+        """See `SegmentDisk.size`."""
         try:
             return os.stat(path).st_size
         except FileNotFoundError:
             return None
 
     def cut(self, path: str, length: int) -> None:
-        """See `Disk.cut`."""
+        """See `SegmentDisk.cut`."""
         os.truncate(path, length)
         sync_file(path)
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """See `Disk.read`."""
+        """See `SegmentDisk.read`."""
         with open(path, "rb", buffering=0) as file:
             file.seek(position)
             data = file.read(length)
@@ -113,7 +113,7 @@ class LocalDisk:
         return data or b""
 
     def remove(self, path: str) -> None:
-        """See `Disk.remove`."""
+        """See `SegmentDisk.remove`."""
         try:
             os.unlink(path)
         except FileNotFoundError:

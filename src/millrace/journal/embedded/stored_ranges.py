@@ -25,13 +25,13 @@ class StoredRange:
 
 @dataclass(slots=True)
 class SegmentOutput:
-    """What goes to one segment."""
+    """The rows that go to one segment."""
 
     header: bytes
-    """What it begins with if it is new."""
+    """The first bytes of a new segment."""
     pieces: list[StoredRange] = field(default_factory=list)
     moved: list[AppendRange] = field(default_factory=list)
-    """Those of them that rode in the ledger."""
+    """Those of them that were in the ledger."""
 
 
 def piece_of(block: RowBlock, content: pa.RecordBatch) -> StoredRange:

@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(slots=True)
 class StateTopicContent:
-    """What the state topic says."""
+    """The content of the state topic."""
 
     book: Book = field(default_factory=Book)
     points: dict[JournalId, OffsetPoint] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def changes(draft: Book, points: Mapping[JournalId, OffsetPoint]) -> Iterator[Re
 
 
 def format_record() -> Record:
-    """What says how the others are to be read."""
+    """The record with the format version of the others."""
     return Record(FORMAT, str(FORMAT_VERSION).encode())
 
 

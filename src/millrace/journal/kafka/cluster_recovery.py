@@ -1,4 +1,4 @@
-"""Turns of a broker whose cluster can be lost and found again.
+"""Group commits of a broker whose cluster can be lost and reached again.
 
 Invariant: after a transaction of unknown outcome nothing is decided before that outcome is known.
 """

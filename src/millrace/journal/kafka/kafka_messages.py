@@ -54,7 +54,7 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class KafkaMessage:
-    """What goes into a topic for one row."""
+    """The Kafka message of one row."""
 
     value: bytes | None
     key: bytes | None

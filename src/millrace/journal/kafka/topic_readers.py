@@ -146,7 +146,7 @@ class TopicReader:
         self._consumer.close()
 
     def _some(self, count_max: int, timeout_s: float) -> list[Received]:
-        """What is there at once, else the next thing that comes."""
+        """The messages that are there; if there are none, the next one."""
         messages = self._consumer.consume(count_max, 0)
         if not messages:
             # `consume` would wait for all of them.
@@ -241,6 +241,6 @@ def _reads_on(reader: TopicReader, offset: Offset) -> bool:
     return reader.next_offset == offset or (rows is not None and rows.first <= offset < rows.next)
 
 
-def rows_wanted(before: int, left: int) -> int:
-    """How many rows to ask for: few at first, since a reader may want no more."""
+def rows_to_fetch(before: int, left: int) -> int:
+    """How many rows to fetch: few at first, since a reader may need no more."""
     return min(left, _FIRST_ROWS if not before else _ROWS)

@@ -25,7 +25,7 @@ from millrace.journal.kafka.topic_readers import (
     TopicReaders,
     headers_of,
     kafka_offset_of,
-    rows_wanted,
+    rows_to_fetch,
 )
 
 _NOWHERE: Final = OffsetPoints()
@@ -84,7 +84,7 @@ class Fetching:
             if at < journal.end and (reader.spot != spot or reader.next_offset != at):
                 self._find(reader, journal, spot, at)
             while at < journal.end:
-                count = rows_wanted(at - offset, journal.end - at)
+                count = rows_to_fetch(at - offset, journal.end - at)
                 rows = self._chunk(reader, journal, at, count)
                 yield rows
                 at = rows.next
@@ -227,7 +227,7 @@ class Fetching:
         self, reader: TopicReader, journal: Journal, spot: JournalTopic, at: Offset
     ) -> Stored | None:
         """The next messages; None if there are none up to the journal's end."""
-        count = rows_wanted(1, journal.end - at)
+        count = rows_to_fetch(1, journal.end - at)
         messages = reader.take_to_end(count, KafkaOffset(journal.end - 1), self._readers.deadline())
         if not messages:
             return None

@@ -216,7 +216,7 @@ class TopicWriter:
         producer.send_offsets_to_transaction(group_offsets, self._group(group), self._call_s())
 
     def _group(self, group: str) -> object:
-        """What Kafka wants to know of a group."""
+        """The metadata of a group, for Kafka."""
         if group not in self._groups:
             settings = kafka_client.consuming(self._servers, f"{self._id}/{group}", self._config)
             consumer = Consumer(settings)

@@ -114,7 +114,7 @@ class Topics:
         return 0 if described is None else len(described.partitions)
 
     def make(self, journals: Sequence[Journal]) -> None:
-        """Make the topics of journals; one that is there was left by a making that failed."""
+        """Make the topics of journals; an existing one was left by a creation that failed."""
         size = str(self._config.kafka_message_bytes_max)
         settings = {"cleanup.policy": "delete", "max.message.bytes": size, **_FOR_GOOD}
         self._make({self.of(journal): settings for journal in journals})

@@ -25,5 +25,5 @@ class Limit(UnaryNode):
         return True
 
     def describe(self) -> str:
-        """How many."""
+        """The number of rows."""
         return f"limit {self.rows}"

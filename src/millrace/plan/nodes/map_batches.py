@@ -71,7 +71,7 @@ class FunctionRows(Leaf):
         return self.columns
 
     def describe(self) -> str:
-        """Where they come from."""
+        """The source of the batches."""
         return "rows of a function"
 
 

@@ -55,5 +55,5 @@ class Union(Node):
         return replace(self, columns=kept), tuple(set(kept) for _ in self.inputs)
 
     def describe(self) -> str:
-        """How many."""
+        """The number of inputs."""
         return f"union of {len(self.inputs)}"

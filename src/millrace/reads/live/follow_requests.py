@@ -77,8 +77,8 @@ class FollowRange(TypedDict, total=False):
     """Which rows a user asks for; all of them if nothing is said.
 
     Example:
-        >>> for found in ws.journals.follow("orders", key={"cust_id": 1}, to_offset="end"):
-        ...     print(found.rows()["amount"].to_pylist())
+        >>> for fetched in ws.journals.follow("orders", key={"cust_id": 1}, to_offset="end"):
+        ...     print(fetched.rows()["amount"].to_pylist())
         [10, 30]
     """
 

@@ -31,7 +31,7 @@ from millrace.reads.live.ring import AtEnd, Channel, ReplayDone, RingKey
 from millrace.reads.model import labels
 
 _NEVER: Final = -1
-"""A version of journals that nobody has seen."""
+"""A version of journals that does not exist."""
 _NO_JOURNAL: Final = "//"
 """A prefix that no name has."""
 
@@ -151,7 +151,7 @@ class Following:
         return bool(more)
 
     def _look_for_journals(self) -> None:
-        """Follow journals that were made since, and notice those that were deleted."""
+        """Follow new journals, and notice deleted ones."""
         broker, now_ms = self._live.broker, self._live.now_ms()
         if now_ms - self._looked_ms < self._live.config.live_watch_ms:
             return
@@ -166,22 +166,22 @@ class Following:
                 given = self._request.begins.get(info.name)
                 self._begin(info, None if given is None else Offset(given))
 
-    def _check_deleted(self, there: Sequence[JournalInfo]) -> None:
-        ids = {info.name: info.id for info in there}
+    def _check_deleted(self, journals: Sequence[JournalInfo]) -> None:
+        ids = {info.name: info.id for info in journals}
         for name, subscription in self._reading.items():
             if ids.get(name) != self._known[name].id:
                 raise deleted(name, subscription.at)
 
-    def _chosen(self, there: Sequence[JournalInfo]) -> list[JournalInfo]:
+    def _chosen(self, journals: Sequence[JournalInfo]) -> list[JournalInfo]:
         if self._request.alone:
-            return [info for info in there if info.name == self._request.prefix]
+            return [info for info in journals if info.name == self._request.prefix]
         if self._ends is not None:
-            return [info for info in there if info.name in self._ends]
-        return list(there)
+            return [info for info in journals if info.name in self._ends]
+        return list(journals)
 
-    def _check_alone(self, there: Sequence[JournalInfo]) -> None:
+    def _check_alone(self, journals: Sequence[JournalInfo]) -> None:
         """Refuse an offset that is given for a prefix of several names."""
-        name, names = self._request.prefix, [info.name for info in there]
+        name, names = self._request.prefix, [info.name for info in journals]
         if self._request.alone and names and name not in names:
             raise UserError(
                 f"an offset was given for {name!r}, which is no journal\n"
@@ -189,13 +189,13 @@ class Following:
                 "  to fix: name one journal, or give {journal: offset, ...}"
             )
 
-    def _resolve_ends(self, there: Sequence[JournalInfo]) -> Mapping[str, int] | None:
+    def _resolve_ends(self, journals: Sequence[JournalInfo]) -> Mapping[str, int] | None:
         request = self._request
         if request.ends is None and not request.until_end:
             return None
-        names = [info.name for info in there]
+        names = [info.name for info in journals]
         missing = [name for name in request.ends or () if name not in names]
-        if missing or not there:
+        if missing or not journals:
             name = missing[0] if missing else request.prefix
             raise JournalUnknown(
                 f"no journal {name!r}\n  to fix: create it first, or follow it without an end"

@@ -155,7 +155,7 @@ class Subscription:
         while True:
             with running.changed:
                 self._live.check()
-                step = running.ring.on_wanted(self._subscriber_id, self._live.now_ms())
+                step = running.ring.on_ready(self._subscriber_id, self._live.now_ms())
                 match step:
                     case TakeRows():
                         return self._take()
@@ -244,7 +244,7 @@ class Subscription:
 
 
 def deleted(name: str, at: int) -> JournalUnknown:
-    """Word the error for a journal that is gone while somebody follows it."""
+    """The error for a journal that was deleted while a reader follows it."""
     return JournalUnknown(
         f"journal {name!r} was deleted while it was followed\n  read up to offset: {at}\n"
         "  to fix: follow the journals that are left, or the new one of this name from its start"

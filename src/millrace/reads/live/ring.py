@@ -132,7 +132,7 @@ class Subscriber:
     """How long it has held others back since they were last all at the journal's end."""
     held_since_ms: int | None = None
     failed: FollowerGone | None = None
-    """Why nothing more is read for it; what is in its channel comes first."""
+    """Why no more rows are read for it; it gets the rows in its channel first."""
 
     def is_done(self) -> bool:
         """Whether there is nothing more to read for it."""
@@ -241,8 +241,8 @@ class Ring:
         """Whether no subscriber is left."""
         return not self.subscribers and not self.gone
 
-    def on_wanted(self, subscriber_id: SubscriberId, now_ms: int) -> Step:
-        """A subscriber is ready for rows; returns what it is to do."""
+    def on_ready(self, subscriber_id: SubscriberId, now_ms: int) -> Step:
+        """A subscriber is ready for rows; returns its next step."""
         if subscriber_id in self.gone:
             return self.gone[subscriber_id]
         asker = self.subscribers[subscriber_id]
@@ -323,7 +323,7 @@ class Ring:
             self.end = None
 
     def on_tick(self, now_ms: int) -> list[SubscriberId]:
-        """Drop those that have rows and took none for too long; return them."""
+        """Drop subscribers that have rows and took none for too long; return them."""
         stalled = [
             member
             for member in self.subscribers.values()

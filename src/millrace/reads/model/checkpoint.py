@@ -39,7 +39,7 @@ class ReadOffsets(Table):
 
 @dataclass(frozen=True, slots=True)
 class ShownClock(Table):
-    """Up to which clock a producer's rows of a tag are shown, and what is open beyond."""
+    """The clock up to which a producer's rows of a tag are shown, and the begin of later rows."""
 
     TYPES: ClassVar[dict[str, Any]] = {"clock": np.uint64}
 

@@ -33,7 +33,7 @@ class Binding:
     """Journals that are read alike.
 
     Args:
-        name: unique in its read; stands in results and messages.
+        name: unique in its read; appears in results and messages.
         prefix: journals of this name or below it.
         labels: and with each of these labels, one of these values.
         key: columns by which rows are shared among members, or pointers such as "/user/id" into
@@ -100,7 +100,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatedRead:
-    """What is read, under a name that its checkpoints are kept by.
+    """A set of journals that are read together, under a name that its checkpoints are kept by.
 
     Example:
         >>> orders = mr.Binding(name="orders", prefix="orders", key="cust_id")

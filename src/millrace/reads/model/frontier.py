@@ -1,4 +1,4 @@
-"""What is complete over all journals, and what of it to show. Pure.
+"""Which transactions are complete over all journals, and can be shown. Pure.
 
 Slices report commits, each with the other journals of its transaction as hints. A hint is met when
 its target has committed at or above its clock. A producer's commits in a cohort are shown up to,
@@ -58,8 +58,8 @@ class Frontier:
         self._read_handed: Ints = np.empty(0, np.int64)
         self._reported: Mask = np.empty(0, np.bool_)
         self._points = Points.empty()
-        self._gone = RolledBack.empty()
-        self._gone_known = {(t, p, b) for t, p, b, *_ in base.rolled_back.rows()}
+        self._rolled_back = RolledBack.empty()
+        self._rolled_back_known = {(t, p, b) for t, p, b, *_ in base.rolled_back.rows()}
         self._waiting = UnmetHints()
         self._adopt(base)
 
@@ -102,7 +102,7 @@ class Frontier:
         shown, begins = self._now()
         state = self._per_pair
         count = len(self._pairs)
-        if not (shown > state.shown[:count]).any() and not len(self._gone):
+        if not (shown > state.shown[:count]).any() and not len(self._rolled_back):
             return None
         changed = (shown > state.shown[:count]) | (begins != state.begin_handed[:count])
         which = np.flatnonzero(changed)
@@ -118,7 +118,7 @@ class Frontier:
                 begins[which],
                 np.full(len(which), number, np.int64),
             ),
-            rolled_back=self._gone,
+            rolled_back=self._rolled_back,
         )
         self.hand_out(delta)
         return delta
@@ -148,9 +148,9 @@ class Frontier:
             unread = tags[~self._reported[tags]]
             self._read[unread] = self._read_handed[unread]
         handed_out = {(t, p, b) for t, p, b, *_ in delta.rolled_back.rows()}
-        self._gone_known |= handed_out
-        is_left = [(t, p, b) not in handed_out for t, p, b, *_ in self._gone.rows()]
-        self._gone = self._gone.take(np.array(is_left, np.bool_))
+        self._rolled_back_known |= handed_out
+        is_left = [(t, p, b) not in handed_out for t, p, b, *_ in self._rolled_back.rows()]
+        self._rolled_back = self._rolled_back.take(np.array(is_left, np.bool_))
         self._drop_shown()
         self._waiting.settle(self._per_pair.committed, self._per_pair.shown)
 
@@ -215,9 +215,9 @@ class Frontier:
     def _roll_back(self, gone: RolledBack) -> None:
         if len(gone):
             keys = [(t, p, b) for t, p, b, *_ in gone.rows()]
-            fresh = np.array([key not in self._gone_known for key in keys], np.bool_)
-            self._gone_known.update(keys)
-            self._gone = RolledBack.concat([self._gone, gone.take(fresh)])
+            fresh = np.array([key not in self._rolled_back_known for key in keys], np.bool_)
+            self._rolled_back_known.update(keys)
+            self._rolled_back = RolledBack.concat([self._rolled_back, gone.take(fresh)])
 
     def _hint(self, hints: Hints, catalog: JournalCatalog, now_ms: int) -> None:
         if not len(hints):
@@ -280,7 +280,7 @@ class Frontier:
 
 
 class _PairState:
-    """What is known of each tag and producer, by number."""
+    """The state of each tag and producer, by number."""
 
     def __init__(self) -> None:
         self.committed: Clocks = np.empty(0, np.uint64)

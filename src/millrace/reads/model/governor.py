@@ -120,7 +120,7 @@ class Governor:
     def add(self, priority: int, chunk: int, tags: Ints, due: Clocks) -> None:
         """Take rows that were read, of tags of one priority; `due` is clock plus delay.
 
-        Rows of one tag stand together and in order.
+        Rows of one tag are contiguous and in order.
         """
         if not len(tags):
             return
@@ -149,7 +149,7 @@ class Governor:
         return RowOrder(chunk=np.empty(0, np.int64), row=np.empty(0, np.int64))
 
     def tags_to_read(self, count: int, now: int) -> Ints:
-        """Tags that should be read next: those that hold the others back come first.
+        """Tags that should be read next: tags that hold back other tags come first.
 
         A tag that already has rows under their delay is not read on.
         """
@@ -180,7 +180,7 @@ class Governor:
 
 
 def _take_ready(of: _Class, holding: Ints, now: int) -> list[_Part]:
-    """Take out the rows that can go: up to the lowest last key of those that hold others back."""
+    """Take out the rows that can go: up to the lowest last key of the holding tags."""
     key, tag = _LAST, len(of.tags)
     if len(holding):
         keys = of.last_key[holding]

@@ -16,7 +16,7 @@ from millrace.reads.model.tags import Ints
 UNKNOWN: Final = -1
 _PRODUCER_BITS: Final = 32
 _RUNS_FROM: Final = 64
-"""From so many pairs on, those that stand together are looked up once."""
+"""From this many pairs on, a run of equal pairs is looked up once."""
 
 
 class Numbering:
@@ -36,7 +36,7 @@ class Numbering:
         return self._values
 
     def find(self, values: Ints) -> Ints:
-        """The numbers of values; `UNKNOWN` for those that have none."""
+        """The numbers of values; `UNKNOWN` for a value without a number."""
         if not len(self._sorted):
             return np.full(len(values), UNKNOWN, np.int64)
         if len(values) and (values[0] == values).all():
@@ -45,7 +45,7 @@ class Numbering:
         return np.where(self._sorted[places] == values, self._numbers[places], UNKNOWN)
 
     def number(self, values: Ints) -> Ints:
-        """The numbers of values; those that have none get the next ones."""
+        """The numbers of values; new values get the next numbers."""
         numbers = self.find(values)
         if not (numbers == UNKNOWN).any():
             return numbers
@@ -75,7 +75,7 @@ class PairNumbering:
         return len(self._pairs)
 
     def number(self, firsts: Ints, producers: Ints) -> Ints:
-        """The numbers of pairs; those that have none get the next ones."""
+        """The numbers of pairs; new pairs get the next numbers."""
         if len(firsts) < _RUNS_FROM:
             return self._number(firsts, producers)
         is_head = np.ones(len(firsts), np.bool_)

@@ -46,7 +46,7 @@ _SMALL: Final = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:
-    """The system fields of rows of many tags; those of one tag stand in order of offset."""
+    """The system fields of rows of many tags; rows of one tag are in order of offset."""
 
     tags: Ints
     offsets: Ints
@@ -116,7 +116,7 @@ class Sequences:
         if order is not None:
             groups = _PairGroups(pairs[order], _picked(rows, order))
         if self._is_all_outside(groups):
-            return self._taken_outside(pairs, groups, order)
+            return self._commit_outside(pairs, groups, order)
         outcomes, begins, odd = self._whole_groups(groups)
         gone = [self._row_by_row(groups, group, outcomes, begins) for group in odd.tolist()]
         self._store(groups, outcomes, begins, odd)
@@ -141,7 +141,7 @@ class Sequences:
         rises[groups.starts[1:] - 1] = True
         return bool(rises.all()) and bool((rows.clocks[groups.starts] > self._last[pairs]).all())
 
-    def _taken_outside(self, pairs: Ints, groups: _PairGroups, order: Ints | None) -> RowOutcomes:
+    def _commit_outside(self, pairs: Ints, groups: _PairGroups, order: Ints | None) -> RowOutcomes:
         self._last[groups.pairs] = groups.rows.clocks[groups.ends - 1]
         return RowOutcomes(
             pairs=pairs,
@@ -262,7 +262,7 @@ class _PairGroups:
 
 
 def _grouped(pairs: Ints, count: int) -> Ints | None:
-    """The order that puts rows of one pair together; None if they stand so already."""
+    """The order that groups rows by pair; None if they are grouped already."""
     if (pairs[1:] >= pairs[:-1]).all():
         return None
     return np.argsort(pairs.astype(np.uint16) if count <= _SMALL else pairs, kind="stable")

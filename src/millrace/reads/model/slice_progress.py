@@ -17,7 +17,7 @@ from millrace.reads.model.tags import Clocks, Ints
 class Points(Table):
     """Commits: the clock, and the offset at which the first row of it begins.
 
-    Those of one tag and producer stand in order. A run of commits without hints is one point: its
+    Points of one tag and producer are in order. A run of commits without hints is one point: its
     last clock, its first begin.
     """
 
@@ -84,7 +84,7 @@ class SliceProgress:
 def run_starts(points: Points, hinted: npt.NDArray[np.bool_]) -> Ints:
     """The starts of runs that can be joined: runs of commits without hints.
 
-    Points of one tag and producer must stand together.
+    Points must be grouped by tag and producer.
     """
     begins = np.ones(len(points), np.bool_)
     same = (points.tag[1:] == points.tag[:-1]) & (points.producer[1:] == points.producer[:-1])
@@ -93,7 +93,7 @@ def run_starts(points: Points, hinted: npt.NDArray[np.bool_]) -> Ints:
 
 
 def collapse(points: Points, hinted: npt.NDArray[np.bool_]) -> Points:
-    """Join runs of commits without hints; points of one tag and producer must stand together."""
+    """Join runs of commits without hints; points must be grouped by tag and producer."""
     if not len(points):
         return points
     starts = run_starts(points, hinted)

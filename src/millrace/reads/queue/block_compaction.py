@@ -2,7 +2,7 @@
 
 A transaction that stays open for long leaves a few rows in each of many old blocks. They are moved
 on, so that they pin no disk. Blocks that follow each other within their binding become one; it
-keeps the lowest lsn, so the order of the binding's rows stays what it was.
+keeps the lowest lsn, so the order of the binding's rows does not change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Remainder:
 
 
 def is_worth_moving(block: Block, live_rows: int) -> bool:
-    """Whether a block holds much more than what is left of it."""
+    """Whether a block is much larger than its remaining rows."""
     return live_rows * MOVE_FACTOR <= block.rows
 
 

@@ -166,14 +166,16 @@ class Directory:
 
     def _review_exact(self, consumed: Consumed) -> tuple[set[Lsn], set[Lsn]]:
         listed = self._pairs.table
-        gone, some = consumed.judge(listed.entries)
-        touched = np.unique(listed.lsn[some])
+        is_consumed, is_partly_consumed = consumed.judge(listed.entries)
+        touched = np.unique(listed.lsn[is_partly_consumed])
         if not len(touched):
             return set(), set()
-        is_dead = _sums(touched, listed.lsn[~gone], listed.count[~gone]) == 0
+        is_dead = _sums(touched, listed.lsn[~is_consumed], listed.count[~is_consumed]) == 0
         dead = {Lsn(lsn) for lsn in touched[is_dead].tolist()}
         partly = touched[~is_dead]
-        left = _sums(partly, listed.lsn[~some], listed.count[~some]).tolist()
+        left = _sums(
+            partly, listed.lsn[~is_partly_consumed], listed.count[~is_partly_consumed]
+        ).tolist()
         rows = zip(map(Lsn, partly.tolist()), left, strict=True)
         return dead, {lsn for lsn, count in rows if count * 2 <= self._blocks[lsn].rows}
 
@@ -181,10 +183,10 @@ class Directory:
         sampled = self._samples.table
         if not len(sampled):
             return set()
-        _, some = consumed.judge(sampled.entries)
-        touched = np.unique(sampled.lsn[some])
-        left = _sums(touched, sampled.lsn[~some], sampled.count[~some])
-        hit = _sums(touched, sampled.lsn[some], sampled.count[some])
+        _, is_partly_consumed = consumed.judge(sampled.entries)
+        touched = np.unique(sampled.lsn[is_partly_consumed])
+        left = _sums(touched, sampled.lsn[~is_partly_consumed], sampled.count[~is_partly_consumed])
+        hit = _sums(touched, sampled.lsn[is_partly_consumed], sampled.count[is_partly_consumed])
         return {Lsn(lsn) for lsn in touched[left <= hit].tolist()}
 
     def _list(self, block: Block) -> None:
@@ -218,18 +220,18 @@ class _Growing(Generic[T]):
     def __init__(self, kind: type[T]) -> None:
         self._kind: type[T] = kind
         self._parts: list[T] = []
-        self._gone: set[Lsn] = set()
+        self._removed: set[Lsn] = set()
         """Removed, and still in the first of the parts."""
 
     def add(self, part: T) -> None:
         """Put rows behind."""
-        if int(part.lsn[0]) in self._gone:
+        if int(part.lsn[0]) in self._removed:
             self._settle()
         self._parts.append(part)
 
     def remove(self, lsns: set[Lsn]) -> None:
         """Drop the rows of these blocks."""
-        self._gone |= lsns
+        self._removed |= lsns
 
     @property
     def table(self) -> T:
@@ -238,12 +240,12 @@ class _Growing(Generic[T]):
         return self._parts[0]
 
     def _settle(self) -> None:
-        if len(self._parts) == 1 and not self._gone:
+        if len(self._parts) == 1 and not self._removed:
             return
         whole = self._kind.concat(self._parts)
-        if self._gone and len(whole):
-            whole = whole.take(~np.isin(whole.lsn, np.array(sorted(self._gone), np.int64)))
-        self._gone = set()
+        if self._removed and len(whole):
+            whole = whole.take(~np.isin(whole.lsn, np.array(sorted(self._removed), np.int64)))
+        self._removed = set()
         self._parts = [whole]
 
 

@@ -151,9 +151,9 @@ def _is_first(stamps: StagedStamps, order: Ints) -> Any:  # noqa: ANN401 - an ar
 def _sample(stamps: StagedStamps) -> Entries:
     """Some of the rows, evenly spread and with the last one."""
     places = np.linspace(0, len(stamps) - 1, PAIRS_MAX).astype(np.int64)
-    some = stamps.take(places)
+    sample = stamps.take(places)
     ones = np.ones(len(places), np.int64)
-    return Entries(some.tag, some.producer, some.clock, some.clock, ones)
+    return Entries(sample.tag, sample.producer, sample.clock, sample.clock, ones)
 
 
 class Encoder:

@@ -21,7 +21,7 @@ _FIRST: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _HALF: Final = np.uint64(32)
 _WORTH_A_TABLE: Final = 8
-"""One pair in so many is asked for before a table is built."""
+"""A table is built once one pair in this many was looked up."""
 
 
 def mixed(tags: Ints, producers: Ints) -> Clocks:
@@ -34,7 +34,7 @@ def mixed(tags: Ints, producers: Ints) -> Clocks:
 
 
 class PairIndex:
-    """Where each pair stands in a list that has it once, in order of tag and producer."""
+    """The index of each pair in a list without duplicates, sorted by tag and producer."""
 
     def __init__(self, tags: Ints, producers: Ints) -> None:
         self._tags = tags

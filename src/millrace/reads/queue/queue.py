@@ -74,9 +74,9 @@ class Queue:
         self._encoder = Encoder()
         self._last_lsn = Lsn(0)
         self._put_off: list[Punch] = []
-        """Bytes that are dead, and that somebody still has in hand."""
+        """Dead bytes that a caller still uses."""
         self._young: list[Lsn] = []
-        """Blocks since the last release; then those that one release has passed by."""
+        """Blocks since the last release; then blocks that one release did not free."""
         self._aging: list[Lsn] = []
         self._is_limit_on = True
         self._failure: Exception | None = None
@@ -140,7 +140,7 @@ class Queue:
             return self._drain()
 
     def used_bytes(self) -> int:
-        """What the queue takes on disk, and what it is about to write there."""
+        """The bytes of the queue on disk, and of rows that it will write next."""
         with self._lock:
             return self._used()
 

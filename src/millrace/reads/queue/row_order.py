@@ -51,7 +51,7 @@ class _Loaded:
 def in_order(
     pieces: Sequence[VisibleBlock], bindings: Sequence[BindingOrder], limits: QueueLimits
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of pieces, which stand in the order in which their blocks were written."""
+    """All rows of blocks, which come in the order in which they were written."""
     by_priority: dict[int, list[VisibleBlock]] = {}
     for piece in pieces:
         by_priority.setdefault(bindings[piece.binding].priority, []).append(piece)

@@ -35,7 +35,7 @@ class VisibilityView:
     def __init__(self, visible: Visible) -> None:
         self._windows = visible.windows
         self._pairs = PairIndex(visible.windows.tag, visible.windows.producer)
-        self._gone = OffsetRanges(visible.rolled_back)
+        self._rolled_back = OffsetRanges(visible.rolled_back)
         shows = len(visible.windows) > 0
         self.above = int(visible.windows.above.min()) if shows else 0
         """All visible rows have a clock above this, and one up to the next."""
@@ -51,7 +51,7 @@ class VisibilityView:
         is_listed = places != NOWHERE
         touches = is_listed & (entries.highest > above) & (entries.lowest <= upto)
         is_inside = is_listed & (entries.lowest > above) & (entries.highest <= upto)
-        is_inside &= entries.lowest > self._gone.highest(entries.tag, entries.producer)
+        is_inside &= entries.lowest > self._rolled_back.highest(entries.tag, entries.producer)
         return Verdict(touches, is_inside, np.maximum(entries.lowest, above + _ONE))
 
     def shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -66,8 +66,8 @@ class VisibilityView:
         mask: Mask = places != NOWHERE
         mask &= stamps.clock > self._windows.above[places]
         mask &= stamps.clock <= self._windows.upto[places]
-        if self._gone:
-            mask &= ~self._gone.contain(stamps.tag, stamps.producer, stamps.offset)
+        if self._rolled_back:
+            mask &= ~self._rolled_back.contain(stamps.tag, stamps.producer, stamps.offset)
         return mask
 
 
@@ -77,20 +77,22 @@ class Consumed:
     def __init__(self, shown: ShownClock, rolled_back: RolledBack) -> None:
         self._shown = shown
         self._pairs = PairIndex(shown.tag, shown.producer)
-        self._gone = OffsetRanges(rolled_back)
+        self._rolled_back = OffsetRanges(rolled_back)
 
     def judge(self, entries: Entries) -> tuple[Mask, Mask]:
         """For each entry: whether all its rows are consumed, and whether some may be."""
         clocks = self._clocks(self._pairs.find(entries.tag, entries.producer))
-        some = entries.lowest <= clocks
-        some |= entries.lowest <= self._gone.highest(entries.tag, entries.producer)
-        return entries.highest <= clocks, some
+        is_partly_consumed = entries.lowest <= clocks
+        is_partly_consumed |= entries.lowest <= self._rolled_back.highest(
+            entries.tag, entries.producer
+        )
+        return entries.highest <= clocks, is_partly_consumed
 
     def live(self, stamps: StagedStamps) -> Mask:
         """Which rows are left to be read."""
         live = stamps.clock > self._clocks(self._pairs.find(stamps.tag, stamps.producer))
-        if self._gone:
-            live &= ~self._gone.contain(stamps.tag, stamps.producer, stamps.offset)
+        if self._rolled_back:
+            live &= ~self._rolled_back.contain(stamps.tag, stamps.producer, stamps.offset)
         return live
 
     def _clocks(self, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Clocks:

@@ -85,7 +85,7 @@ def journal_name(read: str) -> str:
 
 
 def group_name(read: str) -> str:
-    """The group that stands for a coordinated read in its journals."""
+    """The group of a coordinated read in its journals."""
     return f"reads/{read}"
 
 
@@ -142,9 +142,9 @@ class CheckpointStore:
         return Resumed(committed, tuple(open_), loaded.last_number)
 
     def keep_definition(self, read: CoordinatedRead) -> None:
-        """Store what is read; refuse a read whose bindings are not those that were read before.
+        """Store the read's definition; refuse a read whose bindings were moved or removed.
 
-        Bindings are known by their place, so they may be changed and added, not moved or removed.
+        Bindings are known by their number, so they may be changed and added.
         """
         if self._definition:
             before = _decode_read(self._definition, self._journal)
@@ -181,10 +181,10 @@ class CheckpointStore:
         if number <= self._whole.number:
             return self._whole
         if number not in self._prepared:
-            there = ", ".join(map(str, self._prepared)) or "none"
+            prepared = ", ".join(map(str, self._prepared)) or "none"
             raise UserError(
                 f"checkpoint {number} of coordinated read {self._name} was not handed out\n"
-                f"  handed out and not committed: {there}\n"
+                f"  handed out and not committed: {prepared}\n"
                 "  to fix: commit one of these"
             )
         fault("reads.commit.before_store")

@@ -49,7 +49,7 @@ class SessionActor:
         return self._state
 
     def list_journals(self, now_ms: int) -> int:
-        """List the journals, and start to read those that are selected.
+        """List the journals, and start to read the selected ones.
 
         Returns the version that was listed, to be watched from.
         """

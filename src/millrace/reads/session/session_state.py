@@ -249,7 +249,7 @@ class SessionState:
         return [StoreCommit(number, tuple(floors), is_retry=True)]
 
     def on_committed(self, number: CheckpointNumber, whole: Checkpoint) -> list[SessionAction]:
-        """A commit is stored; `whole` is what it adds up to."""
+        """A commit is stored; `whole` is the merged checkpoint."""
         self.handed_out.remove_upto(number)
         return [FreeRows(whole.shown, whole.rolled_back)]
 

@@ -30,7 +30,7 @@ class WaitingStatus:
     """A transaction that waits for its part in a journal.
 
     Example:
-        >>> [(each.source, each.target) for each in session.status().waiting]
+        >>> [(wait.source, wait.target) for wait in session.status().waiting]
         []
     """
 
@@ -51,8 +51,8 @@ class OpenStatus:
         ...     done = shop.append("orders", rows)  # and not committed yet
         ...     with ws.reads(read) as session:
         ...         checkpoint = session.next_checkpoint(timeout=60)
-        ...         found = session.status().open
-        >>> [(each.journal, each.begin) for each in found]
+        ...         transactions = session.status().open
+        >>> [(transaction.journal, transaction.begin) for transaction in transactions]
         [('orders (orders)', 3)]
     """
 

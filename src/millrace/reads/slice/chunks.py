@@ -119,8 +119,8 @@ class Chunks:
         order = np.argsort(places.chunk, kind="stable")
         cuts = np.flatnonzero(np.diff(places.chunk[order])) + 1
         return [
-            (self._chunks[int(places.chunk[some[0]])], some, places.row[some])
-            for some in np.split(order, cuts)
+            (self._chunks[int(places.chunk[indexes[0]])], indexes, places.row[indexes])
+            for indexes in np.split(order, cuts)
         ]
 
 

@@ -29,7 +29,7 @@ class Gathering:
         self._points: list[Points] = []
         self._hinted: list[npt.NDArray[np.bool_]] = []
         self._hints: list[Hints] = []
-        self._gone: list[RolledBack] = []
+        self._rolled_back: list[RolledBack] = []
         self._pairs: list[Ints] = []
         self._tags: list[Ints] = []
         self._offsets: list[Ints] = []
@@ -49,7 +49,7 @@ class Gathering:
         if len(hints):
             self._hints.append(hints)
         if len(done.rolled_back):
-            self._gone.append(done.rolled_back)
+            self._rolled_back.append(done.rolled_back)
         self._pairs.append(np.unique(done.pairs))
         tags, places = _last_of_each(rows.tags)
         self._tags.append(tags)
@@ -58,7 +58,7 @@ class Gathering:
     def roll_back(self, pairs: Ints, gone: RolledBack) -> None:
         """Note ranges that are rolled back without an ACK."""
         self._pairs.append(pairs)
-        self._gone.append(gone)
+        self._rolled_back.append(gone)
 
     def take(self, sequences: Sequences) -> SliceProgress:
         """Everything since the last time, as a report; nothing is held afterwards."""
@@ -79,7 +79,7 @@ class Gathering:
             points=points,
             hints=Hints.concat(self._hints),
             opens=opens,
-            rolled_back=RolledBack.concat(self._gone),
+            rolled_back=RolledBack.concat(self._rolled_back),
             reads=Reads(last_tags, offsets[last]),
         )
         self._clear()

@@ -212,7 +212,7 @@ class SliceState:
         )
 
     def on_fetched(self, fetched_by_tag: Mapping[Tag, Fetched]) -> None:
-        """Take rows that were read, and what is known of each journal's end."""
+        """Take rows that were read, and the end of each journal."""
         by_binding: dict[int, list[tuple[Tag, pa.RecordBatch]]] = {}
         more: dict[Tag, bool] = {}
         for tag, fetched in fetched_by_tag.items():
@@ -223,8 +223,8 @@ class SliceState:
             read.next = fetched.next_offset
             if read.until != NONE:
                 read.next = Offset(min(read.next, read.until))
-            some = by_binding.setdefault(binding_of(tag), [])
-            some += [(tag, batch) for batch in batches if batch.num_rows]
+            tagged_batches = by_binding.setdefault(binding_of(tag), [])
+            tagged_batches += [(tag, batch) for batch in batches if batch.num_rows]
             at_end = read.next >= fetched.end_offset or read.next == read.until
             more[tag] = not at_end
         self._has_more(more)

@@ -253,8 +253,8 @@ def _check_columns(requested: StructType, offered: StructType) -> None:
     for field in requested:
         type_ = types.get(field.name)
         if type_ != field.dataType:
-            there = "no such column" if type_ is None else type_.simpleString()
+            text = "no such column" if type_ is None else type_.simpleString()
             raise SchemaMismatch(
                 f"column {field.name!r} cannot be read as {field.dataType.simpleString()}\n"
-                f"  found: {there}\n  to fix: give no schema, or columns of {', '.join(types)}"
+                f"  found: {text}\n  to fix: give no schema, or columns of {', '.join(types)}"
             )

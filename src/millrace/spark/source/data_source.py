@@ -82,7 +82,7 @@ class MillraceSource(DataSource):
         return batch_reader.schema_of(self._parsed("read"))
 
     def _parsed(self, use: Use, schema: StructType | None = None) -> SourceOptions:
-        """The options, checked; with columns that are read, also those that a table has in them."""
+        """The options, checked; for a read, also the options in the table's columns."""
         from millrace.spark.source import catalog_tables  # noqa: PLC0415
         from millrace.spark.source.source_options import parse  # noqa: PLC0415
 

@@ -165,8 +165,8 @@ def plan_write(
     with entry.journals() as broker:
         schemas = _existing(broker, names)
         entry = entry.reachable(broker)
-    for name, there in schemas.items():
-        _check_fits(schema, there, name)
+    for name, existing in schemas.items():
+        _check_fits(schema, existing, name)
     target = Target(names, options.key_by, _one_schema(schemas) or made)
     if target.keys:
         HashPartitioner(target.keys, len(names)).check(target.schema)
@@ -192,9 +192,9 @@ def _one_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema | None:
     return named[0][1] if named else None
 
 
-def _check_fits(given: StructType, there: pa.Schema, name: str) -> None:
+def _check_fits(given: StructType, existing: pa.Schema, name: str) -> None:
     """Refuse columns that are not the journal's, in any order; the first one is named."""
-    expected_types = {field.name: field.dataType for field in spark_types(there)}
+    expected_types = {field.name: field.dataType for field in spark_types(existing)}
     given_types = {field.name: field.dataType for field in given}
     wrong = None
     for column, type_ in expected_types.items():

@@ -25,7 +25,7 @@ class ProcessEnd:
 
     def __init__(self) -> None:
         self._is_watching = False
-        self._was_told = False
+        self._got_signal = False
 
     def watch(self) -> None:
         """From now on, end in order; only if no other handler has the signal."""
@@ -44,7 +44,7 @@ class ProcessEnd:
         thread = WorkerThread(let_go, "stream-end")
         thread.start()
         hangs = bool(still_running([thread], limit_ms))
-        if self._was_told:
+        if self._got_signal:
             os._exit(0)
         if self._is_watching:
             if hangs:
@@ -55,5 +55,5 @@ class ProcessEnd:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> NoReturn:
         # Spark may send it twice: the second would end what the first one began to let go.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self._was_told = True
+        self._got_signal = True
         raise QueryEnded(0)

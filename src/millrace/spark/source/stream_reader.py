@@ -1,9 +1,9 @@
 """`spark.readStream.format("millrace")`: coordinated reads as a stream of Spark.
 
-Offsets are numbers of checkpoints. Spark makes a reader in several processes: one plans and is
-asked for offsets for the life of the query, the others are tasks that just read. So nothing is
-opened before the first question, which also says where Spark's log stands: `partitions(a, b)` comes
-first if the batch up to b was begun and not committed, otherwise `latestOffset(a)`.
+Offsets are numbers of checkpoints. Spark makes a reader in several processes: one plans and gives
+offsets for the life of the query, the others are tasks that just read. So nothing is opened before
+the first call, which also shows the state of Spark's log: `partitions(a, b)` comes first if the
+batch up to b was begun and not committed, otherwise `latestOffset(a)`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class CoordinatedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is there by the first question for an offset, and then end."""
+        """Read the rows that are there at the first call for an offset, and then end."""
         self._available = _Available()
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -194,7 +194,7 @@ class _Available:
                 return end
 
     def _is_read(self, session: StreamSession, ends: dict[str, int]) -> bool:
-        """Whether journals were read to these ends, or stand still: some rows may have to wait."""
+        """Whether journals were read to these ends, or no row came for a while."""
         offsets = session.offsets()
         if all(offsets.get(name, 0) >= end for name, end in ends.items()):
             return True
@@ -204,7 +204,7 @@ class _Available:
 
 
 def _let_go(session: StreamSession | None, workspace: StreamWorkspace) -> None:
-    """Close both; a peer that is away has nothing to give back, and its callers are told."""
+    """Close both; errors of a peer that is gone do not matter here."""
     with contextlib.suppress(MillraceError):
         if session is not None:
             session.close()

@@ -33,7 +33,7 @@ from millrace.wakeup import WorkerThread, join, within
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStart:
-    """Where Spark's log stands."""
+    """The state of Spark's log."""
 
     done: int
     """The checkpoint that it has committed."""
@@ -277,7 +277,7 @@ class StreamSession:
                 self._changed.wait(self._workspace.config.thread_sleep_ms_max / 1000)
 
     def _choose(self, start: int, limit: BatchLimit, upto: int | None) -> int:
-        """Of what is ready, as many checkpoints as the limit allows."""
+        """As many of the ready checkpoints as the limit allows."""
         rows = size = 0
         end = start
         with self._changed:

@@ -104,7 +104,7 @@ class MicroBatch:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        every = [file for some in self.files.values() for file in some]
+        every = [file for files in self.files.values() for file in files]
         return sum(piece.rows for file in every for piece in file.ranges)
 
 

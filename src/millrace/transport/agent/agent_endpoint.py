@@ -26,7 +26,7 @@ _POLL_S: Final = 0.02
 
 
 class Endpoint(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """Where an agent answers; `instance` is its own and no other's, unlike a process number."""
+    """The address of an agent; `instance` is unique, unlike a process number."""
 
     address: str
     pid: int

@@ -89,7 +89,7 @@ class AgentPong(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _AttemptMessage(WireMessage, frozen=True):
-    """Which attempt; 0 is the latest."""
+    """The number of the attempt; 0 is the latest."""
 
     query_id: _Id
     stage_id: _Id

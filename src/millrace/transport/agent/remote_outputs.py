@@ -72,7 +72,7 @@ class FetchedPartition:
         if self.meta.file is not None:
             where = f"map output {self.attempt} in folder {folder}"
             checksum = str(self.digest.hexdigest())
-            reader.check_found(self.landing.got, checksum, self.meta, where=where)
+            reader.check_content(self.landing.got, checksum, self.meta, where=where)
         return self.landing.finish()
 
 

@@ -105,7 +105,7 @@ class FlightCalls:
     def options(
         self, timeout_ms: int | None = None, shown: Mapping[str, str] | None = None
     ) -> fl.FlightCallOptions:
-        """What every call carries."""
+        """The options of every call."""
         timeout = {} if timeout_ms is None else {"timeout": max(1, timeout_ms) / 1000}
         return fl.FlightCallOptions(headers=[*self._headers, *_headers(shown or {})], **timeout)
 
@@ -132,7 +132,7 @@ class FlightCalls:
 
 
 def call_error(error: Exception, address: str) -> MillraceError | CallCut | CallRefused:
-    """What an error of Flight means."""
+    """Millrace's error for an error of Flight."""
     if isinstance(error, fl.FlightUnauthenticatedError):
         return CallRefused(f"{address} does not accept this token, or is another server")
     sent = wire.decode_error(getattr(error, "extra_info", None))
@@ -145,7 +145,7 @@ def call_error(error: Exception, address: str) -> MillraceError | CallCut | Call
 
 
 def short(text: str) -> str:
-    """What an error says, without Flight's account of its own insides."""
+    """The message of an error, without Flight's internal details."""
     text = text.split(". Detail:", 1)[0].split(" gRPC client debug", 1)[0]
     return text[:_REASON_CHARS_MAX]
 

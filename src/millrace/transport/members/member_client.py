@@ -163,12 +163,12 @@ class MemberClient:
         return self._flight.pool.connection(self.address)
 
     def options(self) -> fl.FlightCallOptions:
-        """What every stream carries."""
+        """The options of every stream."""
         return self._flight.options()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """What goes wrong within the block, in our words."""
+        """Errors within the block become Millrace's."""
         try:
             with self._flight.errors(self.address):
                 yield

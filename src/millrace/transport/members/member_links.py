@@ -32,7 +32,7 @@ from millrace.transport.members.member_messages import (
 from millrace.wakeup import WakeUp, WorkerThread, is_current, still_running
 
 READS_BEAT_MS: Final = 1_000
-"""How often a member that has nothing to say shows that it is there."""
+"""How often a member that has nothing to send sends a beat."""
 
 _LOOKS_PER_LIMIT: Final = 8
 """How often silence is looked for, within the time that it is allowed to last."""
@@ -218,7 +218,7 @@ class SilenceWatch:
 
 
 def _understood(error: BaseException, peer: str) -> BaseException:
-    """What Flight says of a broken stream, in our words; any other error as it is."""
+    """Flight's error for a broken stream, in our words; any other error as it is."""
     if isinstance(error, MillraceError) or not isinstance(error, pa.ArrowException | OSError):
         return error
     understood = call_error(error, peer)

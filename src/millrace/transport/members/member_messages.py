@@ -282,7 +282,7 @@ def decode(
 
 
 def unwrapped(batch: pa.RecordBatch | None) -> pa.Buffer | None:
-    """The bytes of rows in what came; None if there are none."""
+    """The bytes of rows in a message; None if there are none."""
     if batch is None:
         return None
     if batch.num_rows != 1 or not batch.schema.equals(BYTES):

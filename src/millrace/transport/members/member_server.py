@@ -58,7 +58,7 @@ class SessionId:
     token: str
 
     def shown(self) -> dict[str, str]:
-        """What says which session it is."""
+        """The headers that name the session."""
         return {SESSION_HEADER: f"{self.read}/{self.epoch}"}
 
 
@@ -78,7 +78,7 @@ class MemberStats(WireMessage, frozen=True):
 
 
 class MemberCalls(Protocol):
-    """What a server asks of the member that it serves."""
+    """The calls of a server to the member that it serves."""
 
     number: int
     members: int

@@ -100,7 +100,7 @@ class ServedMember:
 
     # From the server.
     def take_slice(self, link: MemberLink) -> None:
-        """See `Served.take_slice`."""
+        """See `MemberCalls.take_slice`."""
         with self._lock:
             self._check_open()
             if self._session is not None:
@@ -112,7 +112,7 @@ class ServedMember:
         self.opened.set()
 
     def take_queue(self, stream: int, link: MemberLink) -> None:
-        """See `Served.take_queue`."""
+        """See `MemberCalls.take_queue`."""
         with self._lock:
             self._check_open()
             if not 0 <= stream < self.members or stream == self.number:
@@ -128,22 +128,22 @@ class ServedMember:
             self._from_slices[stream] = link
 
     def on_session(self, message: Any) -> None:  # noqa: ANN401 - any message of that stream
-        """See `Served.on_session`."""
+        """See `MemberCalls.on_session`."""
         if isinstance(message, OpenStreams):
             self._open(message.addresses)
         else:
             self.member.tell(message)
 
     def session_lost(self, _error: BaseException) -> None:
-        """See `Served.session_lost`: without a session there is no work."""
+        """See `MemberCalls.session_lost`: without a session there is no work."""
         self.ended.set()
 
     def peer_lost(self, peer: int, error: BaseException) -> None:
-        """See `Served.peer_lost`."""
+        """See `MemberCalls.peer_lost`."""
         self._fail(peer, error)
 
     def stop(self) -> None:
-        """See `Served.stop`."""
+        """See `MemberCalls.stop`."""
         self.close_streams()
         self.ended.set()
 

@@ -37,7 +37,7 @@ class OneFetched(msgspec.Struct, frozen=True, kw_only=True, tag="Fetched"):
 
     @classmethod
     def of(cls, fetched: Fetched) -> OneFetched:
-        """What is sent for rows that were read."""
+        """The message with rows that were read."""
         return cls(
             journal=fetched.journal,
             id=fetched.id,
@@ -95,7 +95,7 @@ class ManyFetched(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, packed: Packed) -> ManyFetched:
-        """What is sent for rows that were read and packed."""
+        """The message with rows that were read and packed."""
         heads, schemas = packed.heads, _Schemas()
         return cls(
             journals=[head.journal for head in heads],

@@ -240,7 +240,7 @@ class LocalLink:
             raise
 
     def store(self, path: str, file: SegmentFile, *, timeout_ms: int) -> SegmentFile:  # noqa: ARG002
-        """See `Link.store`: for a file that was written when the owner was another process."""
+        """See `OwnerLink.store`: for a file that was written when the owner was another process."""
         self._check()
         there = os.path.join(self.owner.broker.adoption_folder(), f"{secrets.token_hex(16)}.ipc")
         with storage_errors(f"writing {there}"):
@@ -250,7 +250,7 @@ class LocalLink:
         return replace(file, path=there)
 
     def follow(self, request: FollowRequest) -> Generator[Message]:
-        """See `Link.follow`: rows come straight from the rings."""
+        """See `OwnerLink.follow`: rows come straight from the rings."""
         self._check()
         try:
             yield from messages(self.owner.server.live, request)
@@ -258,21 +258,21 @@ class LocalLink:
             raise CallCut("the owner in this process has ended", may_be_done=False) from error
 
     def shared_folder(self) -> str | None:
-        """See `Link.shared_folder`."""
+        """See `OwnerLink.shared_folder`."""
         self._check()
         return self.owner.broker.adoption_folder()
 
     def is_stale(self) -> bool:
-        """See `Link.is_stale`."""
+        """See `OwnerLink.is_stale`."""
         return self.owner.ended.is_set()
 
     def is_superseded(self) -> bool:
-        """See `Link.is_superseded`."""
+        """See `OwnerLink.is_superseded`."""
         endpoint = owner_endpoint.read(LocalStore(self.owner.workspace.path))
         return endpoint is not None and endpoint.epoch > self.epoch
 
     def close(self) -> None:
-        """See `Link.close`: ends the owner."""
+        """See `OwnerLink.close`: ends the owner."""
         self.owner.close()
         within(
             self._writer.shutdown,

@@ -231,7 +231,7 @@ class OwnerCaller:
 
 
 def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> OwnerUnreachable:
-    found_text = "\n    ".join(reason.splitlines()) or "no time was left"
+    reasons = "\n    ".join(reason.splitlines()) or "no time was left"
     doubt = (
         "  the call may have been carried out: its answer is lost\n"
         "  to fix: look what is there before you ask again; with a producer and a sequence a\n"
@@ -243,5 +243,5 @@ def _unreachable(doing: str, reason: str, tries: int, *, may_be_done: bool) -> O
     )
     return OwnerUnreachable(
         f"the owner of the journals does not answer: {doing}\n"
-        f"  found, after {tries} tries: {found_text}\n{doubt}"
+        f"  found, after {tries} tries: {reasons}\n{doubt}"
     )

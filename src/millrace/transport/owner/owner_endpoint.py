@@ -20,7 +20,7 @@ LOCK_FILE: Final = "owner.lock"
 SERVED_FILE: Final = "served.json"
 VERSION: Final = 1
 READ_ONLY: Final = " (read-only: commits are missing)"
-"""What an owner adds to the name of its broker if it serves what is left after a loss."""
+"""Added to the broker's name by an owner that serves what is left after a loss."""
 
 Mark = tuple[int, int] | None
 """Which file an owner's is: its number and time of change; None if there is none to be seen."""
@@ -28,7 +28,7 @@ Mark = tuple[int, int] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEndpoint:
-    """Where an owner answers; `instance` is its own and no other's, a higher epoch is younger."""
+    """The address of an owner; `instance` is unique, a higher epoch is younger."""
 
     address: str
     epoch: int

@@ -195,12 +195,12 @@ class OwnerServer(GuardedServer):
     def _wait(self, name: str, args: dict[str, Any]) -> object:
         """Wait here for a short time, unless too many calls do; the client asks again."""
         most = self.config.owner_wait_ms_max / 1000
-        is_mine = self._waits.acquire(blocking=False)
-        args["timeout_s"] = min(args["timeout_s"], most) if is_mine else 0
+        may_wait = self._waits.acquire(blocking=False)
+        args["timeout_s"] = min(args["timeout_s"], most) if may_wait else 0
         try:
             return getattr(self.broker, name)(**args)
         finally:
-            if is_mine:
+            if may_wait:
                 self._waits.release()
 
     def _check_files(self, name: str, args: Mapping[str, Any]) -> None:

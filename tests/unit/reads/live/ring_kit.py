@@ -92,7 +92,7 @@ class Story:
 
     def want(self, who: SubscriberId) -> Step:
         """One step of a reader, as a shell does it; a read stays on its way."""
-        step = self.ring.on_wanted(who, self.now_ms)
+        step = self.ring.on_ready(who, self.now_ms)
         match step:
             case TakeRows():
                 rows, at = self.channels[who].popleft()

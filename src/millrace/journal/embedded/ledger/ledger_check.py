@@ -169,7 +169,7 @@ def _last_commit(db: sqlite3.Connection) -> tuple[int, int, int]:
 def _file_commit(db: sqlite3.Connection, path: str) -> int:
     """The last commit that the ledger's file holds without its log; 0 if it holds none.
 
-    SQLite cannot be asked: a file into which half of a log was written back makes no sense to it.
+    SQLite cannot answer this: it cannot read a file that got back only half of a log.
     """
     there = "SELECT rootpage FROM sqlite_master WHERE name = 'last_commit'"
     row, size = db.execute(there).fetchone(), db.execute("PRAGMA page_size").fetchone()[0]

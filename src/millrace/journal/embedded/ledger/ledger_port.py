@@ -74,7 +74,7 @@ class Storing:
 
     ranges: list[AppendRange] = field(default_factory=list)
     moved: list[AppendRange] = field(default_factory=list)
-    """Ranges that rode in the ledger and are replaced by some in `ranges`."""
+    """Ranges that were in the ledger and are replaced by some in `ranges`."""
     segments: list[Segment] = field(default_factory=list)
     segments_gone: list[int] = field(default_factory=list)
     dirty: list[int] = field(default_factory=list)
@@ -89,7 +89,7 @@ class LedgerContent:
 
     book: Book
     segments: list[Segment]
-    """Those that are open or dirty."""
+    """The segments that are open or dirty."""
     dirty: set[int]
     garbage: list[str]
     waiting: dict[JournalId, int]

@@ -69,7 +69,7 @@ class Loss:
     segment_min: int = 0
 
     def error(self) -> DataLost:
-        """What opening raises."""
+        """The error that opening raises."""
         return (Corrupt if self.is_damage else DataLost)(self.message)
 
 

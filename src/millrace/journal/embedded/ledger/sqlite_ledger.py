@@ -47,7 +47,7 @@ _NO_ROOM: Final = (
     sqlite3.SQLITE_IOERR_SHMSIZE,
     sqlite3.SQLITE_CANTOPEN,
 )
-"""What a full disk makes of opening a ledger."""
+"""The error of opening a ledger on a full disk."""
 _VACUUM_PAGES: Final = 128
 """Few enough to stay in SQLite's cache: pages that leave it take room in the log."""
 _VACUUM_ROUNDS_MAX: Final = 128
