@@ -6,6 +6,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 
 from millrace.cli.main import cli
 
+ROOT = Path(__file__).parents[3]
+COMMANDS_SHOWN_MIN = 20
 LISTINGS = {"ls", "show", "status", "read", "verify", "gc", "dead-letters", "list"}
 
 
@@ -47,6 +50,38 @@ def test_the_help_ends_with_an_example_that_the_command_takes(path: tuple[str, .
     context = click.Context(command, info_name=path[-1], resilient_parsing=True)
     _, rest, _ = command.make_parser(context).parse_args(words[len(path) + 1 :])
     assert rest == []
+
+
+def commands_of_pages() -> list[tuple[str, str]]:
+    """Every call of the command line that a page shows, with the page."""
+    out = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for block in re.findall(r"^```.*?^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            lines = re.findall(r"^(?:\S*\$ +)?(millrace +[^\n]*)", block, re.MULTILINE)
+            out += [
+                (page.name, re.sub(r"\s+(#|&|\||>).*", "", line))
+                for line in lines
+                if "(" not in line and "[" not in line
+            ]
+    return out
+
+
+@pytest.mark.parametrize(("page", "line"), commands_of_pages())
+def test_a_command_that_a_page_shows_is_one_that_there_is(page: str, line: str) -> None:
+    words = shlex.split(line)[1:]
+    while words and words[0].startswith("-"):
+        words.pop(0)
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words:
+        assert words[0] in command.commands, f"{page}: {line}"
+        command = command.commands[words.pop(0)]
+    context = click.Context(command, info_name="millrace", resilient_parsing=True)
+    _, rest, _ = command.make_parser(context).parse_args(words)
+    assert rest == [], f"{page}: {line}"
+
+
+def test_pages_show_commands() -> None:
+    assert len(commands_of_pages()) >= COMMANDS_SHOWN_MIN
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
