@@ -106,7 +106,7 @@ class Limits:
 
     # Journals.
     journal_small_bytes_max: int = 256 * KIB
-    """An append below this size rides inside the ledger and is moved out later."""
+    """An append below this size is stored in the ledger and moved out later."""
     journal_waiting_bytes_max: int = 8 * MIB
     """How much of one journal waits inside the ledger before an append moves it out."""
     journal_waiting_total_bytes_max: int = 256 * MIB
