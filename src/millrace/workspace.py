@@ -24,7 +24,6 @@ from millrace.names import path_text
 from millrace.pipeline.define.job import Job
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
-from millrace.reads.read_files import resolve_read
 from millrace.reads.session_run import SessionOptions
 from millrace.scan.input_files import Paths
 from millrace.shuffle import runs
@@ -327,7 +326,7 @@ class Workspace:
             take_over=take_over,
             restart=restart,
         )
-        return self._runtime.read_session(resolve_read(read), options, on_spark=on_spark)
+        return self._runtime.read_session(read, options, on_spark=on_spark)
 
     def open_shuffle(self, query_id: int | str, stage_id: int = 0) -> Shuffle:
         """A finished shuffle of this workspace, by its run's number or its name. Needs no Spark.

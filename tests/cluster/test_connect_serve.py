@@ -131,6 +131,7 @@ def check_job(place: Place, report: dict[str, Any], kills: int) -> None:
     assert report["calls"] == ROWS + report["in_doubt"]
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_by_itself_when_serve_is_killed_and_started_again(place: Place) -> None:
     with place.app("job", rows=ROWS, pause_s=0.05) as client:
         for least in (6, 20):

@@ -88,6 +88,7 @@ def test_02_the_model_is_loaded_for_a_worker_and_called_for_new_files_alone(tmp_
     assert sorted(files) == [f"{number:02}.img" for number in range(16)]
 
 
+@pytest.mark.slow
 def test_03_the_budget_stops_the_job_and_no_answer_is_paid_for_twice(tmp_path: Path) -> None:
     said = run("03", tmp_path)
     (first, second) = numbers(r"budget (\d+): \w+. (\d+) calls now, (\d+) in all", said)
@@ -101,6 +102,7 @@ def test_03_the_budget_stops_the_job_and_no_answer_is_paid_for_twice(tmp_path: P
     assert "paid twice: 0" in said
 
 
+@pytest.mark.slow
 def test_04_no_batch_shows_half_a_transfer_and_all_are_shown(tmp_path: Path) -> None:
     said = run("04", tmp_path)
 

@@ -272,6 +272,7 @@ def test_a_program_that_closes_nothing_ends_and_leaves_no_owner(tmp_path: Path) 
         assert all_values(runtime_of(ws).joined_broker(), "a") == [1]
 
 
+@pytest.mark.slow
 def test_serve_is_restarted_and_clients_go_on(tmp_path: Path) -> None:
     mill = tmp_path / "mill"
     with served(mill) as (first, line):

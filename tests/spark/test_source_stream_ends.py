@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import millrace as mr
 from millrace.spark.source.data_source import MillraceSource
+from millrace.transport.owner import owner_endpoint
 from millrace.workspace import runtime_of
 
 SCHEMA = pa.schema(
@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
 JOURNALS = ("acme/orders", "acme/payments")
 HOUR_US = 3_600_000_000
 LONG_S = 600
+ESTABLISHED = "01"
 DOCS = Path(__file__).parents[2] / "docs" / "spark-streaming.md"
 READER = "python_streaming_source_runner"
 TOO_BUSY = "Python worker failed to connect back"
@@ -100,20 +101,20 @@ def readers() -> list[int]:
     return [process for process in found if is_ours(process)]
 
 
-def sockets() -> int:
-    """How many connections this process has."""
-    links = []
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
-            links.append(os.readlink(path))
-    return sum(link.startswith("socket:") for link in links)
+def connections(ws: mr.Workspace) -> int:
+    """How many connections the owner of the journals has; Spark's own are others' business."""
+    endpoint = owner_endpoint.read(runtime_of(ws).on_disk("journals"))
+    assert endpoint is not None
+    port = int(endpoint.address.rpartition(":")[2])
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(line[1].endswith(f":{port:04X}") and line[3] == ESTABLISHED for line in lines)
 
 
 def test_ended_queries_leave_no_process_lease_folder_or_connection(
     spark: SparkSession, ws: mr.Workspace, tmp_path: Path
 ) -> None:
     staged = Path(ws.path) / "reads"
-    open_files: list[int] = []
+    counts: list[int] = []
     for number in range(3):
         pay(ws, range(number, number + 1))
         query = start_and_read(
@@ -133,11 +134,11 @@ def test_ended_queries_leave_no_process_lease_folder_or_connection(
             runtime_of(ws).joined_broker().acquire("reads/ends", "test", lease_ms=60_000)
         )  # At once.
         runtime_of(ws).joined_broker().release(lease)
-        open_files.append(sockets())
+        counts.append(connections(ws))
         if number > 0:
             wait_until(
-                lambda: sockets() <= open_files[0],
-                f"connections stay open: {open_files}",
+                lambda: connections(ws) <= counts[0],
+                f"connections stay open: {counts}",
             )
 
 

@@ -29,6 +29,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.plan.nodes.scan import Scan
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
+from millrace.reads.read_files import resolve_read
 from millrace.reads.session_run import SessionOptions, SessionWorkspace
 from millrace.reads.thread_members import as_threads
 from millrace.scan.input_files import Paths
@@ -173,10 +174,15 @@ class WorkspaceRuntime:
         return WorkspaceOfJobs(self)
 
     def read_session(
-        self, read: CoordinatedRead, options: SessionOptions, *, on_spark: bool
+        self,
+        read: CoordinatedRead | Mapping[str, Any] | str | os.PathLike[str],
+        options: SessionOptions,
+        *,
+        on_spark: bool,
     ) -> ReadSession:
         """An open session of a coordinated read; members are threads or Spark tasks."""
         folder = self.on_disk("coordinated reads").path("reads")
+        resolved = resolve_read(read)
         self.home.look()
         broker = self.joined_broker()
         make = as_threads(broker, self.config, JsonKeys(self.config))
@@ -186,7 +192,7 @@ class WorkspaceRuntime:
             make = as_tasks(self.spark, self.journal_address(), self.config)
         frame = self.dataset_runner().table_frame
         workspace = SessionWorkspace(broker, folder, self.config, make, frame)
-        return ReadSession(workspace, read, options)
+        return ReadSession(workspace, resolved, options)
 
     def open_shuffle(self, query_id: int | str, stage_id: int) -> Shuffle:
         """A finished shuffle, with what fetches the map outputs that other hosts keep."""
