@@ -139,7 +139,9 @@ def _behind(ledger: FoundLedger, mark: CommitMark) -> tuple[str, list[str], bool
         file_content = f"the file alone holds commits up to {ledger.file_commit:,}"
         return what, [f"found: {_last(ledger)}; {file_content}: the log is an older copy"], False
     if mark.epoch and not _is_same_history(ledger, mark):
-        other = "the ledger is another one, or went on from an older copy"
+        folder = ledger.path.rpartition("/")[0]
+        marks = f"{folder}/{MARK} or {folder}/segments/{MARK}"
+        other = f"the ledger is another one, or went on from an older copy; or {marks} is another's"
         return what, [f"found: {_last(ledger)}; {acknowledged}, and is not in it: {other}"], False
     return None
 
