@@ -320,7 +320,7 @@ class AlreadyOwned(Retriable):
     """Another process has the journals open.
 
     Example:
-        >>> issubclass(mr.AlreadyOwned, mr.Retriable)  # whoever opens joins instead
+        >>> issubclass(mr.AlreadyOwned, mr.Retriable)  # the next opener joins instead
         True
     """
 

@@ -128,8 +128,7 @@ class Limits:
     journal_read_rows_max: int = 65_536
     """Most rows of one read, unless the caller says otherwise."""
     journal_moves_max: int = 262_144
-    """Of how many journals it is remembered when they last moved; who asks for more looks at all.
-    """
+    """Journals whose last move is remembered; a caller that needs more reads all of them."""
     ledger_checkpoint_bytes: int = 32 * MIB
     """How far the ledger's log grows before it is written back."""
 

@@ -121,7 +121,7 @@ class StreamOpening:
             link = client.open(
                 self._slice, says=self._says, hears=self._hears, lost=lost, handle=handle
             )
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised where the caller waits
             self._answers.put((number, error))
             return
         with self._lock:

@@ -166,7 +166,7 @@ class Election:
         return OwnerUnreachable(
             f"the journals of {self._workspace.path} are left to `millrace serve` at {served_at}, "
             f"which does not answer\n  found: {reason}\n"
-            f"  to fix: start it again; to let whoever opens them own them, remove {left}"
+            f"  to fix: start it again; to let any process own them, remove {left}"
         )
 
     def _hangs(self, reason: str) -> OwnerUnreachable:
