@@ -31,6 +31,10 @@ class ExpressionRefused(Exception):
         self.fix = fix
 
 
+class NotNative(ExpressionRefused):
+    """The engine does not compute an expression with Spark's answer; Spark itself may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedSql:
     """A typed part of SQL. `label` is the name that Spark gives it, None if that is unknown."""

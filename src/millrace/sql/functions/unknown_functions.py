@@ -6,7 +6,7 @@ from typing import Final
 
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS
 from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
-from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.text import did_you_mean
 
 _OTHER_NAMES: Final = {"len": "length", "average": "avg", "ucase": "upper", "lcase": "lower"}
@@ -32,7 +32,7 @@ def unknown_function(name: str) -> ExpressionRefused:
             f"the function {name} is not known", fix=f"use {_OTHER_NAMES[name]}"
         )
     if name in SPARK_FUNCTIONS:
-        return ExpressionRefused(
+        return NotNative(
             f"Spark has the function {name}, Millrace does not have it yet",
             fix="calculate it in a function with map_batches, or in Spark and take the DataFrame "
             "with from_spark; docs/functions.md lists what there is",
