@@ -65,7 +65,7 @@ INNER_LAYERS = {
         "implied_conditions",
         "aggregates",
     ],
-    "plan": ["nodes", "builders", "planner"],
+    "plan": ["nodes", "relation", "builders", "planner"],
     "pipeline": [
         "owner_retries",
         "core",
