@@ -51,6 +51,7 @@ INNER_LAYERS = {
     ],
     "sql": [
         "types",
+        "engine_functions",
         "typed_sql",
         "functions",
         "name_checks",
