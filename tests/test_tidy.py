@@ -61,6 +61,7 @@ INNER_LAYERS = {
         "type_names",
         "ordered_offsets",
         "parser",
+        "spark_labels",
         "expression_typing",
         "expressions",
         "implied_conditions",
