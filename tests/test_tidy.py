@@ -51,6 +51,7 @@ INNER_LAYERS = {
     ],
     "sql": [
         "types",
+        "engine_functions",
         "typed_sql",
         "functions",
         "name_checks",
@@ -60,12 +61,13 @@ INNER_LAYERS = {
         "type_names",
         "ordered_offsets",
         "parser",
+        "spark_labels",
         "expression_typing",
         "expressions",
         "implied_conditions",
         "aggregates",
     ],
-    "plan": ["nodes", "builders", "planner"],
+    "plan": ["nodes", "relation", "builders", "planner"],
     "pipeline": [
         "owner_retries",
         "core",
