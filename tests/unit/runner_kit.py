@@ -24,7 +24,7 @@ class NoRunner:
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
-    def explain(self, plan: Node) -> str:
+    def explain(self, plan: Node, *, analyze: bool = False, html: bool = False) -> str:
         raise AssertionError(plan)
 
     def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made

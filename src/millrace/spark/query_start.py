@@ -10,7 +10,7 @@ from millrace.execute.map_task import Reuse
 from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
-from millrace.plan.planner.stages import explain
+from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
@@ -32,16 +32,20 @@ def run_query(
     return run
 
 
-def explain_query(plan: Node, config: Config) -> str:
-    """The stages of a plan, as text."""
-    rows, _ = sketch_frames(plan, config, None)
-    return explain(stages_of(rows, config))
-
-
-def explain_with_reuse(spark: SparkSession, workspace: ShuffleWorkspace, plan: Node) -> str:
-    """The stages of a plan, as text, and for each which of its tasks would be reused."""
-    config = workspace.config
+def explain_query(
+    spark: SparkSession | None, workspace: ShuffleWorkspace | None, plan: Node, config: Config
+) -> tuple[list[Stage], dict[int, str]]:
+    """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
     stages = stages_of(rows, config)
-    zone = time_zone(spark, config)
-    return explain(stages, forecast_reuse(workspace, stages, zone, saved_frames))
+    if spark is None or workspace is None:
+        return stages, {}
+    return stages, forecast_reuse(workspace, stages, time_zone(spark, config), saved_frames)
+
+
+def analyze_query(
+    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node
+) -> tuple[list[Stage], dict[int, str]]:
+    """The stages of a plan that was run, and for each its tasks, rows, bytes and seconds."""
+    run = run_query(spark, workspace, plan)
+    return run.stages, run.measures

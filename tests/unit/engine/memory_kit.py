@@ -45,7 +45,7 @@ class OneTask(NoRunner):
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         return self._run(plan), QueryReport()
 
-    def explain(self, plan: Node) -> str:
+    def explain(self, plan: Node, *, analyze: bool = False, html: bool = False) -> str:
         return query(plan)
 
     def _run(self, plan: Node) -> Iterator[pa.RecordBatch]:
