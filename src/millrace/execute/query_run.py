@@ -83,7 +83,7 @@ class FrameRows(Protocol):
 
     @property
     def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame, which rows were read and which were reused."""
+        """For each DataFrame by its name, which rows were read and which were reused."""
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
         """Keep the shuffles from being removed as long as this run is there."""
@@ -266,7 +266,7 @@ class QueryRun:
             for rounds in self._rounds.values()
         ]
         return QueryReport(
-            stages=(*_named("DataFrame", self._frames.reports), *_named("stage", stages)),
+            stages=(*self._frames.reports, *_named("stage", stages)),
             rows=self.answer.rows,
             bytes=self.answer.bytes,
         )

@@ -12,6 +12,7 @@ from millrace.config import Config
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.nodes.node import Node
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
@@ -41,6 +42,16 @@ class DatasetRunner:
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
+        self._analyzer: SparkAnalyzer | None = None
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute; Spark starts with the first question."""
+        if self._analyzer is None:
+            from millrace.spark.spark_analysis import SparkAnalysis  # noqa: PLC0415 - as below
+
+            self._analyzer = SparkAnalysis(self._spark, self.config)
+        return self._analyzer
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""

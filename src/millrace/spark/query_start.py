@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from textwrap import indent
+
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
@@ -10,6 +14,7 @@ from millrace.execute.map_task import Reuse
 from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import spark_works
 from millrace.plan.planner.stages import explain
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
@@ -26,7 +31,8 @@ def run_query(
     check_shippable(plan)
     check_settings(spark, config)
     zone = time_zone(spark, config)
-    frames = QueryFrames(workspace, plan, reuse)
+    run_input = partial(run_query, spark, workspace, reuse=reuse)
+    frames = QueryFrames(spark, workspace, plan, reuse, run_input)
     run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
     run.finish()
     return run
@@ -35,7 +41,8 @@ def run_query(
 def explain_query(plan: Node, config: Config) -> str:
     """The stages of a plan, as text."""
     rows, _ = sketch_frames(plan, config, None)
-    return explain(stages_of(rows, config))
+    inputs = _explain_inputs(plan, partial(explain_query, config=config))
+    return explain(stages_of(rows, config)) + inputs
 
 
 def explain_with_reuse(spark: SparkSession, workspace: ShuffleWorkspace, plan: Node) -> str:
@@ -44,4 +51,15 @@ def explain_with_reuse(spark: SparkSession, workspace: ShuffleWorkspace, plan: N
     rows, saved_frames = sketch_frames(plan, config, workspace)
     stages = stages_of(rows, config)
     zone = time_zone(spark, config)
-    return explain(stages, forecast_reuse(workspace, stages, zone, saved_frames))
+    inputs = _explain_inputs(plan, partial(explain_with_reuse, spark, workspace))
+    return explain(stages, forecast_reuse(workspace, stages, zone, saved_frames)) + inputs
+
+
+def _explain_inputs(plan: Node, explained: Callable[[Node], str]) -> str:
+    """The inputs of what Spark computes, each as a query of its own."""
+    lines = [
+        f"\n{name} of Spark {number}\n{indent(explained(child), '  ')}"
+        for number, work in enumerate(spark_works(plan))
+        for name, child in work.inputs
+    ]
+    return "".join(lines)
