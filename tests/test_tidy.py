@@ -52,6 +52,7 @@ INNER_LAYERS = {
     "sql": [
         "types",
         "typed_sql",
+        "vectorised",
         "functions",
         "name_checks",
         "name_scope",

@@ -14,12 +14,15 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import duckdb
+from duckdb.func import ARROW, SPECIAL
 
 from millrace.config import MIB
+from millrace.sql.vectorised.function_catalog import called_functions
+from millrace.sql.vectorised.vectorised_function import VectorisedFunction
 from millrace.storage import modes
 
 _IDLE_MAX: Final = 2
@@ -45,6 +48,15 @@ class _Instance:
     spill: str
     process: int
     database: duckdb.DuckDBPyConnection
+    functions: set[str] = field(default_factory=set)
+    """Names of the vectorised functions that it knows."""
+
+    def learn(self, sql: str) -> None:
+        """Tell DuckDB the vectorised functions that a query calls."""
+        for function in called_functions(sql):
+            if function.name not in self.functions:
+                add_function(self.database, function)
+                self.functions.add(function.name)
 
     def close(self) -> None:
         with contextlib.suppress(duckdb.Error):
@@ -57,10 +69,11 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(settings: InstanceSettings) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to an instance that no other query uses meanwhile."""
+def borrowed(settings: InstanceSettings, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an instance that no other query uses meanwhile, and that can run `sql`."""
     instance = _take(settings) or _make(settings)
     try:
+        instance.learn(sql)
         connection = instance.database.cursor()
         try:
             yield connection
@@ -70,6 +83,18 @@ def borrowed(settings: InstanceSettings) -> Iterator[duckdb.DuckDBPyConnection]:
         instance.close()
         raise
     _keep(instance)
+
+
+def add_function(connection: duckdb.DuckDBPyConnection, function: VectorisedFunction) -> None:
+    """Let the queries of a connection, and of others to its database, call a function."""
+    connection.create_function(
+        function.name,
+        function.run,
+        list(function.parameters),
+        function.returns,
+        type=ARROW,
+        null_handling=SPECIAL,
+    )
 
 
 def _take(settings: InstanceSettings) -> _Instance | None:
