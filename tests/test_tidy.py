@@ -51,6 +51,7 @@ INNER_LAYERS = {
     ],
     "sql": [
         "types",
+        "engine_functions",
         "typed_sql",
         "vectorised",
         "functions",
@@ -61,12 +62,13 @@ INNER_LAYERS = {
         "type_names",
         "ordered_offsets",
         "parser",
+        "spark_labels",
         "expression_typing",
         "expressions",
         "implied_conditions",
         "aggregates",
     ],
-    "plan": ["nodes", "builders", "planner"],
+    "plan": ["nodes", "relation", "builders", "planner"],
     "pipeline": [
         "owner_retries",
         "core",

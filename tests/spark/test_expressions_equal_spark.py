@@ -16,13 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.engine.duckdb_instances import add_function
+from millrace.engine.function_install import install_functions
 from millrace.errors import UserError
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
 from millrace.sql.expressions import parse, parse_named, quoted
 from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
 from millrace.sql.types import to_arrow
-from millrace.sql.vectorised.function_catalog import VECTORISED
 
 pytestmark = pytest.mark.spark
 SECTIONS = ("arithmetic", "conditions", "text", "casts", "dates")
@@ -187,10 +186,9 @@ def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Data
 
 def duck(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
+    install_functions(connection)
     connection.execute(f"SET TimeZone = '{zone}'")
     connection.register("t", TABLE)
-    for function in VECTORISED.values():
-        add_function(connection, function)
     return connection
 
 

@@ -6,6 +6,7 @@ again. An idle instance holds no rows and has spilled nothing.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -14,15 +15,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import duckdb
-from duckdb.func import ARROW, SPECIAL
 
 from millrace.config import MIB
-from millrace.sql.vectorised.function_catalog import called_functions
-from millrace.sql.vectorised.vectorised_function import VectorisedFunction
+from millrace.engine.function_install import install_functions
 from millrace.storage import modes
 
 _IDLE_MAX: Final = 2
@@ -48,15 +47,6 @@ class _Instance:
     spill: str
     process: int
     database: duckdb.DuckDBPyConnection
-    functions: set[str] = field(default_factory=set)
-    """Names of the vectorised functions that it knows."""
-
-    def learn(self, sql: str) -> None:
-        """Tell DuckDB the vectorised functions that a query calls."""
-        for function in called_functions(sql):
-            if function.name not in self.functions:
-                add_function(self.database, function)
-                self.functions.add(function.name)
 
     def close(self) -> None:
         with contextlib.suppress(duckdb.Error):
@@ -69,11 +59,10 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def borrowed(settings: InstanceSettings, sql: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to an instance that no other query uses meanwhile, and that can run `sql`."""
+def borrowed(settings: InstanceSettings) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to an instance that no other query uses meanwhile."""
     instance = _take(settings) or _make(settings)
     try:
-        instance.learn(sql)
         connection = instance.database.cursor()
         try:
             yield connection
@@ -83,18 +72,6 @@ def borrowed(settings: InstanceSettings, sql: str = "") -> Iterator[duckdb.DuckD
         instance.close()
         raise
     _keep(instance)
-
-
-def add_function(connection: duckdb.DuckDBPyConnection, function: VectorisedFunction) -> None:
-    """Let the queries of a connection, and of others to its database, call a function."""
-    connection.create_function(
-        function.name,
-        function.run,
-        list(function.parameters),
-        function.returns,
-        type=ARROW,
-        null_handling=SPECIAL,
-    )
 
 
 def _take(settings: InstanceSettings) -> _Instance | None:
@@ -116,6 +93,16 @@ def _keep(instance: _Instance) -> None:
         surplus.close()
 
 
+@atexit.register
+def _close_idle() -> None:
+    """Close the instances that wait: Python's end would find their functions still referenced."""
+    with _lock:
+        waiting = [instance for instance in _idle if instance.process == os.getpid()]
+        _idle.clear()
+    for instance in waiting:
+        instance.close()
+
+
 def _make(settings: InstanceSettings) -> _Instance:
     modes.make_folders(settings.spill_folder)
     # The engine makes this folder when it spills.
@@ -133,6 +120,7 @@ def _make(settings: InstanceSettings) -> _Instance:
             "asof_loop_join_threshold": 0,
         },
     )
+    install_functions(database)
     if settings.as_written:
         database.execute(_AS_WRITTEN)
     _LOG.debug("new DuckDB instance of %d bytes, spills to %s", settings.memory_bytes_max, spill)

@@ -15,8 +15,10 @@ from millrace.sql.typed_sql import (
     text_literal,
 )
 from millrace.sql.types import BINARY, BOOLEAN, INT, STRING, VOID
-from millrace.sql.vectorised.letter_case import LOWER, UPPER
+from millrace.sql.vectorised import letter_case
 
+VECTORISED: Final = (letter_case,)
+"""Imported for the functions that they give the engine."""
 TEXT: Final = "Text"
 _ALL: Final = 2147483647
 # Characters whose other case Java and DuckDB disagree on: those with a case of several characters,
@@ -38,7 +40,7 @@ _LOWER_UNCERTAIN: Final = (
 def _upper(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
     rare = f"regexp_matches({x.sql}, {text_literal(f'[{_UPPER_UNCERTAIN}]')})"
-    sql = f"CASE WHEN {rare} THEN {UPPER.sql(x.sql)} ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
+    sql = f"CASE WHEN {rare} THEN spark_upper({x.sql}) ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
     return combined(sql, STRING, [x], label=call_label(name, args))
 
 
@@ -46,7 +48,7 @@ def _upper(name: str, args: list[TypedSql]) -> TypedSql:
 def _lower(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
     rare = f"regexp_matches({x.sql}, {text_literal(f'[{_LOWER_UNCERTAIN}]')})"
-    sql = f"CASE WHEN {rare} THEN {LOWER.sql(x.sql)} ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
+    sql = f"CASE WHEN {rare} THEN spark_lower({x.sql}) ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
     return combined(sql, STRING, [x], label=call_label(name, args))
 
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from millrace.sql.vectorised.vectorised_function import per_value, vectorised
+from millrace.sql.engine_functions import vector_function
+from millrace.sql.vectorised.distinct_values import per_value
 
 _PAIRS: Final = {
     0x1C89: 0x1C8A,
@@ -79,12 +80,16 @@ def _titled(word: str) -> str:
     return word[:1].title().translate(_CAPITALS) + lower(word)[len(lower(word[:1])) :]
 
 
-UPPER: Final = vectorised(
-    "mr_upper_1", ["VARCHAR"], "VARCHAR", lambda s: per_value(s, call=upper, kind=pa.string())
-)
-LOWER: Final = vectorised(
-    "mr_lower_1", ["VARCHAR"], "VARCHAR", lambda s: per_value(s, call=lower, kind=pa.string())
-)
-INITCAP: Final = vectorised(
-    "mr_initcap_1", ["VARCHAR"], "VARCHAR", lambda s: per_value(s, call=initcap, kind=pa.string())
-)
+@vector_function("spark_upper", ("VARCHAR",), "VARCHAR")
+def _upper(texts: pa.Array) -> pa.Array:
+    return per_value(texts, call=upper)
+
+
+@vector_function("spark_lower", ("VARCHAR",), "VARCHAR")
+def _lower(texts: pa.Array) -> pa.Array:
+    return per_value(texts, call=lower)
+
+
+@vector_function("spark_initcap", ("VARCHAR",), "VARCHAR")
+def _initcap(texts: pa.Array) -> pa.Array:
+    return per_value(texts, call=initcap)
