@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.text import HtmlText, PlainText
 
@@ -24,6 +25,10 @@ class PlanRunner(Protocol):
     @property
     def config(self) -> Config:
         """The limits of its workspace."""
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute."""
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""

@@ -85,7 +85,7 @@ class FrameRows(Protocol):
 
     @property
     def reports(self) -> tuple[StageReport, ...]:
-        """For each DataFrame, which rows were read and which were reused."""
+        """For each DataFrame by its name, which rows were read and which were reused."""
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
         """Keep the shuffles from being removed as long as this run is there."""
@@ -265,7 +265,7 @@ class QueryRun:
         """What ran and what was reused, for each DataFrame and stage, over all rounds."""
         stages = self._stage_reports()
         return QueryReport(
-            stages=(*_named("DataFrame", self._frames.reports), *_named("stage", stages)),
+            stages=(*self._frames.reports, *_named("stage", stages)),
             rows=self.answer.rows,
             bytes=self.answer.bytes,
         )
