@@ -40,7 +40,8 @@ class NoRunner:
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
-    def explain(self, plan: Node, *, analyze: bool = False, html: bool = False) -> str:
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        assert not (analyze or html)
         raise AssertionError(plan)
 
     def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made
