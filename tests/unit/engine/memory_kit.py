@@ -46,7 +46,8 @@ class OneTask(NoRunner):
         return self._run(plan), QueryReport()
 
     def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
-        assert not (analyze or html)
+        assert not analyze
+        assert not html
         return query(plan)
 
     def _run(self, plan: Node) -> Iterator[pa.RecordBatch]:
