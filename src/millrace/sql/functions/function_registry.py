@@ -31,11 +31,14 @@ FUNCTIONS: Final[dict[str, Function]] = {}
 ANY_NUMBER: Final = 1000
 AGGREGATES: Final = (
     *("sum", "count", "count_if", "approx_count_distinct", "min", "max", "min_by", "max_by"),
-    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median"),
+    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median", "mode"),
     *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
-    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx"),
-    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set"),
-    *("bool_and", "every", "bool_or", "some", "any"),
+    *("skewness", "kurtosis", "corr", "covar_pop", "covar_samp", "regr_count", "regr_avgx"),
+    *("regr_avgy", "regr_sxx", "regr_sxy", "regr_syy", "regr_slope", "regr_intercept", "regr_r2"),
+    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx", "try_sum"),
+    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set", "try_avg"),
+    *("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor"),
+    *("listagg", "string_agg"),
 )
 
 
