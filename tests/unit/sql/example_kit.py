@@ -83,7 +83,7 @@ def _selected(tree: exp.Select, child: Node) -> Node:
         return Aggregate(
             child,
             (),
-            tuple(typed_aggregate(node, name, scope_of(child.schema)) for name, node in named),
+            tuple(typed_aggregate(name, node, child.schema) for name, node in named),
         )
     typer = ExpressionTyper(scope_of(child.schema))
     return Project(

@@ -54,20 +54,18 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
     with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text, f"write agg({name}=...)")
-        aggregate = typed_aggregate(tree, name, scope_of(schema))
-        if not aggregate.calls:
-            raise ExpressionRefused(
-                "there is no aggregate", found=text, fix="use sum, count, min, ..."
-            )
-        return aggregate
+        return typed_aggregate(name, tree, schema)
 
 
 def typed_aggregate(
-    tree: exp.Expression, name: str, scope: NameScope, keys: NameScope | None = None
+    name: str, tree: exp.Expression, schema: pa.Schema, keys: NameScope | None = None
 ) -> AggregateExpression:
-    """The typed form of a tree: `scope` has the columns inside of calls, `keys` those outside."""
-    marks = _AggregateMarks(ExpressionTyper(scope))
+    """A tree over aggregates as an expression of this name; `keys` may stand outside of calls."""
+    marks = _AggregateMarks(ExpressionTyper(scope_of(schema)))
     term = ExpressionTyper(keys or _NoColumns(), marks.add).typed(tree)
+    if not marks.calls and keys is None:
+        fix = "use sum, count, min, ..."
+        raise ExpressionRefused("there is no aggregate", found=canonical(tree), fix=fix)
     sql_around, calls_between = marks.cut(term.sql)
     return AggregateExpression(
         name=name,
@@ -83,7 +81,10 @@ def typed_aggregate(
 def aggregate_call(name: str, node: exp.Expression, inner: ExpressionTyper) -> AggregateCall:
     """One call; `inner` types its arguments."""
     call = input_of(inner, name, node)
-    return TYPED_BY[call.written.function](call)
+    build = TYPED_BY.get(call.written.function)
+    if build is None:
+        raise call.written.refused(f"{name} is not calculated here", "Spark computes it")
+    return build(call)
 
 
 class _NoColumns(NameScope):

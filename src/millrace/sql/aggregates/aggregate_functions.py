@@ -281,13 +281,6 @@ def _separator(call: AggregateInput, node: exp.Expression) -> str:
     return str(node.name)
 
 
-def _estimate(call: AggregateInput) -> AggregateCall:
-    raise call.written.refused(
-        "Spark's estimate of distinct values is not calculated here",
-        "use count(DISTINCT x) for an exact count",
-    )
-
-
 def _mode(call: AggregateInput) -> AggregateCall:
     """The most frequent value; the lowest of several, or the highest with DESC."""
     written = call.written
@@ -384,7 +377,6 @@ TYPED_BY: Final[dict[str, Callable[[AggregateInput], AggregateCall]]] = {
     **dict.fromkeys(("min_by", "max_by"), _by),
     **dict.fromkeys(("collect_list", "collect_set"), _collect),
     "listagg": _joined_text,
-    "approx_count_distinct": _estimate,
     "median": _over_number,
     "mode": _mode,
     **dict.fromkeys(("percentile", "percentile_disc"), _percentile),
