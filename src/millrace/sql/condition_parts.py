@@ -14,8 +14,10 @@ from sqlglot import exp
 
 from millrace.sql.expression_typing import ExpressionTyper
 from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.functions.casts import cast
 from millrace.sql.parser import operands, read
 from millrace.sql.typed_sql import ExpressionRefused
+from millrace.sql.types import SqlType
 
 _PARTS_MAX: Final = 64
 """Of more conditions, moving each of them by itself is not worth a step of the plan for each."""
@@ -33,7 +35,7 @@ def parts_of(condition: Expression, schema: pa.Schema) -> list[Expression]:
     if not 1 < len(trees) <= _PARTS_MAX:
         return [condition]
     try:
-        parts = [_typed(tree, schema) for tree in trees]
+        parts = [typed_expression(tree, schema) for tree in trees]
     except ExpressionRefused:
         return [condition]
     named = frozenset(name for part in parts for name in part.columns)
@@ -46,7 +48,7 @@ def all_true(parts: list[Expression], schema: pa.Schema) -> Expression:
     tree: exp.Expression = whole if rest else whole.this
     for part in rest:
         tree = exp.And(this=tree, expression=part)
-    return _typed(tree, schema)
+    return typed_expression(tree, schema)
 
 
 def over_sources(
@@ -64,13 +66,13 @@ def over_sources(
         return condition.renamed(bare)
     try:
         trees = {name: read(source.text) for name, source in read_here.items()}
-        if any(_typed(trees[name], schema).sql != e.sql for name, e in read_here.items()):
+        if any(typed_expression(trees[name], schema).sql != e.sql for name, e in read_here.items()):
             return None
         tree = read(condition.text)
         if tree.find(exp.Lambda) is not None:
             return None  # Its variables look like columns.
         replaced = tree.transform(lambda node: _replaced(node, trees))
-        moved = _typed(replaced, schema)
+        moved = typed_expression(replaced, schema)
     except (ExpressionRefused, KeyError):
         return None
     return None if moved.raises else moved
@@ -87,8 +89,14 @@ def equal_sides(condition: Expression) -> tuple[exp.Expression, exp.Expression] 
     return (tree.this, tree.expression) if type(tree) is exp.EQ else None
 
 
-def _typed(tree: exp.Expression, schema: pa.Schema) -> Expression:
-    return expression_of(tree, ExpressionTyper(scope_of(schema)).typed(tree))
+def typed_expression(
+    tree: exp.Expression, schema: pa.Schema, *, cast_to: SqlType | None = None
+) -> Expression:
+    """A tree over the columns of a schema, cast as an implicit cast is."""
+    term = ExpressionTyper(scope_of(schema)).typed(tree)
+    if cast_to is not None and cast_to != term.type:
+        term = cast(term, cast_to)
+    return expression_of(tree, term)
 
 
 def _replaced(node: exp.Expression, trees: Mapping[str, exp.Expression]) -> exp.Expression:

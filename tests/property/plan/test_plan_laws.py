@@ -20,6 +20,7 @@ from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.column_pruning import prune
 from millrace.plan.planner.filter_pushdown import push_filters
+from millrace.plan.planner.join_order import order_joins
 
 TABLES = {
     "r": pa.table(
@@ -118,7 +119,7 @@ def rows_of(engine: duckdb.DuckDBPyConnection, plan: Node) -> list[str]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.sampled_from(list(TABLES)), st.lists(_STEPS, min_size=2, max_size=6))
-def test_a_plan_with_its_filters_moved_has_the_same_rows(
+def test_a_plan_with_filters_moved_and_joins_ordered_has_the_same_rows(
     tables: dict[str, Dataset], engine: duckdb.DuckDBPyConnection, start: str, steps: list[Step]
 ) -> None:
     rows = tables[start]
@@ -126,7 +127,7 @@ def test_a_plan_with_its_filters_moved_has_the_same_rows(
         rows = step(tables, rows)
     plan = rows._plan
 
-    moved = prune(push_filters(plan))
+    moved = prune(push_filters(order_joins(push_filters(plan))))
 
     assert moved.schema.equals(plan.schema)
     assert rows_of(engine, moved) == rows_of(engine, plan)

@@ -39,6 +39,8 @@ def push_filters(plan: Node) -> Node:
             moved = _moved(plan)
             if moved is not None:
                 return push_filters(moved)
+            if _is_asked_below(plan):
+                return push_filters(plan.child)
             plan = Filter(_narrowed(plan), plan.condition)
     if isinstance(plan, Join):
         plan = _by_condition(plan)
@@ -59,6 +61,16 @@ def _parts(plan: Filter) -> tuple[list[Expression], Expression | None]:
     if len(safe) == len(parts):
         return safe, None
     return safe, all_true([part for part in parts if part.raises], schema)
+
+
+def _is_asked_below(plan: Filter) -> bool:
+    """Whether a filter directly below has the same condition."""
+    below = plan.child
+    while isinstance(below, Filter):
+        if below.condition.sql == plan.condition.sql:
+            return True
+        below = below.child
+    return False
 
 
 def _over(node: Node, conditions: Sequence[Expression]) -> Node:
