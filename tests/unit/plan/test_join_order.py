@@ -110,8 +110,8 @@ def test_equal_columns_connect_inputs_through_a_third_one(tables: dict[str, Data
     )
 
     assert sorted(joins(ordered(query))) == [
+        "inner join on day = f_day",
         "inner join on day = other_day",
-        "inner join on f_day = day",
     ]
 
 
