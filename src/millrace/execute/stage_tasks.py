@@ -23,6 +23,7 @@ from millrace.identity.fingerprint import fingerprint
 from millrace.identity.versions import versions
 from millrace.ids import MapTask, QueryId, StageId
 from millrace.keys import HashPartitioner, Partitioner, RangePartitioner, RoundRobinPartitioner
+from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.placement import ByHash, ByRange, Evenly, InPlace, ToOne
 from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
@@ -31,6 +32,7 @@ from millrace.plan.planner.stages import Stage
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
+from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
 
 
@@ -58,6 +60,25 @@ class StageRun:
     results: dict[MapTask, Result] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
     seconds: float = 0.0
+    rows_wanted: int | None = None
+    """How many rows are enough, if only the first ones are read."""
+
+    def cut_when_enough(self) -> bool:
+        """Leave out the tasks behind those that gave all rows that are wanted, if they did."""
+        if self.rows_wanted is None:
+            return False
+        rows = 0
+        for count, task in enumerate(self.tasks, start=1):
+            if task.map_task not in self.results:
+                return False
+            rows += self.results[task.map_task].index.rows
+            if rows >= self.rows_wanted:
+                if count < len(self.tasks):
+                    note = f"{counted(count, 'task')} of {len(self.tasks)} gave all rows wanted"
+                    self.choices = {"reading": [*self.choices.get("reading", ()), note]}
+                self.tasks = self.tasks[:count]
+                return True
+        return False
 
     def missing(self) -> list[StageTask]:
         """Map tasks without an output."""
@@ -127,7 +148,19 @@ def plan_stage(
         for number, share in enumerate(shares)
     ]
     unrecognised = next((work.unrecognised for work in works.values() if work.unrecognised), None)
-    return StageRun(described, tasks, unrecognised, choices={"reading": notes} if notes else {})
+    return StageRun(
+        described,
+        tasks,
+        unrecognised,
+        choices={"reading": notes} if notes else {},
+        rows_wanted=_rows_wanted(stage),
+    )
+
+
+def _rows_wanted(stage: Stage) -> int | None:
+    """How many rows of a stage are read, if its first rows are: as many as each task gives."""
+    first = isinstance(stage.root, Limit) and stage.placement == ToOne(broadcast=False)
+    return stage.root.rows if first and isinstance(stage.root, Limit) else None
 
 
 def _partitioner(stage: Stage, sources: Sequence[Shuffle], config: Config) -> Partitioner:
