@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 from millrace.config import Config
 from millrace.engine.duckdb_engine import engine_version
@@ -28,12 +29,16 @@ from millrace.plan.nodes.placement import ByHash, ByRange, Evenly, InPlace, ToOn
 from millrace.plan.nodes.read_stage import leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.adaptive_stages import AdaptiveStages
+from millrace.plan.planner.dynamic_pruning import leave_out_unmatched
 from millrace.plan.planner.stages import Stage
 from millrace.shuffle import reader
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.text import counted
 from millrace.transport.agent.agent_addresses import known_agents
+
+BROADCAST_KEYS_MAX: Final = 100_000
+"""Of more rows, the keys are not read to leave out files of partition folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,8 @@ def plan_stage(
     workspace: ShuffleWorkspace, options: QueryOptions, stage: Stage, done: Mapping[int, Shuffle]
 ) -> StageRun:
     """The tasks of a stage, given the stages before it."""
+    root = leave_out_unmatched(stage.root, partial(_key_values, done))
+    stage = stage if root is stage.root else replace(stage, root=root)
     sources = [done[number] for number in stage.reads]
     by = _partitioner(stage, sources, workspace.config)
     described = MapStage(
@@ -155,6 +162,15 @@ def plan_stage(
         choices={"reading": notes} if notes else {},
         rows_wanted=_rows_wanted(stage),
     )
+
+
+def _key_values(done: Mapping[int, Shuffle], number: int, column: str) -> set[Any] | None:
+    """The values of a column of a finished stage; None if it has many rows."""
+    shuffle = done[number]
+    if shuffle.rows > BROADCAST_KEYS_MAX:
+        return None
+    batches = (batch for part in range(shuffle.partitions) for batch in shuffle.batches(part))
+    return {value for batch in batches for value in batch.column(column).unique().to_pylist()}
 
 
 def _rows_wanted(stage: Stage) -> int | None:
