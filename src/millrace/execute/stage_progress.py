@@ -1,16 +1,17 @@
-"""A bar in terminals while map tasks run: tasks done, rows, bytes, rows a second."""
+"""A bar while map tasks run, in terminals and notebooks: tasks done, rows, bytes, rate."""
 
 from __future__ import annotations
 
 import threading
 import time
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
 
+from millrace.execute.notebook_progress import NotebookBars, in_notebook
 from millrace.ids import QueryId, StageId
 from millrace.shuffle import runs
 from millrace.shuffle.attempts import Finished
@@ -39,25 +40,16 @@ class _Board:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bars: RichProgress | None = None
+        self._bars: RichProgress | NotebookBars | None = None
         self._users = 0
 
-    def open(self) -> RichProgress | None:
-        """The board to draw on; None without a terminal."""
+    def open(self) -> RichProgress | NotebookBars | None:
+        """The board to draw on; None without a terminal or a notebook."""
         with self._lock:
             if self._bars is None:
-                console = Console(stderr=True)
-                if not console.is_terminal:
+                self._bars = NotebookBars() if in_notebook() else _terminal_bars()
+                if self._bars is None:
                     return None
-                self._bars = RichProgress(
-                    TextColumn("run {task.fields[run]}, stage {task.fields[stage]}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("{task.fields[amount]}"),
-                    TimeElapsedColumn(),
-                    console=console,
-                    transient=True,
-                )
                 self._bars.start()
             self._users += 1
             return self._bars
@@ -71,17 +63,32 @@ class _Board:
                 self._bars = None
 
 
+def _terminal_bars() -> RichProgress | None:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return None
+    return RichProgress(
+        TextColumn("run {task.fields[run]}, stage {task.fields[stage]}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
 _board: Final = _Board()
 
 
 class StageProgress:
-    """Watches the indexes appear. Silent without a terminal."""
+    """Watches the indexes appear. Silent without a terminal or a notebook."""
 
     def __init__(self, store: Store, query_id: QueryId, stage_id: StageId, *, total: int) -> None:
         self._store, self._query_id, self._stage_id = store, query_id, stage_id
         self._total = total
-        self._bars: RichProgress | None = None
-        self._task = TaskID(0)
+        self._bars: RichProgress | NotebookBars | None = None
+        self._task: Any = None
         self._seen: dict[int, tuple[int, int]] = {}
         self._started = self._looked = time.monotonic()
 
