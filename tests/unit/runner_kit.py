@@ -10,6 +10,7 @@ import pyarrow as pa
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
 from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.spark.frames.rows_as_frames import spark_rows, spark_types
 
 
 class NoRunner:
@@ -20,6 +21,10 @@ class NoRunner:
     @property
     def config(self) -> Config:
         return Config()
+
+    @property
+    def on_spark(self) -> None:
+        return None
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
@@ -35,3 +40,9 @@ class NoRunner:
 
     def show(self, *_: object) -> None:
         raise AssertionError
+
+    def spark_schema(self, schema: pa.Schema) -> Any:  # noqa: ANN401 - of pyspark
+        return spark_types(schema)
+
+    def spark_rows(self, rows: pa.Table) -> Any:  # noqa: ANN401 - of pyspark
+        return spark_rows(rows)
