@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
@@ -16,10 +17,12 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.builders.build_context import BuildContext, OnSparkBuilder
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.plan_depth import check_plan_size
 from millrace.plan.relation import Relation, relation_of
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.expressions import as_user_error
 from millrace.sql.name_checks import check_distinguishable
@@ -40,14 +43,14 @@ class PlanRunner(Protocol):
         """The limits of its workspace."""
 
     @property
-    def on_spark(self) -> OnSparkBuilder | None:
-        """Makes plans that Spark runs; None where there is no Spark."""
+    def analyzer(self) -> SparkAnalyzer | None:
+        """Tells the columns of what Spark will compute; None where there is no Spark."""
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
 
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text."""
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        """The stages of a plan, as text or as a picture; with `analyze` it runs."""
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a Spark DataFrame."""
@@ -117,7 +120,8 @@ def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     """The surroundings of a call; what is refused becomes an error that names the call."""
     runner = dataset._runner  # noqa: SLF001 - for the package, not for users
     with limits_of(runner.config), as_user_error(call):
-        yield BuildContext(config=runner.config, on_spark=runner.on_spark, call=call)
+        builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
+        yield BuildContext(config=runner.config, on_spark=builder, call=call)
 
 
 def dataset_with(dataset: D, relation: Relation) -> D:

@@ -13,7 +13,7 @@ from millrace.datasets.dataset_base import DatasetBase
 from millrace.errors import UserError
 from millrace.plan.relation import Relation
 from millrace.shuffle.reports import ParquetWritten, QueryReport
-from millrace.text import PlainText
+from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -132,14 +132,27 @@ class DatasetResults(DatasetBase):
         _, report = self._runner.batches(self._plan)
         return report
 
-    def explain(self) -> PlainText:
+    def explain(self, *, analyze: bool = False) -> PlainText:
         """The stages of the query and their exchanges, as text.
 
+        It says what each stage reads, how much of that, and which tasks would be reused. With
+        `analyze` the query runs, and each stage has its tasks, rows, bytes and seconds.
+
         Example:
-            >>> orders.group_by("cust_id").agg(n="count(*)").explain()
+            >>> orders.group_by("cust_id").agg(n="count(*)").explain(analyze=True)
             stage 0...
         """
-        return PlainText(self._runner.explain(self._plan))
+        return PlainText(self._runner.explain(self._plan, analyze=analyze, html=False))
+
+    def explain_html(self, *, analyze: bool = False) -> HtmlText:
+        """The stages of the query as a picture, which a notebook shows.
+
+        Example:
+            >>> picture = orders.group_by("cust_id").agg(n="count(*)").explain_html()
+            >>> "stage 0" in picture
+            True
+        """
+        return HtmlText(self._runner.explain(self._plan, analyze=analyze, html=True))
 
 
 def check_unique_labels(relation: Relation, call: str) -> None:
