@@ -5,7 +5,8 @@ Invariant: every kind of node is named here. Any other is refused, never handed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -13,7 +14,9 @@ from sqlglot import exp
 from millrace.sql.functions import conditions, dates, literals, number_functions, string_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
+from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
+from millrace.sql.functions.nested import nested_functions
+from millrace.sql.functions.nested.access import field_of, item_of
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -21,7 +24,8 @@ from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, null_of
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
-assert number_functions.NUMBERS  # imported for the table it fills
+assert number_functions.NUMBERS  # imported for the table they fill
+assert nested_functions.MODULES
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -61,6 +65,8 @@ class ExpressionTyper:
     def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
         self.columns = columns
         self.aggregate = aggregate
+        self.variables: Mapping[str, TypedSql] = {}
+        self.lambda_depth = 0
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
@@ -82,18 +88,45 @@ class ExpressionTyper:
         """The typed forms of several nodes."""
         return [self.typed(node) for node in nodes]
 
+    def bound(self, variables: Mapping[str, TypedSql]) -> ExpressionTyper:
+        """The same with variables of a lambda, which hide columns of their names."""
+        inner = copy.copy(self)
+        inner.variables = {**self.variables, **variables}
+        inner.lambda_depth = self.lambda_depth + 1
+        return inner
+
 
 def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     assert isinstance(node, exp.Column)
-    if node.table and not node.db and not isinstance(node.this, exp.Star):
-        return typer.columns.find_field(node.table, node.name)
-    if node.table or isinstance(node.this, exp.Star):
+    if isinstance(node.this, exp.Star):
         raise ExpressionRefused(
-            "a field of a column cannot be named",
-            found=node.sql(dialect="spark"),
-            fix="take it out of its column with map_batches",
+            "* has no place here", found=node.sql(dialect="spark"), fix="name the columns"
         )
-    return typer.columns.find(node.name)
+    first, *fields = [part.name for part in node.parts]
+    term = typer.variables.get(first.lower()) or typer.columns.find(first)
+    for name in fields:
+        term = field_of(term, name)
+    return term
+
+
+def _variable(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    return typer.variables.get(node.name.lower()) or typer.columns.find(node.name)
+
+
+def _item(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+        raise ExpressionRefused(
+            "[] takes one index or key", found=node.sql(dialect="spark"), fix="write a[0]"
+        )
+    return item_of(typer.typed(node.this), typer.typed(node.expressions[0]))
+
+
+def _field(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
+    if not isinstance(node.expression, exp.Identifier):
+        raise ExpressionRefused(
+            "a field has a name", found=node.sql(dialect="spark"), fix="write s.field"
+        )
+    return field_of(typer.typed(node.this), node.expression.name)
 
 
 def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -193,7 +226,8 @@ def _between(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     above = conditions.compare(">=", value, low)
     below = conditions.compare("<=", value, high)
     both = conditions.connect("AND", [above, below])
-    return combined(both.sql, BOOLEAN, [both], label=call_label("between", [value, low, high]))
+    label = call_label("between", [value, low, high])
+    return combined(both.sql, BOOLEAN, [both], label=label, never_null=both.never_null)
 
 
 def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -266,7 +300,7 @@ def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
         return _casted(typer.typed(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
         raise unknown_function(name)
-    return call(name, typer.typed_all(node.expressions))
+    return call_tree(typer, name, node.expressions)
 
 
 def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> TypedSql:
@@ -333,6 +367,9 @@ def _span(node: exp.Interval) -> dates.Span:
 
 _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
     exp.Column: _column,
+    exp.Identifier: _variable,
+    exp.Bracket: _item,
+    exp.Dot: _field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
     exp.Concat: _adjacent,

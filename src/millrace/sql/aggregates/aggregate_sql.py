@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millrace.sql.functions.arithmetic import quotient
 from millrace.sql.typed_sql import TypedSql, as_type
-from millrace.sql.types import DOUBLE, LONG, SqlType, decimal, to_arrow
+from millrace.sql.types import DOUBLE, LONG, SqlType, array_of, decimal, to_arrow
 
 # Names inside of lambdas. A column of the same name would be read in their place.
 _VALUES: Final = '"__lambda values"'
@@ -51,7 +51,9 @@ def typed(sql: str, kind: SqlType) -> str:
 
 def list_of(kind: SqlType) -> SqlType:
     """The type of a list; its elements are named as Spark names them."""
-    return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    if kind.arrow is not None:
+        return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    return array_of(kind)
 
 
 # One value.
