@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace.engine.function_install import install_functions
 from millrace.errors import UserError
 from millrace.sql.aggregates.aggregate_expressions import AggregateExpression, parse_aggregate
 from millrace.sql.expressions import parse, parse_named, quoted
@@ -185,6 +186,7 @@ def frame(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Data
 
 def duck(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
+    install_functions(connection)
     connection.execute(f"SET TimeZone = '{zone}'")
     connection.register("t", TABLE)
     return connection

@@ -6,6 +6,7 @@ again. An idle instance holds no rows and has spilled nothing.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -20,6 +21,7 @@ from typing import Final
 import duckdb
 
 from millrace.config import MIB
+from millrace.engine.function_install import install_functions
 from millrace.storage import modes
 
 _IDLE_MAX: Final = 2
@@ -91,6 +93,16 @@ def _keep(instance: _Instance) -> None:
         surplus.close()
 
 
+@atexit.register
+def _close_idle() -> None:
+    """Close the instances that wait: Python's end would find their functions still referenced."""
+    with _lock:
+        waiting = [instance for instance in _idle if instance.process == os.getpid()]
+        _idle.clear()
+    for instance in waiting:
+        instance.close()
+
+
 def _make(settings: InstanceSettings) -> _Instance:
     modes.make_folders(settings.spill_folder)
     # The engine makes this folder when it spills.
@@ -108,6 +120,7 @@ def _make(settings: InstanceSettings) -> _Instance:
             "asof_loop_join_threshold": 0,
         },
     )
+    install_functions(database)
     if settings.as_written:
         database.execute(_AS_WRITTEN)
     _LOG.debug("new DuckDB instance of %d bytes, spills to %s", settings.memory_bytes_max, spill)

@@ -21,6 +21,7 @@ from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
 from millrace.plan.nodes.map_batches import FunctionRows, MapBatches, identity_of
 from millrace.plan.nodes.node import Leaf, Node, with_new_children
+from millrace.sql.engine_functions import versions_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,7 @@ class QueryWork:
             "sql": self.sql,
             "schema": _columns(self.schema),
             "zone": self.time_zone,
+            **({"functions": versions} if (versions := versions_in(self.sql)) else {}),
             **({"over": [work.describe() for work in self.below]} if made else {}),
         }
 

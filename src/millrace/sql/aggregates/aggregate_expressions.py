@@ -108,22 +108,19 @@ def parse_aggregate(name: str, text: str, schema: pa.Schema, *, call: str) -> Ag
     with as_user_error(call):
         tree = read(text)
         refuse_name(tree, text, f"write agg({name}=...)")
-        collected = _AggregateMarks(ExpressionTyper(scope_of(schema)))
-        term = ExpressionTyper(_NoColumns(), collected.add).typed(tree)
-        if not collected.calls:
-            raise ExpressionRefused(
-                "there is no aggregate", found=text, fix="use sum, count, min, ..."
-            )
-        sql_around, calls_between = collected.cut(term.sql)
-        return AggregateExpression(
-            name=name,
-            type=term.type,
-            calls=tuple(collected.calls),
-            columns=frozenset().union(*(part.columns for part in collected.calls)),
-            text=canonical(tree),
-            sql_around=sql_around,
-            calls_between=calls_between,
-        )
+        return typed_aggregate(name, tree, schema)
+
+
+def typed_aggregate(name: str, tree: exp.Expression, schema: pa.Schema) -> AggregateExpression:
+    """A tree over aggregates as an expression of this name."""
+    collected = _AggregateMarks(ExpressionTyper(scope_of(schema)))
+    term = ExpressionTyper(_NoColumns(), collected.add).typed(tree)
+    if not collected.calls:
+        fix = "use sum, count, min, ..."
+        raise ExpressionRefused("there is no aggregate", found=canonical(tree), fix=fix)
+    columns = frozenset().union(*(part.columns for part in collected.calls))
+    calls, text = tuple(collected.calls), canonical(tree)
+    return AggregateExpression(name, term.type, calls, columns, text, *collected.cut(term.sql))
 
 
 def aggregate_call(name: str, node: exp.Expression, inner: ExpressionTyper) -> AggregateCall:
