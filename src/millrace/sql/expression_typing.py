@@ -5,7 +5,6 @@ Invariant: every kind of node is named here. Any other is refused, never handed 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -15,8 +14,7 @@ from millrace.sql.functions import conditions, dates, literals, number_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
-from millrace.sql.functions.nested import nested_functions
-from millrace.sql.functions.nested.access import field_of, item_of
+from millrace.sql.functions.nested import access_nodes, nested_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -62,11 +60,17 @@ AggregateHook = Callable[[str, exp.Expression], TypedSql]
 class ExpressionTyper:
     """Types one tree over some columns; `aggregate` types the aggregate calls in it."""
 
-    def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
+    def __init__(
+        self,
+        columns: NameScope,
+        aggregate: AggregateHook | None = None,
+        variables: Mapping[str, TypedSql] | None = None,
+        lambda_depth: int = 0,
+    ) -> None:
         self.columns = columns
         self.aggregate = aggregate
-        self.variables: Mapping[str, TypedSql] = {}
-        self.lambda_depth = 0
+        self.lambda_depth = lambda_depth
+        self._variables = dict(variables or {})
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
@@ -90,43 +94,12 @@ class ExpressionTyper:
 
     def bound(self, variables: Mapping[str, TypedSql]) -> ExpressionTyper:
         """The same with variables of a lambda, which hide columns of their names."""
-        inner = copy.copy(self)
-        inner.variables = {**self.variables, **variables}
-        inner.lambda_depth = self.lambda_depth + 1
-        return inner
+        known = {**self._variables, **variables}
+        return ExpressionTyper(self.columns, self.aggregate, known, self.lambda_depth + 1)
 
-
-def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    assert isinstance(node, exp.Column)
-    if isinstance(node.this, exp.Star):
-        raise ExpressionRefused(
-            "* has no place here", found=node.sql(dialect="spark"), fix="name the columns"
-        )
-    first, *fields = [part.name for part in node.parts]
-    term = typer.variables.get(first.lower()) or typer.columns.find(first)
-    for name in fields:
-        term = field_of(term, name)
-    return term
-
-
-def _variable(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    return typer.variables.get(node.name.lower()) or typer.columns.find(node.name)
-
-
-def _item(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-        raise ExpressionRefused(
-            "[] takes one index or key", found=node.sql(dialect="spark"), fix="write a[0]"
-        )
-    return item_of(typer.typed(node.this), typer.typed(node.expressions[0]))
-
-
-def _field(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    if not isinstance(node.expression, exp.Identifier):
-        raise ExpressionRefused(
-            "a field has a name", found=node.sql(dialect="spark"), fix="write s.field"
-        )
-    return field_of(typer.typed(node.this), node.expression.name)
+    def find(self, name: str) -> TypedSql:
+        """The variable of this name, or else the column."""
+        return self._variables.get(name.lower()) or self.columns.find(name)
 
 
 def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -286,6 +259,7 @@ def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 def _casted(term: TypedSql, kind: SqlType) -> TypedSql:
     name = str(kind).upper()
     label = None if term.label is None else f"CAST({term.label} AS {name})"
+    label = term.label if kind.is_nested else label
     return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
 
 
@@ -297,7 +271,7 @@ def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if name in AGGREGATES:
         return _aggregated(typer, name, node)
     if name in CAST_NAMES and len(node.expressions) == 1:
-        return _casted(typer.typed(node.expressions[0]), CAST_NAMES[name])
+        return cast(typer.typed(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
         raise unknown_function(name)
     return call_tree(typer, name, node.expressions)
@@ -366,10 +340,10 @@ def _span(node: exp.Interval) -> dates.Span:
 
 
 _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
-    exp.Column: _column,
-    exp.Identifier: _variable,
-    exp.Bracket: _item,
-    exp.Dot: _field,
+    exp.Column: access_nodes.column,
+    exp.Identifier: lambda typer, node: typer.find(node.name),
+    exp.Bracket: access_nodes.item,
+    exp.Dot: access_nodes.field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
     exp.Concat: _adjacent,

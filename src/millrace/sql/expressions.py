@@ -148,4 +148,9 @@ def _own_name(tree: exp.Expression, term: TypedSql) -> str | None:
         isinstance(tree, exp.Anonymous) and tree.name.lower() in CAST_NAMES
     ):
         tree = tree.expressions[0] if isinstance(tree, exp.Anonymous) else tree.this
+    owner = tree
+    while isinstance(owner, exp.Dot | exp.Paren):
+        owner = owner.this
+    if isinstance(tree, exp.Dot) and isinstance(owner, exp.Column):
+        return str(tree.expression.name)
     return tree.name if isinstance(tree, exp.Column) else term.label

@@ -207,6 +207,14 @@ def with_nulls(kind: SqlType) -> SqlType:
     return SqlType(kind.name, parts=tuple(parts))
 
 
+def same_shape(left: SqlType, right: SqlType) -> bool:
+    """Whether two nested types differ in names of fields and in nulls alone."""
+    if not left.is_nested or left.name != right.name or len(left.parts) != len(right.parts):
+        return False
+    pairs = zip(left.parts, right.parts, strict=True)
+    return all(a.type == b.type or same_shape(a.type, b.type) for a, b in pairs)
+
+
 def from_arrow(kind: pa.DataType) -> SqlType:
     """The Spark type of an Arrow column; types Spark does not have are passed on as they are."""
     for known, arrow in _ARROW.items():

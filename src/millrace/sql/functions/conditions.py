@@ -19,6 +19,7 @@ from millrace.sql.types import (
     SqlType,
     common,
     common_with_text,
+    same_shape,
 )
 
 _SAFE: Final = "IS NOT DISTINCT FROM"
@@ -49,10 +50,16 @@ def _not_passed_on(part: TypedSql, where: str) -> None:
         )
 
 
+def _named_alike(parts: Sequence[TypedSql]) -> list[TypedSql]:
+    """Spark compares structs by position: those of the first one's types get its names."""
+    first = parts[0].type
+    return [cast(part, first) if same_shape(first, part.type) else part for part in parts]
+
+
 def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of = <=> < <= > >= between two values."""
     nested = left.type.is_nested or right.type.is_nested
-    first, second = to_common_type([left, right], symbol, mixed=not nested)
+    first, second = to_common_type(_named_alike([left, right]), symbol, mixed=not nested)
     shown = None
     if left.label is not None and right.label is not None:
         shown = f"({left.label} {symbol} {right.label})"
@@ -92,7 +99,9 @@ def connect(symbol: str, parts: Sequence[TypedSql]) -> TypedSql:
         no, value = ("NOT ", "false") if symbol == "AND" else ("", "true")
         ended = " ".join(f"WHEN {no}{term.sql} THEN {value}" for term in terms[:-1])
         sql = f"CASE {ended} ELSE {sql} END"
-    return combined(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
+    certain = all(term.never_null for term in terms)
+    label = _joined_label(symbol, parts)
+    return combined(sql, BOOLEAN, terms, label=label, never_null=certain)
 
 
 def _joined_label(symbol: str, parts: Sequence[TypedSql]) -> str | None:
@@ -108,7 +117,9 @@ def negate_condition(part: TypedSql) -> TypedSql:
     """NOT."""
     condition = as_condition(part, "NOT")
     shown = None if part.label is None else f"(NOT {part.label})"
-    return combined(f"(NOT {condition.sql})", BOOLEAN, [condition], label=shown)
+    certain = condition.never_null
+    sql = f"(NOT {condition.sql})"
+    return combined(sql, BOOLEAN, [condition], label=shown, never_null=certain)
 
 
 def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
@@ -116,7 +127,7 @@ def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     if not values:
         raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
     nested = any(term.type.is_nested for term in (part, *values))
-    value, *rest = to_common_type([part, *values], "IN", mixed=not nested)
+    value, *rest = to_common_type(_named_alike([part, *values]), "IN", mixed=not nested)
     if nested and not is_ordered(value.type):
         raise not_here("IN", part, *values)
     shown = None

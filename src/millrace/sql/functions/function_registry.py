@@ -26,6 +26,9 @@ class Typer(Protocol):
     def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
         """The typed forms of several nodes."""
 
+    def find(self, name: str) -> TypedSql:
+        """The variable of this name, or else the column."""
+
     def bound(self, variables: Mapping[str, TypedSql]) -> Typer:
         """The same with variables of a lambda, which hide columns of their names."""
 

@@ -194,7 +194,7 @@ def _nullif(name: str, args: list[TypedSql]) -> TypedSql:
 def _isnull(name: str, args: list[TypedSql]) -> TypedSql:
     test = "IS NULL" if name == "isnull" else "IS NOT NULL"
     shown = None if args[0].label is None else f"({args[0].label} {test})"
-    return combined(f"({args[0].sql} {test})", BOOLEAN, args, label=shown)
+    return combined(f"({args[0].sql} {test})", BOOLEAN, args, label=shown, never_null=True)
 
 
 @function("nanvl(a, b)", group=NULLS, least=2)

@@ -169,10 +169,19 @@ def _array_join(name: str, args: list[TypedSql]) -> TypedSql:
                 array, lambda item: f"coalesce({item}, {texts[1]})", texts[1]
             )
         joined = f"coalesce(array_to_string({items}, {texts[0]}), '')"
+        if args[1].literal is None:  # DuckDB needs a separator that is written out.
+            joined = _joined_by(items, texts[0])
         return null_if_any(joined, array, *texts)
 
     sql = nested_sql.named([part.sql for part in args], written)
     return combined(sql, STRING, args, label=call_label(name, args))
+
+
+def _joined_by(items: str, separator: str) -> str:
+    name = nested_sql.fresh_name(items, separator)
+    known = f"list_filter({items}, lambda {name}: {name} IS NOT NULL)"
+    step = f"lambda {name}, {name}_next: {name} || {separator} || {name}_next"
+    return f"CASE WHEN list_count({items}) = 0 THEN '' ELSE list_reduce({known}, {step}) END"
 
 
 @function("array_repeat(value, count)", group=ARRAYS, least=2)

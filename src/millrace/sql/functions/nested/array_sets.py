@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from millrace.sql.functions.casts import cast
@@ -10,8 +12,8 @@ from millrace.sql.functions.nested import nested_sql
 from millrace.sql.functions.nested.array_functions import array_arguments
 from millrace.sql.functions.nested.nested_sql import ARRAYS, has_null, not_here, null_if_any
 from millrace.sql.functions.nested.struct_functions import variable_name
-from millrace.sql.typed_sql import NotNative, TypedSql, call_label, combined
-from millrace.sql.types import BOOLEAN, VOID, TypePart, array_of, common, struct_of
+from millrace.sql.typed_sql import NotNative, TypedSql, as_type, call_label, combined
+from millrace.sql.types import BOOLEAN, VOID, SqlType, TypePart, array_of, common, struct_of
 
 
 def _once(array: str, extra: str = "") -> str:
@@ -35,16 +37,38 @@ def _comparable(name: str, parts: list[TypedSql]) -> list[TypedSql]:
     return [cast(part, array_of(kind, nulls=part.type.has_nulls)) for part in parts]
 
 
+def _as_sets(name: str, parts: list[TypedSql]) -> list[TypedSql]:
+    """Arrays whose elements are made distinct; Spark writes -0.0 as 0.0 in them."""
+    arrays = _comparable(name, parts)
+    kind = arrays[0].type.element
+    if kind.is_nested and _has_floating(kind):
+        raise not_here(name, *parts)
+    if not kind.is_floating:
+        return arrays
+    return [
+        replace(array, sql=nested_sql.each_of(array.sql, lambda item: _positive_zero(item, kind)))
+        for array in arrays
+    ]
+
+
+def _positive_zero(item: str, kind: SqlType) -> str:
+    return f"CASE WHEN {item} = 0 THEN {as_type('0', kind)} ELSE {item} END"
+
+
+def _has_floating(kind: SqlType) -> bool:
+    return kind.is_floating or any(_has_floating(part.type) for part in kind.parts)
+
+
 @function("array_distinct(a)", group=ARRAYS)
 def _array_distinct(name: str, args: list[TypedSql]) -> TypedSql:
-    (x,) = _comparable(name, args)
+    (x,) = _as_sets(name, args)
     sql = nested_sql.named([x.sql], _once)
     return combined(sql, x.type, [x], label=call_label(name, args), never_null=x.never_null)
 
 
 @function("array_union(a, b)", group=ARRAYS, least=2)
 def _array_union(name: str, args: list[TypedSql]) -> TypedSql:
-    x, y = _comparable(name, args)
+    x, y = _as_sets(name, args)
     joined = nested_sql.named(
         [x.sql, y.sql], lambda a, b: null_if_any(f"list_concat({a}, {b})", a, b)
     )
@@ -56,7 +80,7 @@ def _array_union(name: str, args: list[TypedSql]) -> TypedSql:
 
 @function("array_intersect(a, b); array_except(a, b)", group=ARRAYS, least=2)
 def _array_intersect(name: str, args: list[TypedSql]) -> TypedSql:
-    x, y = _comparable(name, args)
+    x, y = _as_sets(name, args)
     test = "IS NOT NULL" if name == "array_intersect" else "IS NULL"
 
     def written(a: str, b: str) -> str:
@@ -89,6 +113,9 @@ def _array_extreme(name: str, args: list[TypedSql]) -> TypedSql:
     if x.type.element.is_nested:
         raise not_here(name, x)
     sql = f"list_{name.removeprefix('array_')}({x.sql})"
+    if x.type.element.is_floating:  # Of 0.0 and -0.0 Spark takes the first.
+        way = "ASC" if name == "array_min" else "DESC"
+        sql = f"list_extract(list_sort({x.sql}, '{way}', 'NULLS LAST'), 1)"
     return combined(sql, x.type.element, [x], label=call_label(name, args))
 
 

@@ -86,7 +86,7 @@ def _one_map(name: str, part: TypedSql) -> TypedSql:
 @function("map_keys(m)", group=MAPS)
 def _map_keys(name: str, args: list[TypedSql]) -> TypedSql:
     x = _one_map(name, args[0])
-    kind = array_of(x.type.key, nulls=False)
+    kind = array_of(x.type.key)
     label = call_label(name, args)
     return combined(f"map_keys({x.sql})", kind, [x], label=label, never_null=x.never_null)
 
@@ -94,7 +94,7 @@ def _map_keys(name: str, args: list[TypedSql]) -> TypedSql:
 @function("map_values(m)", group=MAPS)
 def _map_values(name: str, args: list[TypedSql]) -> TypedSql:
     x = _one_map(name, args[0])
-    kind = array_of(x.type.value, nulls=x.type.has_nulls)
+    kind = array_of(x.type.value)
     label = call_label(name, args)
     return combined(f"map_values({x.sql})", kind, [x], label=label, never_null=x.never_null)
 

@@ -7,8 +7,10 @@ from typing import Final
 from millrace.sql.functions.nested import (
     access,
     array_functions,
+    array_makers,
     array_sets,
     higher_order,
+    json_functions,
     map_functions,
     struct_functions,
 )
@@ -16,8 +18,10 @@ from millrace.sql.functions.nested import (
 MODULES: Final = (
     array_functions,
     array_sets,
+    array_makers,
     access,
     map_functions,
     struct_functions,
+    json_functions,
     higher_order,
 )

@@ -16,6 +16,8 @@ ARRAYS: Final = "Arrays"
 MAPS: Final = "Maps"
 STRUCTS: Final = "Structs"
 HIGHER_ORDER: Final = "Higher-order functions"
+SqlOverNames = Callable[..., str]
+"""SQL over values that have names."""
 _SHORT_CHARS: Final = 80
 """SQL up to this length is repeated; longer SQL is evaluated once under a name."""
 
@@ -38,7 +40,7 @@ def kept_of(array: str, body: Callable[[str], str], *around: str) -> str:
     return f"list_filter({array}, lambda {name}: {body(name)})"
 
 
-def named(sqls: list[str], body: Callable[..., str]) -> str:
+def named(sqls: list[str], body: SqlOverNames) -> str:
     """The body over SQL that is evaluated once each."""
     if not sqls:
         return body()
