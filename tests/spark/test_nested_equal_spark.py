@@ -114,7 +114,7 @@ def fails_in_spark(frame: DataFrame, case: str) -> bool:
     try:
         frame.selectExpr(case).collect()
     except Exception as error:  # noqa: BLE001 - Spark's errors share no base
-        return bool(re.search(r"\[[A-Z_.]+\]|Illegal sequence", str(error)))
+        return bool(re.search(r"\[[A-Z_.]+\]|Illegal sequence|same length", str(error)))
     return False
 
 
