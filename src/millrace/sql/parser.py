@@ -31,7 +31,8 @@ class PlainSpark(Spark):
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
+            name: SparkParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING")
         }
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
