@@ -40,7 +40,7 @@ def sort(context: BuildContext, relation: Relation, orders: Sequence[exp.Express
         for name in names:
             kind = from_arrow(node.schema.field(name).type)
             if not kind.is_plain:
-                raise NotNative(f"rows cannot be sorted by type {kind.arrow} here", fix="")
+                raise NotNative(f"rows cannot be sorted by type {kind.arrow or kind} here", fix="")
         return Sort(node, keys)
 
     sorted_rows = native_or_spark(
