@@ -67,7 +67,7 @@ INNER_LAYERS = {
         "implied_conditions",
         "aggregates",
     ],
-    "plan": ["nodes", "relation", "builders", "planner"],
+    "plan": ["nodes", "relation", "builders", "statements", "planner"],
     "pipeline": [
         "owner_retries",
         "core",
