@@ -71,7 +71,7 @@ class Engine:
             with borrowed(self._settings(as_written=bool(streams))) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, rows in files.items():
-                    connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
+                    connection.execute(f"CREATE TEMP VIEW {name} AS {native_query(rows)}")
                 for name, stream in streams.items():
                     watched = _watched(stream, caught)
                     connection.register(
@@ -126,20 +126,26 @@ class PreparedQuery:
         self._borrowed.close()
 
 
-def _native(rows: NativeRows) -> str:
+def native_query(rows: NativeRows) -> str:
     """The query that reads files. Row numbers choose row groups; others are not read."""
     listed = ", ".join(quoted(name) for name in rows.columns)
+    options = "hive_partitioning = false"
+    every = ""
+    if rows.nan_possible:
+        # Bounds of floats then end at NaN, so the highest value must not be answered from them:
+        # this is not done if rows are chosen, even if all of them are.
+        options += ", can_have_nan = true"
+        every = " WHERE file_row_number >= 0"
     if all(piece.rows is None for piece in rows.pieces):
         paths = ", ".join(_text(piece.file.path) for piece in rows.pieces)
-        return f"SELECT {listed} FROM read_parquet([{paths}], hive_partitioning = false)"
+        return f"SELECT {listed} FROM read_parquet([{paths}], {options}){every}"
     selects = []
     for piece in rows.pieces:
-        where = "" if piece.rows is None else "WHERE file_row_number BETWEEN {} AND {}"
+        where = every
+        if piece.rows is not None:
+            where = " WHERE file_row_number BETWEEN {} AND {}".format(*piece.rows)
         path = _text(piece.file.path)
-        selects.append(
-            f"SELECT {listed} FROM read_parquet({path}, hive_partitioning = false) "
-            + where.format(*(piece.rows or ()))
-        )
+        selects.append(f"SELECT {listed} FROM read_parquet({path}, {options}){where}")
     return " UNION ALL ".join(selects)
 
 

@@ -194,11 +194,14 @@ def _self_describing(kind: str, listed: list[InputFile], schema: pa.Schema | Non
                 f"input files do not have one schema\n  {file.path}: {different}\n"
                 "  to fix: shuffle them apart, or read them with Spark and pass the DataFrame"
             )
+    shared: dict[frozenset[str], frozenset[str]] = {}
     shapes = tuple(
         FileShape(
             file=file,
             row_group_bytes=footer.row_group_bytes,
             column_shares=footer.column_shares,
+            row_group_rows=footer.row_group_rows,
+            engine_columns=shared.setdefault(footer.engine_columns, footer.engine_columns),
         )
         for file, footer in zip(listed, footers, strict=True)
     )

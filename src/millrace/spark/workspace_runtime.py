@@ -78,6 +78,7 @@ class WorkspaceRuntime:
         self._spark = spark
         self._has_started_spark = False
         self._agents: tuple[Agents, KeepAlive] | None = None
+        self._dataset_runner: DatasetRunner | None = None
         self._opening = threading.Lock()
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -146,13 +147,15 @@ class WorkspaceRuntime:
 
     def dataset_runner(self) -> DatasetRunner:
         """The runner of datasets."""
-        return DatasetRunner(
-            lambda: self.spark,
-            lambda: self._spark,
-            self.shuffle_workspace,
-            lambda: self.shuffle_workspace() if self.home.is_there() else None,
-            self.config,
-        )
+        if self._dataset_runner is None:
+            self._dataset_runner = DatasetRunner(
+                lambda: self.spark,
+                lambda: self._spark,
+                self.shuffle_workspace,
+                lambda: self.shuffle_workspace() if self.home.is_there() else None,
+                self.config,
+            )
+        return self._dataset_runner
 
     def shuffle_workspace(self) -> ShuffleWorkspace:
         """Where runs write; the workspace is made now if there is none."""

@@ -17,7 +17,8 @@ from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits
-from millrace.plan.planner.stages import explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import plan_stages
 from millrace.scan.source import Listing, open_source
 
 CUT_UP = PlanLimits(

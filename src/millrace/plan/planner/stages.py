@@ -5,7 +5,6 @@ Invariant: every stage comes after those it reads, and the same plan is always c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -67,18 +66,6 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
     return stages
 
 
-def explain(stages: list[Stage], remarks: Mapping[int, str] | None = None) -> str:
-    """The stages as text: placement, reason and tree of each, and its remark in `remarks`."""
-    lines: list[str] = []
-    for stage in stages:
-        goes = "" if stage.placement is None else f"{stage.placement}: "
-        lines.append(f"stage {stage.number} -> {goes}{stage.why}")
-        if remarks is not None and stage.number in remarks:
-            lines.append(f"  ({remarks[stage.number]})")
-        _draw(stage.root, 1, lines)
-    return "\n".join(lines)
-
-
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
     """A stage; alone if it is small and an operator needs rows of many tasks."""
     small, whole = _is_small(root), _without_marks(root)
@@ -94,12 +81,6 @@ def _without_marks(node: Node) -> Node:
     if isinstance(node, InOneTask):
         return _without_marks(node.child)
     return with_new_children(node, [_without_marks(child) for child in node.children])
-
-
-def _draw(node: Node, depth: int, lines: list[str]) -> None:
-    lines.append("  " * depth + node.describe())
-    for child in node.children:
-        _draw(child, depth + 1, lines)
 
 
 def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:
