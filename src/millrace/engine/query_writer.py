@@ -24,13 +24,13 @@ from millrace.plan.nodes.aggregate import (
     numbered_calls,
 )
 from millrace.plan.nodes.drop_duplicates import DropDuplicates
-from millrace.plan.nodes.expand import Expand
 from millrace.plan.nodes.filter import Filter
 from millrace.plan.nodes.join import Join, JoinColumn
 from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.ordered_joins import AsOfJoin, IntervalJoin
 from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.window import Window

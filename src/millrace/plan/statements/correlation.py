@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import has_aggregate
-from millrace.plan.builders.name_resolution import find, plan_column, resolve
+from millrace.plan.builders.name_resolution import find, is_resolved, plan_column, resolve
 from millrace.plan.relation import Attribute, Relation
 from millrace.plan.statements.from_clause import from_rows
 from millrace.plan.statements.query_scope import QueryScope, columns_in, with_own_columns
@@ -26,11 +26,13 @@ _ORDERS = ("order", "sort", "cluster", "distribute")
 class InnerRows:
     """Rows of a subquery.
 
-    `conditions` name columns of both queries, `items` are the select list over inner columns. Rows
-    of a query that names nothing of the outer one are its result, and have no conditions.
+    The conditions `inside` name inner columns and are still to be applied. `conditions` name
+    columns of both queries, `items` are the select list over inner columns. Rows of a query that
+    names nothing of the outer one are its result, and have no conditions.
     """
 
     relation: Relation
+    inside: tuple[exp.Expression, ...]
     conditions: tuple[exp.Expression, ...]
     items: tuple[exp.Expression, ...]
     query: exp.Expression
@@ -46,17 +48,21 @@ class InnerRows:
         return [_pair(condition, inside) for condition in self.conditions]
 
 
-def inner_rows(scope: QueryScope, outer: Relation, query: exp.Expression) -> InnerRows:
+def read_subquery(scope: QueryScope, outer: Relation, query: exp.Expression) -> InnerRows:
     """The rows of a subquery of the query whose rows are `outer`."""
     bare = query
     while isinstance(bare, exp.Subquery) and not bare.args.get("with_"):
         bare = bare.this
-    if isinstance(bare, exp.Select) and bare.args.get("with_") is None and _names_outer(scope, outer, bare):
+    if (
+        isinstance(bare, exp.Select)
+        and bare.args.get("with_") is None
+        and _names_outer(scope, outer, bare)
+    ):
         return _correlated(scope, outer, bare)
     result = scope.subquery(bare)
     prefixed = with_own_columns(result, outer.node.schema.names, _prefix(scope))
     items = tuple(plan_column(a.column) for a in prefixed.visible)
-    return InnerRows(relation=prefixed, conditions=(), items=items, query=bare)
+    return InnerRows(relation=prefixed, inside=(), conditions=(), items=items, query=bare)
 
 
 def _prefix(scope: QueryScope) -> str:
@@ -101,17 +107,13 @@ def _columns(tree: exp.Expression) -> list[exp.Column]:
 
 
 def _correlated(scope: QueryScope, outer: Relation, query: exp.Select) -> InnerRows:
-    from millrace.plan.statements.subqueries import filtered  # noqa: PLC0415 - they hold each other
-
     _check_clauses(query)
     rows, parts = from_rows(scope, query)
-    rows_columns = rows.node.schema.names
     prefixed = with_own_columns(rows, outer.node.schema.names, _prefix(scope))
     names = {
         old.column: new.column
         for old, new in zip(rows.attributes, prefixed.attributes, strict=True)
     }
-    del rows_columns
 
     def outside(column: exp.Column) -> exp.Expression | None:
         attribute = _find(column, outer.attributes)
@@ -126,14 +128,18 @@ def _correlated(scope: QueryScope, outer: Relation, query: exp.Select) -> InnerR
         if columns_in(resolved) <= ours:
             inside.append(resolved)
         elif resolved.find(exp.Query):
-            raise NotNative("a subquery in a condition on the outer query", found=part.sql("spark"), fix="")
+            raise NotNative(
+                "a subquery in a condition on the outer query", found=part.sql("spark"), fix=""
+            )
         else:
             conditions.append(resolved)
     if not conditions:
-        raise NotNative("a subquery that names the outer query outside WHERE", found=query.sql("spark"), fix="")
-    prefixed = filtered(scope, prefixed, inside)
+        raise NotNative(
+            "a subquery that names the outer query outside WHERE", found=query.sql("spark"), fix=""
+        )
     return InnerRows(
         relation=prefixed,
+        inside=tuple(inside),
         conditions=tuple(conditions),
         items=tuple(query.expressions),
         query=query,
@@ -142,12 +148,12 @@ def _correlated(scope: QueryScope, outer: Relation, query: exp.Select) -> InnerR
 
 def _renamed(tree: exp.Expression, names: dict[str, str]) -> exp.Expression:
     """A tree whose resolved columns have their new names."""
-    from millrace.plan.builders.name_resolution import is_resolved  # noqa: PLC0415
-
     return tree.copy().transform(
-        lambda node: plan_column(names[node.name])
-        if isinstance(node, exp.Column) and is_resolved(node)
-        else node
+        lambda node: (
+            plan_column(names[node.name])
+            if isinstance(node, exp.Column) and is_resolved(node)
+            else node
+        )
     )
 
 
@@ -169,7 +175,7 @@ def _check_clauses(query: exp.Select) -> None:
 
 
 def _is_one(limit: exp.Expression) -> bool:
-    return limit.expression.name == "1"
+    return str(limit.expression.name) == "1"
 
 
 def _pair(condition: exp.Expression, inside: set[str]) -> tuple[exp.Expression, exp.Expression]:

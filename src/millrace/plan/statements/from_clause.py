@@ -59,9 +59,7 @@ class _Tables:
         return whole
 
 
-def from_rows(
-    scope: QueryScope, tree: exp.Select
-) -> tuple[Relation, list[exp.Expression]]:
+def from_rows(scope: QueryScope, tree: exp.Select) -> tuple[Relation, list[exp.Expression]]:
     """The rows of FROM, and the conditions of WHERE that are left for a filter.
 
     Conditions with subqueries, and with names that no table has, are left as they are.
@@ -124,7 +122,9 @@ def _add(tables: _Tables, join: exp.Join) -> None:
         using = [a.label for a in right.visible if a.label.lower() in ours]
     on = join.args.get("on")
     if how in ("right", "full") and tables.after_cross:
-        raise NotNative("a right or full join after a comma in FROM", found=join.sql("spark"), fix="")
+        raise NotNative(
+            "a right or full join after a comma in FROM", found=join.sql("spark"), fix=""
+        )
     if using:
         left = tables.settle()
         tables.tables = [join_using(tables.scope.context, left, right, how, using)]

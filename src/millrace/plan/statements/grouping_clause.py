@@ -12,8 +12,8 @@ from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.name_resolution import find
 from millrace.plan.relation import Relation
 from millrace.plan.statements.grouping_sets import GroupingSetRows
+from millrace.plan.statements.order_clauses import check_ordinal, ordinal
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.plan.statements.row_order import check_ordinal, ordinal
 
 _Set = tuple[exp.Expression, ...]
 

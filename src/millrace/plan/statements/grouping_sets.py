@@ -12,7 +12,7 @@ from millrace.plan.builders.build_aggregate import GroupedRows, is_aggregate
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.name_resolution import plan_column, resolve
 from millrace.plan.builders.operators import named, project
-from millrace.plan.nodes.expand import Expand
+from millrace.plan.nodes.row_makers.expand import Expand
 from millrace.plan.relation import Attribute, Relation, free_columns
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused
@@ -90,7 +90,8 @@ class GroupingSetRows:
         """The keys, visible, and the aggregates of all trees that were rewritten, hidden."""
         rows = self._grouped.relation()
         return Relation(
-            rows.node, tuple(replace(a, hidden=a.hidden or a.column == _NUMBER) for a in rows.attributes)
+            rows.node,
+            tuple(replace(a, hidden=a.hidden or a.column == _NUMBER) for a in rows.attributes),
         )
 
     def _keyed(self, tree: exp.Expression) -> exp.Expression:

@@ -106,7 +106,9 @@ def _join(
     keys = [condition for condition in conditions if _is_key(condition, ours, theirs)]
     for key in keys:
         conditions.remove(key)
-    return join_on(context, left, right, "inner" if keys else "cross", all_of(keys) if keys else None)
+    return join_on(
+        context, left, right, "inner" if keys else "cross", all_of(keys) if keys else None
+    )
 
 
 def _is_key(condition: exp.Expression, ours: set[str], theirs: set[str]) -> bool:

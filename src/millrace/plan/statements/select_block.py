@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -15,8 +15,14 @@ from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
 from millrace.plan.statements.from_clause import from_rows
 from millrace.plan.statements.grouping_clause import grouped_rows
+from millrace.plan.statements.order_clauses import (
+    check_ordinal,
+    limited,
+    ordered_and_limited,
+    orders_of,
+    ordinal,
+)
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.plan.statements.row_order import check_ordinal, limited, ordered_and_limited, orders_of, ordinal
 from millrace.plan.statements.set_operations import distinct
 from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
 from millrace.sql.spark_labels import spark_label
@@ -27,6 +33,7 @@ _KNOWN: Final = frozenset(
     | {"qualify", "distinct", "order", "sort", "cluster", "distribute", "limit", "offset"}
     | {"hint", "with_"}
 )
+_Change = Callable[[exp.Expression], exp.Expression]
 _ORDER: Final = "__order"
 _QUALIFY: Final = "__qualify"
 
@@ -35,7 +42,9 @@ def select_block(scope: QueryScope, tree: exp.Select) -> Relation:
     """The rows of one SELECT."""
     others = [key for key, value in tree.args.items() if value and key not in _KNOWN]
     if others:
-        raise NotNative(f"{others[0]} in a query is not built here", found=tree.sql("spark"), fix="")
+        raise NotNative(
+            f"{others[0]} in a query is not built here", found=tree.sql("spark"), fix=""
+        )
     rows, conditions = from_rows(scope, tree)
     rows = filtered(scope, rows, conditions)
     tree = _with_named_windows(tree)
@@ -107,7 +116,9 @@ def _with_named_windows(tree: exp.Select) -> exp.Select:
 
     out = tree.copy()
     out.set("windows", None)
-    return out.transform(defined)
+    whole = out.transform(defined)
+    assert isinstance(whole, exp.Select)
+    return whole
 
 
 def _copied(parts: dict[str, object]) -> dict[str, object]:
@@ -118,9 +129,7 @@ def _copied(parts: dict[str, object]) -> dict[str, object]:
     }
 
 
-def _with_lateral_aliases(
-    rows: Relation, items: Sequence[exp.Expression]
-) -> list[exp.Expression]:
+def _with_lateral_aliases(rows: Relation, items: Sequence[exp.Expression]) -> list[exp.Expression]:
     """Items in which names of earlier items stand for their expressions."""
     out: list[exp.Expression] = []
     for item in items:
@@ -170,7 +179,7 @@ def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expr
     return _transformed(order.this, named_item)
 
 
-def _transformed(tree, change):  # type: ignore[no-untyped-def]
+def _transformed(tree: exp.Expression, change: _Change) -> exp.Expression:
     """The tree with changed columns, those of subqueries left alone."""
     if isinstance(tree, exp.Query):
         return tree
@@ -217,5 +226,3 @@ def _sorted_by(order: exp.Ordered, column: str) -> exp.Expression:
     out = order.copy()
     out.set("this", plan_column(column))
     return out
-
-

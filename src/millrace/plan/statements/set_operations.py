@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import plan_column
 from millrace.plan.builders.operators import keep, project
-from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.union import Union
 from millrace.plan.relation import Attribute, Relation, free_columns
@@ -84,7 +84,9 @@ def _kind(kinds: Sequence[pa.DataType]) -> str | None:
     for kind in known[1:]:
         wider = common_with_text(whole, kind)
         if wider is None:
-            raise NotNative("a set operation of types that differ", found=f"{whole}, {kind}", fix="")
+            raise NotNative(
+                "a set operation of types that differ", found=f"{whole}, {kind}", fix=""
+            )
         whole = wider
     return None if all(kind == whole for kind in known) else str(whole)
 
@@ -129,12 +131,14 @@ def _compared(
             columns.append((_NUMBER, numbered))
         node = project(context, node, columns)
         labels = [*side.labels, *(name for name, _ in columns[len(side.visible) :])]
-        attributes = [Attribute(label, name) for label, (name, _) in zip(labels, columns, strict=True)]
+        attributes = [
+            Attribute(label, name) for label, (name, _) in zip(labels, columns, strict=True)
+        ]
         sides.append(Relation(node, tuple(attributes)))
     whole = union_all(context, sides)
     side_column = whole.visible[len(left.visible)].column
-    keys = [a for a in whole.visible if a.column != side_column]
-    grouped = GroupedRows(context, whole, [plan_column(a.column) for a in keys])
+    kept = [a for a in whole.visible if a.column != side_column]
+    grouped = GroupedRows(context, whole, [plan_column(a.column) for a in kept])
     least = grouped.rewrite(exp.Anonymous(this="min", expressions=[plan_column(side_column)]))
     most = grouped.rewrite(exp.Anonymous(this="max", expressions=[plan_column(side_column)]))
     wanted = exp.And(
@@ -142,4 +146,4 @@ def _compared(
         expression=exp.EQ(this=most, expression=exp.Literal.number(1 if matching else 0)),
     )
     node = keep(context, grouped.relation().node, wanted)
-    return Relation(node, tuple(keys[: len(left.visible)]))
+    return Relation(node, tuple(kept[: len(left.visible)]))

@@ -31,7 +31,8 @@ _NULL_OVER_NOTHING: Final = frozenset(
     | {"any_value", "bool_and", "every", "bool_or", "some", "any", "min_by", "max_by"}
 )
 _TOO_MANY: Final = (
-    "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery used as an expression."
+    "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery used as an "
+    "expression."
 )
 
 
@@ -57,7 +58,9 @@ def _has_one_row(query: exp.Expression) -> bool:
     """Whether a query has exactly one row: an aggregate without keys."""
     return (
         isinstance(query, exp.Select)
-        and not any(query.args.get(key) for key in ("group", "having", "qualify", "limit", "offset"))
+        and not any(
+            query.args.get(key) for key in ("group", "having", "qualify", "limit", "offset")
+        )
         and any(map(has_aggregate, query.expressions))
     )
 
@@ -138,7 +141,10 @@ def _over_nothing(value: exp.Expression, grouped: GroupedRows) -> exp.Expression
         if isinstance(node, exp.Column) and calls.get(node.name, "").lower() in _COUNTS:
             return exp.Anonymous(
                 this="coalesce",
-                expressions=[plan_column(node.name), exp.Anonymous(this="__literal_L", expressions=[exp.Literal.number(0)])],
+                expressions=[
+                    plan_column(node.name),
+                    exp.Anonymous(this="__literal_L", expressions=[exp.Literal.number(0)]),
+                ],
             )
         return node
 
@@ -147,9 +153,7 @@ def _over_nothing(value: exp.Expression, grouped: GroupedRows) -> exp.Expression
 
 def _renamed(tree: exp.Expression, names: dict[str, str]) -> exp.Expression:
     return tree.transform(
-        lambda node: plan_column(names.get(node.name, node.name))
-        if isinstance(node, exp.Column)
-        else node
+        lambda node: (
+            plan_column(names.get(node.name, node.name)) if isinstance(node, exp.Column) else node
+        )
     )
-
-

@@ -12,9 +12,9 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.relation import Relation
+from millrace.plan.statements.order_clauses import ordered_and_limited
 from millrace.plan.statements.query_on_spark import query_on_spark
 from millrace.plan.statements.query_scope import QueryScope, aliased
-from millrace.plan.statements.row_order import ordered_and_limited
 from millrace.plan.statements.select_block import select_block
 from millrace.plan.statements.set_operations import set_operation
 from millrace.plan.statements.table_sources import table_source

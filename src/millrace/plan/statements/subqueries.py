@@ -1,7 +1,7 @@
 """Subqueries in expressions: each becomes a join with the rows around it.
 
-As a condition of its own, EXISTS and IN become semi joins and anti joins. Inside other expressions a
-subquery becomes a column: a value, or a flag that says whether there was a matching row.
+As a condition of its own, EXISTS and IN become semi joins and anti joins. Inside other expressions
+a subquery becomes a column: a value, or a flag that says whether there was a matching row.
 Invariant: a join for a subquery never makes two rows of one, nor drops one unless it is the filter.
 """
 
@@ -20,8 +20,8 @@ from millrace.plan.builders.operators import all_of, project
 from millrace.plan.nodes.join import JoinKind
 from millrace.plan.nodes.limit import Limit
 from millrace.plan.relation import Relation, free_columns
-from millrace.plan.statements.correlation import InnerRows, inner_rows, refused_columns
-from millrace.plan.statements.query_scope import QueryScope, hidden, with_own_columns
+from millrace.plan.statements.correlation import InnerRows, read_subquery, refused_columns
+from millrace.plan.statements.query_scope import QueryScope, hidden
 from millrace.plan.statements.single_value import scalar_value
 from millrace.sql.parser import operands
 from millrace.sql.typed_sql import NotNative
@@ -57,11 +57,15 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
     bare, negated = _without_not(part)
     attributes = relation.attributes
     if isinstance(bare, exp.Exists):
-        inner = inner_rows(scope, relation, bare.this)
+        inner = _inner_rows(scope, relation, bare.this)
         return _semi(scope, relation, _some_row(inner), [], negated=negated)
-    if isinstance(bare, exp.In) and bare.args.get("query") is not None and not bare.this.find(exp.Query):
+    if (
+        isinstance(bare, exp.In)
+        and bare.args.get("query") is not None
+        and not bare.this.find(exp.Query)
+    ):
         values = _values(bare.this)
-        inner = inner_rows(scope, relation, bare.args["query"])
+        inner = _inner_rows(scope, relation, bare.args["query"])
         pairs = _equalities(scope, inner, [resolve(v, attributes) for v in values])
         if not negated:
             return _semi(scope, relation, inner, pairs, negated=False)
@@ -72,6 +76,13 @@ def _filtered(scope: QueryScope, relation: Relation, part: exp.Expression) -> Re
         return _semi(scope, relation, inner, pairs, negated=True)
     relation, replaced = _replaced(scope, relation, part)
     return where(scope.context, relation, replaced)
+
+
+def _inner_rows(scope: QueryScope, relation: Relation, query: exp.Expression) -> InnerRows:
+    """The rows of a subquery, its own conditions applied."""
+    inner = read_subquery(scope, relation, query)
+    rows = filtered(scope, inner.relation, inner.inside)
+    return replace(inner, relation=Relation(rows.node, inner.relation.attributes), inside=())
 
 
 def _without_not(tree: exp.Expression) -> tuple[exp.Expression, bool]:
@@ -122,7 +133,8 @@ def _equalities(
     if len(items) != len(values):
         raise refused_columns(len(items), len(values), inner.query)
     return [
-        exp.EQ(this=value.copy(), expression=item) for value, item in zip(values, items, strict=True)
+        exp.EQ(this=value.copy(), expression=item)
+        for value, item in zip(values, items, strict=True)
     ]
 
 
@@ -185,7 +197,7 @@ def _replaced(
     if isinstance(tree, exp.In) and tree.args.get("query") is not None:
         return _in_flag(scope, relation, tree)
     if isinstance(tree, exp.Query):
-        joined, value = scalar_value(scope, relation, inner_rows(scope, relation, tree))
+        joined, value = scalar_value(scope, relation, _inner_rows(scope, relation, tree))
         return joined, value
     if not tree.find(exp.Query):
         return relation, tree
@@ -209,7 +221,7 @@ def _replaced(
 def _exists_flag(
     scope: QueryScope, relation: Relation, tree: exp.Exists
 ) -> tuple[Relation, exp.Expression]:
-    inner = _some_row(inner_rows(scope, relation, tree.this))
+    inner = _some_row(_inner_rows(scope, relation, tree.this))
     pairs = inner.key_pairs()
     joined, flag = _flagged(scope, relation, inner, pairs)
     return joined, exp.Paren(this=_is_set(flag))
@@ -221,10 +233,14 @@ def _in_flag(
     """True for an equal row; unknown if there is none and a null is in play; else false."""
     values = _values(tree.this)
     if len(values) > 1:
-        raise NotNative("IN of several columns inside an expression", found=tree.sql("spark"), fix="")
-    inner = inner_rows(scope, relation, tree.args["query"])
+        raise NotNative(
+            "IN of several columns inside an expression", found=tree.sql("spark"), fix=""
+        )
+    inner = _inner_rows(scope, relation, tree.args["query"])
     if inner.is_correlated:
-        raise NotNative("IN with names of the outer query inside an expression", found=tree.sql("spark"), fix="")
+        raise NotNative(
+            "IN with names of the outer query inside an expression", found=tree.sql("spark"), fix=""
+        )
     relation, value = _replaced(scope, relation, values[0])
     value = resolve(value, relation.attributes)
     (item,) = _inner_items(scope, inner)
@@ -286,5 +302,3 @@ def _flagged(
 def conjuncts(tree: exp.Expression) -> list[exp.Expression]:
     """The conditions that are joined by AND."""
     return operands(tree, exp.And, through_brackets=True)
-
-

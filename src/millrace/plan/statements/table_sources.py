@@ -1,4 +1,4 @@
-"""The rows of one table in FROM: a table of WITH, a view, a query in brackets, VALUES, a function."""
+"""The rows of a table in FROM: a table of WITH, a view, a query in brackets, VALUES, a function."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def _values(scope: QueryScope, tree: exp.Values) -> Relation:
             fix="give every row the same columns",
         )
     numbers = _numbers(scope, len(rows))
-    columns = [
-        (f"col{at + 1}", _chosen([row[at] for row in rows])) for at in range(len(rows[0]))
-    ]
+    columns = [(f"col{at + 1}", _chosen([row[at] for row in rows])) for at in range(len(rows[0]))]
     return relation_of(project(scope.context, numbers.node, columns))
 
 

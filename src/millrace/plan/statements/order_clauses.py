@@ -18,16 +18,16 @@ def orders_of(tree: exp.Expression) -> list[exp.Ordered]:
     for key in ("order", "sort", "cluster"):
         clause = tree.args.get(key)
         if clause is not None:
-            orders += [part if isinstance(part, exp.Ordered) else exp.Ordered(this=part, nulls_first=True) for part in clause.expressions]
+            orders += [
+                part if isinstance(part, exp.Ordered) else exp.Ordered(this=part, nulls_first=True)
+                for part in clause.expressions
+            ]
     return orders
 
 
 def ordered_and_limited(scope: QueryScope, relation: Relation, tree: exp.Expression) -> Relation:
     """Rows of a query in the order, and as many of them, as the clauses behind it say."""
-    orders = [
-        _over_columns(order, relation)
-        for order in orders_of(tree)
-    ]
+    orders = [_over_columns(order, relation) for order in orders_of(tree)]
     if orders:
         relation = sort(scope.context, relation, orders)
     return limited(relation, tree)
