@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import relation_in
 from millrace.errors import UserError
 from millrace.plan.relation import Relation, relation_of
 from millrace.plan.statements.parameters import Arguments
@@ -72,12 +72,12 @@ class WorkspaceSql:
 
     def _relation(self, rows: Dataset | Paths | DataFrame) -> Relation:
         if isinstance(rows, Dataset):
-            return relation_of(plan_of(rows))
+            return relation_in(rows)
         if isinstance(rows, str | os.PathLike | list | tuple):
-            return relation_of(plan_of(self._runtime.read_files(rows, "parquet")))
+            return relation_in(self._runtime.read_files(rows, "parquet"))
         from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - reading needs no Spark
 
         return relation_of(frame_scan(rows, None, self._runtime.config))
 
     def _dataset(self, relation: Relation) -> Dataset:
-        return Dataset(relation.output(), self._runtime.dataset_runner())
+        return Dataset(relation, self._runtime.dataset_runner())

@@ -50,10 +50,11 @@ def explain_query(
 ) -> str:
     """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
-    stages = stages_of(rows, config)
+    zone = "UTC" if spark is None else time_zone(spark, config)
+    stages = stages_of(rows, config, zone)
     remarks: Mapping[int, str] = {}
     if spark is not None and workspace is not None:
-        remarks = forecast_reuse(workspace, stages, time_zone(spark, config), saved_frames)
+        remarks = forecast_reuse(workspace, stages, zone, saved_frames)
     inputs = _explain_inputs(
         plan, lambda child: explain_query(spark, workspace, child, config, show)
     )
