@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import millrace as mr
+from millrace.errors import MillraceError, UserError
 
 pytestmark = pytest.mark.spark
 
