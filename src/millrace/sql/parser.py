@@ -7,6 +7,7 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -42,6 +43,23 @@ class PlainSpark(Spark):
 
 
 _DIALECT: Final = PlainSpark()
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS: Final = frozenset(word for key in Spark.Tokenizer.KEYWORDS for word in key.split()) | {
+    "CAST",
+    "EXTRACT",
+    "IF",
+    "SUBSTRING",
+    "TRY_CAST",
+}
+"""Words of the grammar: as names of columns they are quoted."""
+
+
+def name_of_column(name: str) -> exp.Identifier:
+    """A column's name in a tree, in quotes where Spark SQL needs them."""
+    plain = _PLAIN_NAME.fullmatch(name) is not None and name.upper() not in _WORDS
+    return exp.to_identifier(name, quoted=not plain)
 
 
 def read(sql: str) -> exp.Expression:
