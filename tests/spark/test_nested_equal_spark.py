@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +15,7 @@ from pyspark.sql.functions import expr
 from tests.spark.dataset_kit import CONFIGS, write
 from tests.spark.differential import quick
 from tests.spark.nested_kit import CASES, NESTED, WHERE
+from tests.spark.random_nested import random_expressions
 
 import millrace as mr
 from millrace.errors import UserError
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.spark
 SECTIONS = (
     *("access", "constructors", "arrays", "maps", "lambdas", "casts", "comparisons", "json"),
 )
-UTC = pa.timestamp("us", "UTC")
 
 
 def listed(*sections: str) -> list[str]:
@@ -75,6 +74,19 @@ def test_every_expression_has_sparks_value_and_type(
     frame: DataFrame, duck: duckdb.DuckDBPyConnection, section: str
 ) -> None:
     cases = listed(section)
+    assert differences(frame, duck, cases) == []
+    assert len(cases) > 10
+
+
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_random_expressions_have_sparks_value_and_type(
+    frame: DataFrame, duck: duckdb.DuckDBPyConnection, depth: int
+) -> None:
+    cases = random_expressions(depth, 60 * 4 ** (depth - 2), depth=depth)
+    assert differences(frame, duck, cases) == []
+
+
+def differences(frame: DataFrame, duck: duckdb.DuckDBPyConnection, cases: list[str]) -> list[str]:
     theirs = frame.selectExpr(*[f"{full(c)} AS c{n}" for n, c in enumerate(cases)]).toArrow()
     wrong = []
     for number, case in enumerate(cases):
@@ -85,8 +97,7 @@ def test_every_expression_has_sparks_value_and_type(
             wrong.append(f"{case}: type {ours.type}, Spark's {spark.type}")
         pairs = zip(ours.to_pylist(), spark.to_pylist(), strict=True)
         wrong += [f"{case}: {mine}, Spark's {his}" for mine, his in pairs if not same(mine, his)]
-    assert wrong == []
-    assert len(cases) > 10
+    return wrong
 
 
 def test_an_expression_without_a_name_gets_the_name_spark_gives_it(frame: DataFrame) -> None:
@@ -159,7 +170,7 @@ def test_nested_values_pass_through_filters_joins_and_groups(
 
 
 def assert_alike(ours: mr.Dataset, theirs: DataFrame) -> None:
-    mine, his = ours.collect(), theirs.toArrow()
+    mine, his = ours.to_arrow(), theirs.toArrow()
     rows = [sorted(table.to_pylist(), key=repr) for table in (mine, his)]
     assert len(rows[0]) == len(rows[1]) > 1
     assert [pair for pair in zip(*rows, strict=True) if not same(*pair)] == []
