@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.plan.relation import Relation
 
 OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], str, str], Node]
@@ -30,4 +31,6 @@ class BuildContext:
     config: Config = field(default_factory=Config)
     on_spark: OnSparkBuilder | None = None
     catalog: Catalog | None = None
+    udfs: Mapping[str, UserFunction] = field(default_factory=dict)
+    """Users' functions by their names in SQL, in lower case."""
     call: str = ""
