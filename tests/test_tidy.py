@@ -64,6 +64,8 @@ INNER_LAYERS = {
         "parser",
         "spark_text",
         "spark_labels",
+        "connect_literals",
+        "connect_expressions",
         "expression_typing",
         "expressions",
         "implied_conditions",

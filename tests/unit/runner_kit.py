@@ -40,7 +40,9 @@ class NoRunner:
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
-    def explain(self, plan: Node) -> str:
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        assert not analyze
+        assert not html
         raise AssertionError(plan)
 
     def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made

@@ -13,11 +13,10 @@ from typing import Final
 from sqlglot import exp
 
 from millrace.plan.relation import Attribute
+from millrace.sql.connect_expressions import ORIGIN
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean, listed
 
-ORIGIN: Final = "origin"
-"""The key in `meta` of a column that was named through a dataset: the dataset's number."""
 RESOLVED: Final = "resolved"
 """The key in `meta` of a column whose name is that of the plan."""
 
