@@ -25,7 +25,7 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import udf_tree, with_udf_columns
 from millrace.plan.builders.operators import project
 from millrace.spark.frames.rows_as_frames import of_table
-from millrace.spark.udfs.user_functions import function_of_udf
+from millrace.spark.udfs.pyspark_functions import function_of_udf
 
 pytestmark = pytest.mark.spark
 PANDAS_UDF = F.pandas_udf  # type: ignore[attr-defined]
@@ -99,8 +99,8 @@ def _struct(numbers: pd.Series, texts: pd.Series) -> pd.DataFrame:
 UDFS: dict[str, Callable[[], tuple[Any, tuple[str, ...]]]] = {
     "values as they come": lambda: (F.udf(_text, "string"), tuple(TABLE.column_names)),
     "pickled values": lambda: (F.udf(_text, "string", useArrow=False), tuple(TABLE.column_names)),
-    "numbers": lambda: (F.udf(lambda _: None if x is None else x + 1, "long"), ("l",)),
-    "a struct": lambda: (F.udf(lambda _: Row(q=x, p=[str(x)]), "q int, p array<string>"), ("i",)),
+    "numbers": lambda: (F.udf(lambda x: None if x is None else x + 1, "long"), ("l",)),
+    "a struct": lambda: (F.udf(lambda x: Row(q=x, p=[str(x)]), "q int, p array<string>"), ("i",)),
     "times": lambda: (F.udf(lambda t: t, "timestamp"), ("t",)),
     "pickled times": lambda: (F.udf(lambda t: t, "timestamp", useArrow=False), ("t",)),
     "no arguments": lambda: (F.udf(lambda: 7, "int"), ()),

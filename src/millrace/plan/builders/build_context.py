@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,16 @@ class Catalog(Protocol):
         """The view or table of this name; None if there is none."""
 
 
+class UserFunctions(Protocol):
+    """The functions that users made with PySpark."""
+
+    def registered(self, name: str) -> UserFunction | None:
+        """The function that SQL calls by this name."""
+
+    def of_message(self, message: object) -> UserFunction:
+        """The function of a column of Spark Connect."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
     """The surroundings of a plan that is being built. `call` is the user's call, for messages."""
@@ -31,6 +41,5 @@ class BuildContext:
     config: Config = field(default_factory=Config)
     on_spark: OnSparkBuilder | None = None
     catalog: Catalog | None = None
-    udfs: Mapping[str, UserFunction] = field(default_factory=dict)
-    """Users' functions by their names in SQL, in lower case."""
+    udfs: UserFunctions | None = None
     call: str = ""

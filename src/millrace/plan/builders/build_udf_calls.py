@@ -13,15 +13,16 @@ from sqlglot import exp
 from millrace.errors import UserError
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.name_resolution import plan_column
-from millrace.plan.builders.operators import project
+from millrace.plan.builders.operators import keep, project
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import select_only
 from millrace.plan.nodes.user_code.udf_calls import UdfCalls
 from millrace.plan.nodes.user_code.user_function import FunctionCall, UserFunction
 from millrace.plan.relation import free_columns
+from millrace.sql.connect_expressions import UDF
 
-FUNCTION: Final = "user function"
-"""The meta of a call's tree that holds its function; a call by a registered name has none."""
+_FUNCTION: Final = "user function"
+"""The key in `meta` of a call that holds its function. Others have a message, or only a name."""
 
 NamedCall = tuple[str, UserFunction, Sequence[exp.Expression]]
 """The column of a call's results, the function, and its arguments over columns of the plan."""
@@ -30,7 +31,7 @@ NamedCall = tuple[str, UserFunction, Sequence[exp.Expression]]
 def udf_tree(function: UserFunction, arguments: Sequence[exp.Expression]) -> exp.Anonymous:
     """A call of a function as a tree, for trees that are not written as text."""
     call = exp.Anonymous(this=function.name, expressions=list(arguments))
-    call.meta[FUNCTION] = function
+    call.meta[_FUNCTION] = function
     return call
 
 
@@ -38,8 +39,13 @@ def function_called(context: BuildContext, tree: exp.Expression) -> UserFunction
     """The user's function that a tree calls; None if it calls none."""
     if not isinstance(tree, exp.Anonymous):
         return None
-    given: UserFunction | None = tree.meta.get(FUNCTION)
-    return given or context.udfs.get(str(tree.this).lower())
+    given: UserFunction | None = tree.meta.get(_FUNCTION)
+    if given is not None or context.udfs is None:
+        return given
+    message = tree.meta.get(UDF)
+    if message is not None:
+        return context.udfs.of_message(message)
+    return context.udfs.registered(str(tree.this))
 
 
 def has_udf(context: BuildContext, tree: exp.Expression) -> bool:
@@ -52,7 +58,8 @@ def with_udf_columns(
 ) -> tuple[Node, list[exp.Expression]]:
     """A plan with a column for each call of resolved trees, and the trees over these columns.
 
-    Calls inside arguments of calls come first, in nodes of their own below.
+    Calls inside arguments of calls come first, in nodes of their own below. A call over windows
+    stays: their columns come first, and then it is called here a second time.
     """
     trees = [tree.copy() for tree in trees]
     while True:
@@ -61,6 +68,7 @@ def with_udf_columns(
             for tree in trees
             for call in tree.find_all(exp.Anonymous)
             if function_called(context, call) is not None
+            and not call.find(exp.Window)
             and not any(has_udf(context, argument) for argument in call.expressions)
         ]
         if not innermost:
@@ -74,6 +82,20 @@ def with_udf_columns(
         node = append_calls(context, node, calls)
         by_call = {id(call): column for column, call in zip(columns, innermost, strict=True)}
         trees = [_replaced(tree, by_call) for tree in trees]
+
+
+def project_calls(
+    context: BuildContext, node: Node, columns: Sequence[tuple[str, exp.Expression]]
+) -> Node:
+    """Columns calculated from those of a plan, with calls of users' functions in them."""
+    below, trees = with_udf_columns(context, node, [tree for _, tree in columns])
+    return project(context, below, list(zip([name for name, _ in columns], trees, strict=True)))
+
+
+def keep_calls(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
+    """The rows for which a condition is true, with calls of users' functions in it."""
+    below, (tree,) = with_udf_columns(context, node, [condition])
+    return select_only(keep(context, below, tree), node.schema.names)
 
 
 def append_calls(context: BuildContext, node: Node, calls: Sequence[NamedCall]) -> Node:

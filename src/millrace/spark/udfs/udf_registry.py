@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import DataType, StringType
 from pyspark.util import PythonEvalType
@@ -11,13 +11,20 @@ from pyspark.util import PythonEvalType
 from millrace.errors import UserError
 from millrace.plan.nodes.user_code.user_function import UserFunction
 from millrace.spark.udfs.ddl_types import type_of_ddl
-from millrace.spark.udfs.user_functions import function_of_udf, is_udf, user_function
+from millrace.spark.udfs.pyspark_functions import (
+    function_of_message,
+    function_of_udf,
+    is_udf,
+    user_function,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_MESSAGES_MAX: Final = 1000
 
-class UdfRegistry(Mapping[str, UserFunction]):
+
+class UdfRegistry:
     """The functions of a workspace by their names in SQL, in lower case.
 
     A Spark session learns of them too: what runs on Spark may call them.
@@ -28,6 +35,7 @@ class UdfRegistry(Mapping[str, UserFunction]):
         self._session = session
         self._functions: dict[str, UserFunction] = {}
         self._given: dict[str, tuple[Any, DataType | None]] = {}
+        self._of_messages: dict[tuple[str, bytes], UserFunction] = {}
 
     def register(
         self,
@@ -41,7 +49,8 @@ class UdfRegistry(Mapping[str, UserFunction]):
             >>> ws.udf.register("twice", lambda x: x * 2, "long").__name__
             '<lambda>'
         """
-        if not isinstance(name, str) or not name:
+        given: object = name
+        if not isinstance(given, str) or not given:
             raise UserError(f"udf.register(): name is {name!r}\n  to fix: give a text")
         if is_udf(f):
             if returnType is not None:
@@ -75,14 +84,19 @@ class UdfRegistry(Mapping[str, UserFunction]):
             else:
                 session.udf.register(name, function, result)
 
-    def __getitem__(self, name: str) -> UserFunction:
-        return self._functions[name.lower()]
+    def registered(self, name: str) -> UserFunction | None:
+        """The function that SQL calls by this name; None if there is none."""
+        return self._functions.get(name.lower())
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
+    def of_message(self, message: Any) -> UserFunction:  # noqa: ANN401 - protobuf
+        """The function of a column of Spark Connect. Equal code is one function."""
+        key = (message.function_name, message.python_udf.command)
+        function = self._of_messages.get(key)
+        if function is None:
+            if len(self._of_messages) >= _MESSAGES_MAX:
+                self._of_messages.clear()
+            function = self._of_messages[key] = function_of_message(message)
+        return function
 
 
 def _type_of(given: DataType | str | None) -> DataType:
