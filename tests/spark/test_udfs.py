@@ -18,12 +18,13 @@ from pyspark.sql.types import Row
 from sqlglot import exp
 
 import millrace as mr
-from millrace.dataset import Dataset
-from millrace.dataset_results import plan_of
+from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.errors import FunctionFailed
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_udf_calls import udf_tree, with_udf_columns
 from millrace.plan.builders.operators import project
+from millrace.plan.relation import relation_of
 from millrace.spark.frames.rows_as_frames import of_table
 from millrace.spark.udfs.pyspark_functions import function_of_udf
 
@@ -62,11 +63,12 @@ def called(dataset: Dataset, udf: Any, *columns: str) -> Dataset:  # noqa: ANN40
     """The results of a function over columns, as column r."""
     tree = udf_tree(function_of_udf(udf), [exp.column(name) for name in columns])
     node, (result,) = with_udf_columns(BuildContext(), plan_of(dataset), [tree])
-    return Dataset(project(BuildContext(), node, [("r", result)]), dataset._runner)
+    plan = project(BuildContext(), node, [("r", result)])
+    return Dataset(relation_of(plan), dataset._runner)
 
 
 def rows(dataset: Dataset) -> list[Any]:
-    table = pa.Table.from_batches(dataset.to_batches(), dataset.schema)
+    table = pa.Table.from_batches(dataset.to_batches(), dataset.arrow_schema)
     return list(table["r"].to_pylist())
 
 
@@ -138,7 +140,7 @@ def same(udf: Any, columns: tuple[str, ...], spark: SparkSession, ws: mr.Workspa
         return
     mine = called(dataset, udf, *columns)
     assert repr(rows(mine)) == repr(theirs.to_pylist())
-    assert mine.schema.field("r").type == theirs.type or "timestamp" in str(theirs.type)
+    assert mine.arrow_schema.field("r").type == theirs.type or "timestamp" in str(theirs.type)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
