@@ -90,6 +90,17 @@ class GroupedRows:
         used.append(column)
         return Attribute(label, column)
 
+    @property
+    def calls(self) -> dict[str, str]:
+        """The names of the aggregates that are called, by the columns of their values."""
+        out = {}
+        for number, call in enumerate(self._calls):
+            tree = call
+            while isinstance(tree, _CLAUSES):
+                tree = tree.this
+            out[_aggregate_column(number)] = str(tree.name)
+        return out
+
     def rewrite_item(self, tree: exp.Expression) -> exp.Expression:
         """An item of a select list over the grouped rows, under the label it would have here."""
         if isinstance(tree, exp.Alias):
