@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
-from millrace.text import PlainText
+from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,11 +26,15 @@ class PlanRunner(Protocol):
     def config(self) -> Config:
         """The limits of its workspace."""
 
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute."""
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
 
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text."""
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        """The stages of a plan, as text or as a picture; with `analyze` it runs."""
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a Spark DataFrame."""
@@ -134,14 +139,27 @@ class DatasetResults:
         _, report = self._runner.batches(self._plan)
         return report
 
-    def explain(self) -> PlainText:
+    def explain(self, *, analyze: bool = False) -> PlainText:
         """The stages of the query and their exchanges, as text.
 
+        It says what each stage reads, how much of that, and which tasks would be reused. With
+        `analyze` the query runs, and each stage has its tasks, rows, bytes and seconds.
+
         Example:
-            >>> orders.group_by("cust_id").agg(n="count(*)").explain()
+            >>> orders.group_by("cust_id").agg(n="count(*)").explain(analyze=True)
             stage 0...
         """
-        return PlainText(self._runner.explain(self._plan))
+        return PlainText(self._runner.explain(self._plan, analyze=analyze, html=False))
+
+    def explain_html(self, *, analyze: bool = False) -> HtmlText:
+        """The stages of the query as a picture, which a notebook shows.
+
+        Example:
+            >>> picture = orders.group_by("cust_id").agg(n="count(*)").explain_html()
+            >>> "stage 0" in picture
+            True
+        """
+        return HtmlText(self._runner.explain(self._plan, analyze=analyze, html=True))
 
 
 def plan_of(dataset: DatasetResults) -> Node:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import SparkCall
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
+
+
+class NoAnalyzer:
+    """Knows nothing: whoever asks needs Spark."""
+
+    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+        raise AssertionError(f"Spark was asked for {query} over {', '.join(inputs)}")
+
+    def functions(self) -> frozenset[str]:
+        raise AssertionError("Spark was asked for functions")
 
 
 class NoRunner:
@@ -21,10 +33,16 @@ class NoRunner:
     def config(self) -> Config:
         return Config()
 
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        return NoAnalyzer()
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 
-    def explain(self, plan: Node) -> str:
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        assert not analyze
+        assert not html
         raise AssertionError(plan)
 
     def frame(self, plan: Node) -> Any:  # noqa: ANN401 - never made

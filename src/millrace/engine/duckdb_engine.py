@@ -16,11 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from millrace.engine.duckdb_instances import InstanceSettings, borrowed
+from millrace.engine.native_sql import native_query
 from millrace.engine.query_failures import query_failed
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import MillraceError
 from millrace.scan.engine_parquet import NativeRows
-from millrace.sql.typed_sql import quoted
 
 BATCH_ROWS: Final = 131_072
 _LOG: Final = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Engine:
             with borrowed(self._settings(as_written=bool(streams))) as connection:
                 connection.execute("SET TimeZone = ?", [self.time_zone])
                 for name, rows in files.items():
-                    connection.execute(f"CREATE TEMP VIEW {name} AS {_native(rows)}")
+                    connection.execute(f"CREATE TEMP VIEW {name} AS {native_query(rows)}")
                 for name, stream in streams.items():
                     watched = _watched(stream, caught)
                     connection.register(
@@ -124,27 +124,6 @@ class PreparedQuery:
     def close(self) -> None:
         """Give back its memory and its folder."""
         self._borrowed.close()
-
-
-def _native(rows: NativeRows) -> str:
-    """The query that reads files. Row numbers choose row groups; others are not read."""
-    listed = ", ".join(quoted(name) for name in rows.columns)
-    if all(piece.rows is None for piece in rows.pieces):
-        paths = ", ".join(_text(piece.file.path) for piece in rows.pieces)
-        return f"SELECT {listed} FROM read_parquet([{paths}], hive_partitioning = false)"
-    selects = []
-    for piece in rows.pieces:
-        where = "" if piece.rows is None else "WHERE file_row_number BETWEEN {} AND {}"
-        path = _text(piece.file.path)
-        selects.append(
-            f"SELECT {listed} FROM read_parquet({path}, hive_partitioning = false) "
-            + where.format(*(piece.rows or ()))
-        )
-    return " UNION ALL ".join(selects)
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _watched(stream: pa.RecordBatchReader, caught: list[MillraceError]) -> Iterator[pa.RecordBatch]:

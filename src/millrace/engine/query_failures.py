@@ -14,6 +14,9 @@ from millrace.errors import TaskFailed
 
 _LOG: Final = logging.getLogger(__name__)
 _PREFIX: Final = re.compile(r"^(?:[A-Z]\w* )+Error: ")
+_CALLED: Final = "Python exception occurred while executing the UDF: "
+_REFUSED: Final = f"{_CALLED}ValueRefused: "
+"""How DuckDB begins to tell the error of a vectorised function: of a value, if it refused one."""
 _CAST: Final = re.compile(r"cannot cast '(?P<value>.*)' of (?P<column>.+) to [\w(), ]+$", re.DOTALL)
 _OF_A_VALUE: Final = ("Conversion Error", "Out of Range Error", "Invalid Input Error")
 """How the engine begins to say it; rows on their way as Arrow bring the text without its class."""
@@ -26,12 +29,13 @@ def query_failed(error: Exception, sql: str, finds: Iterable[Find] = ()) -> Task
     """The error for a query that failed over some inputs."""
     _LOG.debug("a query failed: %s\n%s", error, sql)
     message = _PREFIX.sub("", str(error)).split("\n\nLINE ")[0].strip()
+    message = message.replace(_REFUSED, "")
     if str(error).startswith("Out of Memory Error"):
         return TaskFailed(
             f"a query needs more memory than it may have\n  found: {message.splitlines()[0]}\n"
             "  to fix: raise Config(query_memory_bytes_max=...), or use more partitions"
         )
-    if str(error).startswith(_OF_A_VALUE):
+    if str(error).startswith(_OF_A_VALUE) and _CALLED not in message:
         failed_cast = _CAST.search(message)
         column, value = (
             (failed_cast["column"], failed_cast["value"]) if failed_cast is not None else ("", "")

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from millrace.config import MIB
 from millrace.errors import UserError
+from millrace.scan.parquet_footers import read_footer
 from millrace.scan.splits import FileSplit
 
 SELF_DESCRIBING: Final = frozenset({"parquet", "arrow"})
@@ -35,16 +36,23 @@ class Footer:
     schema: pa.Schema
     row_group_bytes: tuple[int, ...] | None
     column_shares: Mapping[str, float] = field(default_factory=dict)
+    row_group_rows: tuple[int, ...] | None = None
+    engine_columns: frozenset[str] = frozenset()
+    """Columns that the query engine reads of the file by itself."""
 
 
 def footer(kind: str, path: str) -> Footer:
     """Schema and pieces of a Parquet or Arrow file."""
     with _naming(path, kind):
         if kind == "parquet":
-            with pq.ParquetFile(path) as file:
-                meta = file.metadata
-                sizes = (meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-                return Footer(file.schema_arrow, tuple(sizes), _column_shares(meta))
+            read = read_footer(path)
+            return Footer(
+                read.schema,
+                read.row_group_bytes,
+                read.column_shares,
+                read.row_group_rows,
+                read.engine_columns,
+            )
         return _arrow_footer(path)
 
 
@@ -89,20 +97,6 @@ def is_empty(path: str) -> bool:
     """Whether a text file, once uncompressed, has no byte."""
     with pa.input_stream(path, compression="detect") as stream:
         return not stream.read(1)
-
-
-def _column_shares(meta: pq.FileMetaData) -> dict[str, float]:
-    """By the first row group: looking at all of them would cost more than it tells."""
-    if not meta.num_row_groups:
-        return {}
-    group = meta.row_group(0)
-    chunks = [group.column(number) for number in range(group.num_columns)]
-    total = sum(chunk.total_uncompressed_size for chunk in chunks) or 1
-    shares: dict[str, float] = {}
-    for chunk in chunks:
-        name = chunk.path_in_schema.split(".")[0]
-        shares[name] = shares.get(name, 0.0) + chunk.total_uncompressed_size / total
-    return shares
 
 
 def _read_parquet(

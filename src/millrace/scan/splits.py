@@ -30,6 +30,11 @@ class FileShape:
     file: InputFile
     row_group_bytes: tuple[int, ...] | None
     column_shares: Mapping[str, float] = field(default_factory=dict)
+    row_group_rows: tuple[int, ...] | None = None
+    engine_columns: frozenset[str] = frozenset()
+    """Columns that the query engine reads of the file by itself."""
+    partition: tuple[Any, ...] = ()
+    """The values of the columns in the names of its folders."""
 
     @property
     def bytes(self) -> int:
@@ -45,11 +50,19 @@ class FileShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSplit:
-    """A file or some row groups of it (for Arrow files: record batches)."""
+    """A file or some row groups of it (for Arrow files: record batches).
+
+    `rows` are the first and the last row of those row groups, where the footer tells.
+    """
 
     file: InputFile
     row_groups: tuple[int, ...] | None
     bytes: int
+    rows: tuple[int, int] | None = None
+    engine_columns: frozenset[str] = frozenset()
+    """Columns that the query engine reads of the file by itself."""
+    partition: tuple[Any, ...] = ()
+    """The values of the columns in the names of its folders, which its path has too."""
 
     def identity(self) -> dict[str, Any]:
         """What tells this split from every other, and this version of it from others."""
@@ -112,7 +125,15 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
     groups = shape.row_group_bytes
     if groups is None or len(groups) <= 1 or sum(groups) <= target:
         size = shape.file.size if groups is None else sum(groups)
-        return [FileSplit(file=shape.file, row_groups=None, bytes=size)]
+        return [
+            FileSplit(
+                file=shape.file,
+                row_groups=None,
+                bytes=size,
+                engine_columns=shape.engine_columns,
+                partition=shape.partition,
+            )
+        ]
     total = sum(groups)
     pieces: list[list[int]] = [[] for _ in range(-(-total // target))]
     before = 0
@@ -121,10 +142,24 @@ def _cut_file(shape: FileShape, target: int) -> list[FileSplit]:
         pieces[min(middle * len(pieces) // total, len(pieces) - 1)].append(number)
         before += size
     return [
-        FileSplit(file=shape.file, row_groups=tuple(piece), bytes=sum(groups[n] for n in piece))
+        FileSplit(
+            file=shape.file,
+            row_groups=tuple(piece),
+            bytes=sum(groups[n] for n in piece),
+            rows=_rows(shape.row_group_rows, piece),
+            engine_columns=shape.engine_columns,
+            partition=shape.partition,
+        )
         for piece in pieces
         if piece
     ]
+
+
+def _rows(sizes: Sequence[int] | None, piece: Sequence[int]) -> tuple[int, int] | None:
+    """The first and the last row of row groups that follow one another."""
+    if sizes is None:
+        return None
+    return sum(sizes[: piece[0]]), sum(sizes[: piece[-1] + 1]) - 1
 
 
 def _group(splits: Sequence[FileSplit], count: int) -> list[MapInput]:

@@ -12,6 +12,8 @@ from millrace.config import Config
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.nodes.node import Node
+from millrace.plan.planner.stage_pictures import explain_fully, explain_html
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
@@ -41,6 +43,16 @@ class DatasetRunner:
         self._workspace = workspace
         self._known_workspace = known_workspace
         self.config = config
+        self._analyzer: SparkAnalyzer | None = None
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute; Spark starts with the first question."""
+        if self._analyzer is None:
+            from millrace.spark.spark_analysis import SparkAnalysis  # noqa: PLC0415 - as below
+
+            self._analyzer = SparkAnalysis(self._spark, self.config)
+        return self._analyzer
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -50,19 +62,20 @@ class DatasetRunner:
             run = run_query(self._spark(), self._workspace(), plan)
         return run.batches(), run.report
 
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text; with a session at hand, what of them would be reused."""
-        from millrace.spark.query_start import (  # noqa: PLC0415 - as above
-            explain_query,
-            explain_with_reuse,
-        )
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        """The stages of a plan, as text or as a picture.
 
-        session = self._started_spark()  # Not started for this.
-        workspace = None if session is None else self._known_workspace()
+        With a session at hand it says what of them would be reused. With `analyze` the query runs.
+        """
+        from millrace.spark.query_start import analyze_query, explain_query  # noqa: PLC0415 - as above
+
+        show = explain_html if html else explain_fully
         with limits_of(self.config):
-            if session is None or workspace is None:
-                return explain_query(plan, self.config)
-            return explain_with_reuse(session, workspace, plan)
+            if analyze:
+                return analyze_query(self._spark(), self._workspace(), plan, show)
+            session = self._started_spark()  # Not started for this.
+            workspace = None if session is None else self._known_workspace()
+            return explain_query(session, workspace, plan, self.config, show)
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a DataFrame with a partition for each map output of the answer."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from textwrap import indent
+
 from pyspark.sql import SparkSession
 
 from millrace.config import Config
@@ -10,11 +14,15 @@ from millrace.execute.map_task import Reuse
 from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
-from millrace.plan.planner.stages import explain
+from millrace.plan.nodes.on_spark import spark_works
+from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
+
+ShowStages = Callable[[Sequence[Stage], Mapping[int, str]], str]
+"""Shows stages, with a remark for some of them."""
 
 
 def run_query(
@@ -26,22 +34,47 @@ def run_query(
     check_shippable(plan)
     check_settings(spark, config)
     zone = time_zone(spark, config)
-    frames = QueryFrames(workspace, plan, reuse)
+    run_input = partial(run_query, spark, workspace, reuse=reuse)
+    frames = QueryFrames(spark, workspace, plan, reuse, run_input)
     run = QueryRun(SparkTaskRunner(spark, config), workspace, frames, zone=zone, reuse=reuse)
     run.finish()
     return run
 
 
-def explain_query(plan: Node, config: Config) -> str:
-    """The stages of a plan, as text."""
-    rows, _ = sketch_frames(plan, config, None)
-    return explain(stages_of(rows, config))
-
-
-def explain_with_reuse(spark: SparkSession, workspace: ShuffleWorkspace, plan: Node) -> str:
-    """The stages of a plan, as text, and for each which of its tasks would be reused."""
-    config = workspace.config
+def explain_query(
+    spark: SparkSession | None,
+    workspace: ShuffleWorkspace | None,
+    plan: Node,
+    config: Config,
+    show: ShowStages,
+) -> str:
+    """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
-    stages = stages_of(rows, config)
-    zone = time_zone(spark, config)
-    return explain(stages, forecast_reuse(workspace, stages, zone, saved_frames))
+    zone = "UTC" if spark is None else time_zone(spark, config)
+    stages = stages_of(rows, config, zone)
+    remarks: Mapping[int, str] = {}
+    if spark is not None and workspace is not None:
+        remarks = forecast_reuse(workspace, stages, zone, saved_frames)
+    inputs = _explain_inputs(
+        plan, lambda child: explain_query(spark, workspace, child, config, show)
+    )
+    return show(stages, remarks) + inputs
+
+
+def analyze_query(
+    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, show: ShowStages
+) -> str:
+    """The stages of a plan that was run, and for each its tasks, rows, bytes and seconds."""
+    run = run_query(spark, workspace, plan)
+    inputs = _explain_inputs(plan, lambda child: analyze_query(spark, workspace, child, show))
+    return show(run.stages, run.measures) + inputs
+
+
+def _explain_inputs(plan: Node, explained: Callable[[Node], str]) -> str:
+    """The inputs of what Spark computes, each as a query of its own."""
+    lines = [
+        f"\n{name} of Spark {number}\n{indent(explained(child), '  ')}"
+        for number, work in enumerate(spark_works(plan))
+        for name, child in work.inputs
+    ]
+    return "".join(lines)

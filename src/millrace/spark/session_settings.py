@@ -45,7 +45,7 @@ def time_zone(spark: SparkSession, config: Config) -> str:
 
 def check_settings(spark: SparkSession, config: Config) -> None:
     """Raise if Spark would answer otherwise under this session's settings."""
-    given = _given(spark, config)
+    given = given_settings(spark, config)
     for name in sorted(COMPUTED.keys() & given.keys()):
         if given[name].lower() not in COMPUTED[name]:
             computed = COMPUTED[name][0]
@@ -59,11 +59,12 @@ def check_settings(spark: SparkSession, config: Config) -> None:
 
 def settings_of(spark: SparkSession, config: Config) -> dict[str, str]:
     """All settings of a session that may change what Spark answers, where they were given."""
-    given = _given(spark, config)
+    given = given_settings(spark, config)
     names = {name for name in given if name in COMPUTED or name.startswith("spark.sql.legacy.")}
     return {**{name: given[name] for name in sorted(names)}, _TIME_ZONE: time_zone(spark, config)}
 
 
-def _given(spark: SparkSession, config: Config) -> dict[str, str]:
+def given_settings(spark: SparkSession, config: Config) -> dict[str, str]:
+    """All settings that the session was given."""
     settings = call_spark(spark, config, lambda: spark.conf.getAll)
     return {name: str(value) for name, value in settings.items()}

@@ -26,7 +26,7 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.plan.nodes.scan import Scan
+from millrace.plan.builders.build_scan import scan_of
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -78,6 +78,7 @@ class WorkspaceRuntime:
         self._spark = spark
         self._has_started_spark = False
         self._agents: tuple[Agents, KeepAlive] | None = None
+        self._dataset_runner: DatasetRunner | None = None
         self._opening = threading.Lock()
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -146,13 +147,15 @@ class WorkspaceRuntime:
 
     def dataset_runner(self) -> DatasetRunner:
         """The runner of datasets."""
-        return DatasetRunner(
-            lambda: self.spark,
-            lambda: self._spark,
-            self.shuffle_workspace,
-            lambda: self.shuffle_workspace() if self.home.is_there() else None,
-            self.config,
-        )
+        if self._dataset_runner is None:
+            self._dataset_runner = DatasetRunner(
+                lambda: self.spark,
+                lambda: self._spark,
+                self.shuffle_workspace,
+                lambda: self.shuffle_workspace() if self.home.is_there() else None,
+                self.config,
+            )
+        return self._dataset_runner
 
     def shuffle_workspace(self) -> ShuffleWorkspace:
         """Where runs write; the workspace is made now if there is none."""
@@ -227,7 +230,7 @@ class WorkspaceRuntime:
             now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
-        return Dataset(Scan(source, tuple(source.schema.names)), self.dataset_runner())
+        return Dataset(scan_of(source), self.dataset_runner())
 
     def read_arrow_rows(self, data: object) -> Dataset:
         """Rows in memory as a dataset; they are saved in the workspace first."""

@@ -18,7 +18,14 @@ from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
 from millrace.sql.type_names import CAST_NAMES, type_of
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, null_of
+from millrace.sql.typed_sql import (
+    ExpressionRefused,
+    NotNative,
+    TypedSql,
+    call_label,
+    combined,
+    null_of,
+)
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
 assert number_functions.NUMBERS  # imported for the table it fills
@@ -244,6 +251,8 @@ def _case(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 
 def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     kind = type_of(node.args["to"])
+    if node.args.get("safe"):
+        raise NotNative("try_cast is Spark's", found=node.sql(dialect="spark"), fix="use cast")
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return literals.dated(node.this.name, kind)
     return _casted(typer.typed(node.this), kind)

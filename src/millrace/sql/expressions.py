@@ -122,11 +122,11 @@ def parse_named(text: str, schema: pa.Schema, *, call: str) -> list[tuple[str, E
         return [(name, expression_of(body, term))]
 
 
-def scope_of(schema: pa.Schema) -> NameScope:
-    """The columns of a schema by name."""
+def scope_of(schema: pa.Schema, labels: Mapping[str, str] | None = None) -> NameScope:
+    """The columns of a schema by name; `labels` are the names that users know them by."""
     kinds = {field.name: from_arrow(field.type) for field in schema}
     other = frozenset(field.name for field in schema if _other_form(field.type))
-    return NameScope(kinds, cast_first=other)
+    return NameScope(kinds, cast_first=other, labels=labels)
 
 
 def _other_form(kind: pa.DataType) -> bool:

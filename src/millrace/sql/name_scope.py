@@ -5,6 +5,8 @@ Invariant: a name means one column: the exact one, or else the only one that dif
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow.types as pt
 
 from millrace.sql.typed_sql import (
@@ -22,8 +24,15 @@ from millrace.text import did_you_mean, listed
 class NameScope:
     """The columns one can name, found by exact name or else without regard to case."""
 
-    def __init__(self, kinds: dict[str, SqlType], *, cast_first: frozenset[str]) -> None:
+    def __init__(
+        self,
+        kinds: dict[str, SqlType],
+        *,
+        cast_first: frozenset[str],
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self._kinds = kinds
+        self._labels = labels or {}
         self._cast_first = cast_first
 
     def find(self, name: str) -> TypedSql:
@@ -45,7 +54,9 @@ class NameScope:
         kind = self._kinds[actual]
         sql = quoted(actual)
         sql = as_type(sql, kind) if actual in self._cast_first else sql
-        return TypedSql(sql=sql, type=kind, columns=frozenset(matches), label=name)
+        return TypedSql(
+            sql=sql, type=kind, columns=frozenset(matches), label=self._labels.get(actual, name)
+        )
 
     def find_field(self, name: str, field: str) -> TypedSql:
         """A plain field of a column that has fields."""

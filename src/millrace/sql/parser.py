@@ -30,7 +30,8 @@ class PlainSpark(Spark):
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
+            name: SparkParser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING")
         }
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

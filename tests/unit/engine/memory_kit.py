@@ -45,7 +45,9 @@ class OneTask(NoRunner):
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         return self._run(plan), QueryReport()
 
-    def explain(self, plan: Node) -> str:
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        assert not analyze
+        assert not html
         return query(plan)
 
     def _run(self, plan: Node) -> Iterator[pa.RecordBatch]:

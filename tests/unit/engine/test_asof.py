@@ -241,7 +241,11 @@ def test_rows_are_merged_and_not_compared_one_by_one() -> None:
     connection.register("input_0", stream(numbers))
     connection.register("input_1", stream(numbers))
 
-    plan = connection.sql(f"EXPLAIN {query._runner.explain(query._plan)}").fetchall()[0][1].lower()
+    plan = (
+        connection.sql(f"EXPLAIN {query._runner.explain(query._plan, analyze=False, html=False)}")
+        .fetchall()[0][1]
+        .lower()
+    )
 
     assert plan.replace("_", "").replace(" ", "").count("asofjoin") == 2
     assert "nested" not in plan

@@ -16,7 +16,8 @@ from millrace.plan.planner.adaptive_stages import (
     adapt_stage,
     adaptable_joins,
 )
-from millrace.plan.planner.stages import Stage, explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import Stage, plan_stages
 
 
 @pytest.fixture

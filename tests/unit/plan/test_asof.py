@@ -18,7 +18,8 @@ from millrace.durations import ms
 from millrace.errors import UserError
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits, scanned_bytes
-from millrace.plan.planner.stages import explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import plan_stages
 from millrace.scan.source import Listing, open_source
 from millrace.sql.functions.dates import Span
 from millrace.sql.ordered_offsets import OffsetArgument, is_above, is_negative, read_offset, width

@@ -14,7 +14,8 @@ from tests.unit.engine.memory_kit import OneTask, rows
 from millrace.config import Config
 from millrace.errors import UserError
 from millrace.plan.planner.exchanges import PlanLimits
-from millrace.plan.planner.stages import explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import plan_stages
 from millrace.sql.expressions import as_is, parse
 
 TABLE = pa.table({"a": list(range(8)), "t": [str(n) for n in range(8)]})

@@ -18,7 +18,8 @@ from millrace.errors import UserError
 from millrace.plan.nodes.placement import ByHash
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits, insert_exchanges, scanned_bytes
-from millrace.plan.planner.stages import explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import plan_stages
 from millrace.scan.source import FileSource, Listing, open_source
 
 CUT_UP = PlanLimits(

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from millrace.config import Config
 from millrace.durations import ms
 from millrace.engine.duckdb_engine import Engine
+from millrace.engine.native_sql import native_query
 from millrace.engine.task_inputs import TaskInput
 from millrace.errors import UserError
 from millrace.scan.engine_parquet import native_rows
@@ -32,6 +34,13 @@ EVERY_KIND = pa.table(
         "z": pa.array([-2_208_988_800_000_001, None, 1], pa.timestamp("us", "UTC")),
         "n": pa.array([Decimal("1.50"), None, Decimal("-2.25")], pa.decimal128(9, 2)),
         "w": pa.array([Decimal(10**30), None, Decimal(-1)], pa.decimal128(38, 0)),
+        "f": pa.array([1.5, None, float("-inf")], pa.float32()),
+        "u": pa.array([1 << 63, None, 0], pa.uint64()),
+        "ns": pa.array([-1, None, 1], pa.timestamp("ns")),
+        "ms": pa.array([-1, None, 1], pa.timestamp("ms", "UTC")),
+        "ls": pa.array([[{"x": 1}], None, []], pa.list_(pa.struct([("x", pa.int32())]))),
+        "ll": pa.array([["a"], None, [None]], pa.large_list(pa.large_string())),
+        "m": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
     }
 )
 
@@ -63,7 +72,8 @@ def test_every_kind_of_value_is_the_same_either_way(tmp_path: Path) -> None:
     one, two = run(tmp_path, source, inputs, "true")
 
     assert native is not None
-    assert len(inputs) == len(native.pieces) == 3
+    assert len(inputs) == 3
+    assert [piece.rows for piece in native.pieces] == [(0, 2)], "one scan reads neighbours together"
     assert one.equals(two)
     assert one.equals(EVERY_KIND.cast(one.schema))
 
@@ -78,23 +88,110 @@ def test_a_piece_of_a_file_is_read_alone_and_in_order(tmp_path: Path) -> None:
     assert one["a"].to_pylist() == [*range(700, 800, 2), *range(200, 300, 2)]
 
 
+NAN = float("nan")
+FLOATS = [NAN, 0.0, -0.0, 5.0, -5.0, float("inf"), float("-inf"), None]
+COMPARED = [
+    f"{value} {sign} {other}"
+    for value in ("f", "s.x", "l[1]", "m['k']")
+    for sign in ("<", "=", "<>", ">=")
+    for other in ("5", "7", "'nan'::DOUBLE")
+]
+
+
+def floats(values: list[float | None], kind: pa.DataType) -> pa.Table:
+    """The same values as a column, in structs, in lists and in maps."""
+    return pa.table(
+        {
+            "id": range(len(values)),
+            "f": pa.array(values, kind),
+            "s": pa.array([{"x": v} for v in values], pa.struct([("x", kind)])),
+            "l": pa.array([[v] for v in values], pa.list_(kind)),
+            "m": pa.array([[("k", v)] for v in values], pa.map_(pa.string(), kind)),
+        }
+    )
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_floats_are_not_left_to_bounds_that_say_nothing_of_nan(
-    tmp_path: Path, kind: pa.DataType
+@pytest.mark.parametrize("pool", [FLOATS, [1.0, NAN], [5.0] * 9 + [NAN], [NAN], [5.0], [None, NAN]])
+def test_bounds_that_say_nothing_of_nan_drop_no_row(
+    tmp_path: Path, kind: pa.DataType, pool: list[float | None]
 ) -> None:
-    table = pa.table({"f": pa.array([1.0, float("nan")], kind)})
-    source, inputs = opened(tmp_path / "a.parquet", table)
+    table = floats([pool[n * n % len(pool)] for n in range(24)], kind)
+    source, inputs = opened(tmp_path / "a.parquet", table, row_group_size=8)
+    rows = native_rows(source.reader(), inputs)
+    assert rows is not None
+    native = f"({native_query(rows)})"
 
-    assert native_rows(source.reader(), inputs) is None
-    for found in run(tmp_path, source, inputs, "f > 5"):
-        assert found.num_rows == 1
+    with duckdb.connect() as engine:
+        engine.register("rows_of_arrow", table)
+        for condition in COMPARED:
+            asked = "SELECT id FROM {} WHERE " + condition
+            answers = [engine.sql(asked.format(r)).fetchall() for r in (native, "rows_of_arrow")]
+            assert answers[0] == answers[1], condition
+        for value in ("max(f)", "min(f)", "max(s.x)", "count(f)", "max(l[1])"):
+            asked = f"SELECT {value}::VARCHAR FROM {{}}"
+            answers = [engine.sql(asked.format(r)).fetchall() for r in (native, "rows_of_arrow")]
+            assert answers[0] == answers[1], value
 
 
-def test_a_float_that_is_not_read_does_not_matter(tmp_path: Path) -> None:
-    table = pa.table({"f": [1.0, float("nan")], "a": [1, 2]})
-    source, inputs = opened(tmp_path / "a.parquet", table)
+@pytest.mark.parametrize("rows", [4, 100])
+def test_the_first_rows_of_an_order_come_out_of_chosen_row_groups(
+    tmp_path: Path, rows: int
+) -> None:
+    table = pa.table({"a": range(100), "f": [float(n % 7) for n in range(100)]})
+    source, inputs = opened(tmp_path / "a.parquet", table, row_group_size=25)
 
-    assert native_rows(source.reader(["a"]), inputs) is not None
+    first, second = run(tmp_path, source, inputs[:rows], "a > 1 ORDER BY f, a DESC LIMIT 3")
+
+    assert first.equals(second)
+    assert first["a"].to_pylist() == [98, 91, 84]
+
+
+@pytest.mark.parametrize(
+    ("column", "fields"),
+    [("f", "f"), ("u", "u"), ("ns", "ns"), ("ms", "ms"), ("s", "s.x"), ("l", "l"), ("m", "m")],
+)
+def test_row_groups_are_left_out_whatever_other_columns_are_read(
+    tmp_path: Path, column: str, fields: str
+) -> None:
+    table = floats([float(n) for n in range(1000)], pa.float64())
+    table = table.append_column("u", pa.array(range(1000), pa.uint32()))
+    table = table.append_column("ns", pa.array(range(1000), pa.timestamp("ns")))
+    table = table.append_column("ms", pa.array(range(1000), pa.timestamp("ms")))
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    source = open_source(str(tmp_path / "a.parquet"), Listing(now_ms=0, recent_ms=0))
+    inputs = cut(source.shapes, split_bytes_target=1 << 30, map_tasks_max=9)
+    rows = native_rows(source.reader(["id", column]), inputs)
+    assert rows is not None
+
+    with duckdb.connect() as engine:
+        asked = f"EXPLAIN ANALYZE SELECT {fields} FROM ({native_query(rows)}) WHERE id = 250"
+        plan = engine.sql(asked).fetchall()[0][1]
+
+    assert "Row Groups Scanned: 1 / 10" in plan
+    assert ("s.x" in plan) == (fields == "s.x")
+
+
+def test_a_double_leaves_out_row_groups_below_its_bounds_and_none_that_may_hold_nan(
+    tmp_path: Path,
+) -> None:
+    pq.write_table(
+        pa.table({"f": [float(n) for n in range(1000)]}), tmp_path / "a.parquet", row_group_size=100
+    )
+    source = open_source(str(tmp_path / "a.parquet"), Listing(now_ms=0, recent_ms=0))
+    inputs = cut(source.shapes, split_bytes_target=1 << 30, map_tasks_max=9)
+    rows = native_rows(source.reader(), inputs)
+    assert rows is not None
+
+    with duckdb.connect() as engine:
+        plans = [
+            engine.sql(f"EXPLAIN ANALYZE SELECT f FROM ({native_query(rows)}) WHERE {condition}")
+            for condition in ("f < 100", "f > 950")
+        ]
+        below, above = (plan.fetchall()[0][1] for plan in plans)
+
+    assert "Row Groups Scanned: 1 / 10" in below
+    assert "Row Groups Scanned: 1 / 10" not in above
 
 
 @pytest.mark.parametrize(
@@ -116,9 +213,10 @@ def test_how_a_writer_held_texts_in_memory_does_not_matter(
     "table",
     [
         pa.table({"a": [1], "A": [2]}),
-        pa.table({"a": pa.array([1], pa.timestamp("ns"))}),
-        pa.table({"a": [[1]]}),
-        pa.table({"a": pa.array([1], pa.uint32())}),
+        pa.table({"a": pa.array([1], pa.duration("us"))}),
+        pa.table({"a": pa.array([1.5], pa.float16())}),
+        pa.table({"a": pa.array([b"ab"], pa.binary(2))}),
+        pa.table({"a": [{"x": 1, "X": 2}]}),
     ],
 )
 def test_what_the_engine_reads_otherwise_is_left_to_arrow(tmp_path: Path, table: pa.Table) -> None:

@@ -76,7 +76,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: ORDERS.agg(n="3"), "use sum, count, min"),
     (lambda: ORDERS.agg(n="sum(amount) AS n"), r"write agg\(n=...\)"),
     (lambda: ORDERS.agg(n="sum()"), "docs/functions.md shows"),
-    (lambda: ORDERS.agg(n="sum(nation)"), "cast the argument"),
+    (lambda: ORDERS.agg(n="bool_and(nation)"), "cast the argument"),
     (lambda: ORDERS.agg(n=sum), "write it as Spark SQL in quotes"),
     (lambda: ORDERS.agg({"n": "count(*)"}, n="sum(amount)"), "name it once"),
     (lambda: ORDERS.agg({3: "count(*)"}), "give it a name"),

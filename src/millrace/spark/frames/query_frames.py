@@ -10,33 +10,38 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from millrace.config import Config
 from millrace.errors import MillraceError, UnsupportedType, UserError
 from millrace.execute.lost_outputs import Lost
 from millrace.execute.map_task import MapStage, Result, Reuse
+from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_run import STAGE, begin_run
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.stage_run import publish
+from millrace.faults import fault
 from millrace.identity.schemas import check_names, plain_schema
 from millrace.identity.versions import versions
 from millrace.ids import QueryId, StageId
 from millrace.keys import RoundRobinPartitioner
 from millrace.plan.nodes.frame_scan import FrameScan, frames_of, read_saved_frame, with_frames
 from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.on_spark import OnSpark
 from millrace.plan.planner.column_pruning import prune
 from millrace.shuffle import reuse, runs
 from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.manifest import Manifest
 from millrace.shuffle.reports import StageReport
 from millrace.spark.frames.frame_rows import write_map_outputs
+from millrace.spark.frames.spark_work_rows import frame_of_work, over_answers, recognise
 from millrace.spark.session_settings import settings_of
 from millrace.spark.spark_presence import call_spark
 from millrace.spark.spark_tasks import SparkTaskRunner
@@ -82,8 +87,10 @@ def sketch_frames(
     numbers = {id(scan.frame): (-1 - n, scan) for n, scan in enumerate(scans)}
     saved: dict[int, Shuffle] = {}
     for number, scan in numbers.values():
-        before = None if workspace is None else _saved_before(workspace, scan)
-        if workspace is not None and before is not None:
+        if workspace is None or isinstance(scan, OnSpark):
+            continue  # What Spark computes is recognised by its inputs' rows, when it runs.
+        before = _saved_before(workspace, scan, _session_of(scan))
+        if before is not None:
             saved[number] = _handle(workspace, before)
 
     def read_saved(scan: FrameScan) -> Node:
@@ -97,14 +104,38 @@ def sketch_frames(
 
 @dataclass(frozen=True, slots=True)
 class _SavedFrame:
+    """Saved rows; if Spark computed them, also the runs of its inputs."""
+
     scan: FrameScan
     shuffle: Shuffle
+    inputs: tuple[QueryRun, ...] = ()
+
+    def reports(self, number: int) -> Iterator[StageReport]:
+        """What the inputs did, then what Spark did."""
+        if not isinstance(self.scan, OnSpark):
+            yield replace(self.shuffle.report, name=f"DataFrame {number}")
+            return
+        for (name, _), run in zip(self.scan.work.inputs, self.inputs, strict=True):
+            for stage in run.report.stages:
+                yield replace(stage, name=f"{name} of Spark {number}, {stage.name}")
+        report = self.shuffle.report
+        notes = (*report.notes, self.scan.describe())
+        yield replace(report, name=f"on Spark {number}", notes=notes)
 
 
 class QueryFrames:
     """The DataFrames of a query, saved as shuffles. `plan` reads those."""
 
-    def __init__(self, workspace: ShuffleWorkspace, plan: Node, reuse: Reuse) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        workspace: ShuffleWorkspace,
+        plan: Node,
+        reuse: Reuse,
+        run_input: Callable[[Node], QueryRun],
+    ) -> None:
+        """`run_input` runs the plans over which Spark computes."""
+        self._spark, self._run_input = spark, run_input
         self._workspace, self._reuse = workspace, reuse
         self._saved: dict[int, _SavedFrame] = {}
         pruned = prune(plan)
@@ -112,7 +143,7 @@ class QueryFrames:
         _check_versions(scans, workspace.config)
         numbers = {id(scan.frame): -1 - n for n, scan in enumerate(scans)}
         for scan in scans:
-            self._saved[numbers[id(scan.frame)]] = _SavedFrame(scan, self._save(scan, fresh=False))
+            self._saved[numbers[id(scan.frame)]] = self._save(scan, fresh=False)
 
         def read_saved(scan: FrameScan) -> Node:
             number = numbers[id(scan.frame)]
@@ -129,7 +160,11 @@ class QueryFrames:
     @property
     def reports(self) -> tuple[StageReport, ...]:
         """For each DataFrame, which rows were read and which were reused."""
-        return tuple(saved.shuffle.report for saved in self._saved.values())
+        return tuple(
+            report
+            for number, saved in enumerate(self._saved.values())
+            for report in saved.reports(number)
+        )
 
     def rely(self, query_id: QueryId, stage_id: StageId) -> None:
         """Keep the saved rows from being removed as long as this run is there."""
@@ -143,26 +178,59 @@ class QueryFrames:
         gone = {loss.attempt for loss in lost}
         for number, saved in self._saved.items():
             if gone & {choice.attempt for choice in saved.shuffle.manifest.chosen}:
-                self._saved[number] = _SavedFrame(saved.scan, self._save(saved.scan, fresh=True))
+                self._saved[number] = self._save(saved.scan, fresh=True, inputs=saved.inputs)
 
-    def _save(self, scan: FrameScan, *, fresh: bool) -> Shuffle:
+    def _save(
+        self, scan: FrameScan, *, fresh: bool, inputs: tuple[QueryRun, ...] | None = None
+    ) -> _SavedFrame:
+        """Save a DataFrame; what Spark computes is saved after its inputs have run."""
+        if not isinstance(scan, OnSpark):
+            frame = scan.frame
+            assert isinstance(frame, DataFrame), "checked when the source was made"
+            return _SavedFrame(scan, self._save_rows(scan, nullcontext(frame), fresh=fresh))
+        if inputs is None:
+            inputs = tuple(self._run_input(plan) for _, plan in scan.work.inputs)
+        fault("on_spark.driver.after_inputs")
+
+        def save(answers: tuple[Shuffle, ...]) -> Shuffle:
+            version, why = recognise(self._spark, self._workspace.config, scan, answers)
+            columns = scan.columns if version is None else tuple(scan.whole.names)
+            named = replace(scan, version=version, columns=columns)
+            frame = frame_of_work(self._spark, self._workspace, scan, answers)
+            return self._save_rows(named, frame, fresh=fresh, why=why)
+
+        shuffle = over_answers(inputs, save)
+        schema = shuffle.schema.names
+        return _SavedFrame(replace(scan, columns=tuple(schema)), shuffle, inputs)
+
+    def _save_rows(
+        self,
+        scan: FrameScan,
+        frames: AbstractContextManager[DataFrame],
+        *,
+        fresh: bool,
+        why: str | None = None,
+    ) -> Shuffle:
+        """`why` says why rows that Spark computes have no version."""
         workspace, started = self._workspace, time.monotonic()
-        frame = scan.frame
-        assert isinstance(frame, DataFrame), "checked when the source was made"
-        before = None if fresh or not self._reuse else _saved_before(workspace, scan)
-        named = None if scan.version is None else _fingerprint(scan, workspace.config)
+        spark = self._spark if isinstance(scan, OnSpark) else _session_of(scan)
+        before = None if fresh or not self._reuse else _saved_before(workspace, scan, spark)
+        named = None if scan.version is None else _fingerprint(scan, spark, workspace.config)
         about = {"map_tasks": None, "frame": named}
-        runner = SparkTaskRunner(frame.sparkSession, workspace.config)
+        runner = SparkTaskRunner(spark, workspace.config)
         run = begin_run(workspace.store, runner.about(), scan.describe(), about)
         with runs.heartbeat(workspace.store, run.query_id, workspace.config) as heart:
             stage = _stage(workspace, run.query_id, scan.schema)
             results = self._finished(stage, before) if before is not None else None
             reasons: dict[int, str] = {}
             if results is None:
-                rows = _narrowed(frame, scan)
                 title = f"DataFrame of query {run.query_id}"
-                results = write_map_outputs(workspace, stage, rows, title=title, watch=heart.check)
-                reason = _why(scan, fresh=fresh, before=before)
+                with frames as frame:
+                    rows = _narrowed(frame, scan)
+                    results = write_map_outputs(
+                        workspace, stage, rows, title=title, watch=heart.check
+                    )
+                reason = why or _why(scan, fresh=fresh, before=before)
                 reasons = {result.map_task: reason for result in results}
             report = StageReport(
                 map_tasks=len(results),
@@ -200,7 +268,7 @@ def _whole_if_named(scan: FrameScan) -> FrameScan:
     """Under a version all columns are saved, for later queries."""
     if scan.version is None:
         return scan
-    return FrameScan(scan.frame, scan.whole, scan.version, tuple(scan.whole.names))
+    return replace(scan, columns=tuple(scan.whole.names))
 
 
 def _check_versions(scans: Sequence[FrameScan], config: Config) -> None:
@@ -208,27 +276,34 @@ def _check_versions(scans: Sequence[FrameScan], config: Config) -> None:
     for scan in scans:
         if scan.version is None:
             continue
-        if _fingerprint(scan, config) in seen:
+        fingerprint = _fingerprint(scan, _session_of(scan), config)
+        if fingerprint in seen:
             raise UserError(
                 f"two DataFrames with the same columns have version {scan.version!r}\n"
                 "  to fix: give each a version of its own, as 'customers 2024-05-01'"
             )
-        seen.add(_fingerprint(scan, config))
+        seen.add(fingerprint)
 
 
-def _fingerprint(scan: FrameScan, config: Config) -> str:
-    columns = [[field.name, str(field.type)] for field in scan.whole]
+def _session_of(scan: FrameScan) -> SparkSession:
     assert isinstance(scan.frame, DataFrame), "checked when the source was made"
-    settings = settings_of(scan.frame.sparkSession, config)
+    return scan.frame.sparkSession
+
+
+def _fingerprint(scan: FrameScan, spark: SparkSession, config: Config) -> str:
+    columns = [[field.name, str(field.type)] for field in scan.whole]
+    settings = settings_of(spark, config)
     text = json.dumps([scan.version, columns, versions(), settings], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _saved_before(workspace: ShuffleWorkspace, scan: FrameScan) -> Manifest | None:
+def _saved_before(
+    workspace: ShuffleWorkspace, scan: FrameScan, spark: SparkSession
+) -> Manifest | None:
     """The newest manifest of the same rows, if they have a name."""
     if scan.version is None:
         return None
-    named = _fingerprint(scan, workspace.config)
+    named = _fingerprint(scan, spark, workspace.config)
     for run in reversed(runs.list_runs(workspace.store)):
         if run.about.get("frame") == named:
             manifest = runs.find_manifest(workspace.store, run.query_id, STAGE)

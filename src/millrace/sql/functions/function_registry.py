@@ -29,14 +29,30 @@ class Function:
 
 FUNCTIONS: Final[dict[str, Function]] = {}
 ANY_NUMBER: Final = 1000
-AGGREGATES: Final = (
-    *("sum", "count", "count_if", "approx_count_distinct", "min", "max", "min_by", "max_by"),
-    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median"),
-    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
-    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx"),
-    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set"),
-    *("bool_and", "every", "bool_or", "some", "any"),
+_SKETCHED: Final = ("bigint", "double", "float")
+_MERGED: Final = ("intersection", "sketch", "union")
+SPARK_AGGREGATES: Final = (
+    *("approx_count_distinct", "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine"),
+    *("bitmap_and_agg", "bitmap_construct_agg", "bitmap_or_agg", "count_min_sketch"),
+    *("histogram_numeric", "hll_sketch_agg", "hll_union_agg", "schema_of_variant_agg"),
+    *(f"kll_{what}_agg_{kind}" for what in ("merge", "sketch") for kind in _SKETCHED),
+    *(f"theta_{what}_agg" for what in ("intersection", "sketch", "union")),
+    *(f"tuple_{what}_agg_{kind}" for what in _MERGED for kind in ("double", "integer")),
+    *("vector_avg", "vector_sum", "measure"),
 )
+AGGREGATES: Final = (
+    *("sum", "count", "count_if", "min", "max", "min_by", "max_by"),
+    *("first", "first_value", "last", "last_value", "any_value", "avg", "mean", "median", "mode"),
+    *("std", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop"),
+    *("skewness", "kurtosis", "corr", "covar_pop", "covar_samp", "regr_count", "regr_avgx"),
+    *("regr_avgy", "regr_sxx", "regr_sxy", "regr_syy", "regr_slope", "regr_intercept", "regr_r2"),
+    *("percentile", "percentile_cont", "percentile_disc", "percentile_approx", "try_sum"),
+    *("approx_percentile", "collect_list", "array_agg", "list", "collect_set", "try_avg"),
+    *("bool_and", "every", "bool_or", "some", "any", "bit_and", "bit_or", "bit_xor"),
+    *("listagg", "string_agg"),
+    *SPARK_AGGREGATES,
+)
+"""All aggregates of Spark; those of `SPARK_AGGREGATES` are never native."""
 
 
 def function(

@@ -11,12 +11,14 @@ from millrace.sql.typed_sql import (
     TypedSql,
     call_label,
     combined,
-    failure,
     require,
     text_literal,
 )
 from millrace.sql.types import BINARY, BOOLEAN, INT, STRING, VOID
+from millrace.sql.vectorised import letter_case
 
+VECTORISED: Final = (letter_case,)
+"""Imported for the functions that they give the engine."""
 TEXT: Final = "Text"
 _ALL: Final = 2147483647
 # Characters whose other case Java and DuckDB disagree on: those with a case of several characters,
@@ -28,28 +30,26 @@ _UPPER_UNCERTAIN: Final = (
     "\ua7db\ufb00-\ufb06\ufb13-\ufb17\U00010d70-\U00010d85\U00016ebb-\U00016ed3"
 )
 _LOWER_UNCERTAIN: Final = (
+    # A capital sigma at the end of a word has a small form of its own.
+    "\u03a3"
     "\u1c89\ua7cb\ua7cc\ua7ce\ua7d2\ua7d4\ua7da\ua7dc\U00010d50-\U00010d65\U00016ea0-\U00016eb8"
 )
-# A capital sigma at the end of a word has a small form of its own.
-_LAST_SIGMA: Final = r"\x{03A3}([^\p{Lu}\p{Ll}]|$)"
 
 
 @function("upper(s); ucase(s)", group=TEXT)
 def _upper(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
-    stop = failure("upper: the text has a letter whose capital form is not certain")
-    known = f"regexp_matches({x.sql}, {text_literal(f'[{_UPPER_UNCERTAIN}]')})"
-    sql = f"CASE WHEN {known} THEN {stop} ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
-    return combined(sql, STRING, [x], label=call_label(name, args), raises=True)
+    rare = f"regexp_matches({x.sql}, {text_literal(f'[{_UPPER_UNCERTAIN}]')})"
+    sql = f"CASE WHEN {rare} THEN spark_upper({x.sql}) ELSE upper(replace({x.sql}, 'ß', 'SS')) END"
+    return combined(sql, STRING, [x], label=call_label(name, args))
 
 
 @function("lower(s); lcase(s)", group=TEXT)
 def _lower(name: str, args: list[TypedSql]) -> TypedSql:
     x = to_text(args[0], name)
-    stop = failure("lower: the text has a letter whose small form is not certain")
-    known = f"regexp_matches({x.sql}, {text_literal(f'[{_LOWER_UNCERTAIN}]|{_LAST_SIGMA}')})"
-    sql = f"CASE WHEN {known} THEN {stop} ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
-    return combined(sql, STRING, [x], label=call_label(name, args), raises=True)
+    rare = f"regexp_matches({x.sql}, {text_literal(f'[{_LOWER_UNCERTAIN}]')})"
+    sql = f"CASE WHEN {rare} THEN spark_lower({x.sql}) ELSE lower(replace({x.sql}, 'İ', 'i̇')) END"
+    return combined(sql, STRING, [x], label=call_label(name, args))
 
 
 @function("length(s); char_length(s); character_length(s)", group=TEXT)

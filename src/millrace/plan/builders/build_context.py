@@ -1,0 +1,33 @@
+"""What builders of plans need of their workspace: Spark's opinion, views, functions and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from millrace.config import Config
+from millrace.plan.nodes.node import Node
+from millrace.plan.relation import Relation
+
+OnSparkBuilder = Callable[[Sequence[tuple[str, Node]], str, str], Node]
+"""Makes a plan that Spark runs: named inputs, Spark SQL over their names, why it is not native.
+
+It raises a `UserError` if Spark refuses the SQL as well."""
+
+
+class Catalog(Protocol):
+    """Finds tables by name."""
+
+    def relation(self, name: tuple[str, ...]) -> Relation | None:
+        """The view or table of this name; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildContext:
+    """The surroundings of a plan that is being built. `call` is the user's call, for messages."""
+
+    config: Config = field(default_factory=Config)
+    on_spark: OnSparkBuilder | None = None
+    catalog: Catalog | None = None
+    call: str = ""

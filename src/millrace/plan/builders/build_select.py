@@ -1,0 +1,153 @@
+"""Builds projections: stars, names, aggregates and windows in a list of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_windows import with_window_columns
+from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
+from millrace.plan.builders.operators import keep, named, project, typed
+from millrace.plan.nodes.project import Project
+from millrace.plan.relation import Attribute, Relation, free_columns
+from millrace.sql.expressions import expression_of
+from millrace.sql.spark_labels import spark_label
+from millrace.sql.typed_sql import ExpressionRefused, NotNative
+
+
+@dataclass(frozen=True, slots=True)
+class SelectItem:
+    """An expression of a select list, with its label; `passed` if it is a column as it is."""
+
+    label: str
+    tree: exp.Expression
+    passed: Attribute | None = None
+
+
+def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expression]) -> Relation:
+    """The columns of a select list. With an aggregate in it, all rows become one."""
+    trees = expand_stars(relation, trees)
+    if any(map(has_aggregate, trees)):
+        grouped = GroupedRows(context, relation, ())
+        rewritten = [grouped.rewrite_item(tree) for tree in trees]
+        return select(context, grouped.relation(), rewritten)
+    return _projected(context, relation, [_item(relation, tree) for tree in trees])
+
+
+def where(context: BuildContext, relation: Relation, condition: exp.Expression) -> Relation:
+    """The rows for which a condition is true."""
+    return relation.over(keep(context, relation.node, resolve(condition, relation.attributes)))
+
+
+def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[exp.Expression]:
+    """The list with `*` and `t.*` replaced by the columns they stand for."""
+    out: list[exp.Expression] = []
+    for tree in trees:
+        star = tree.this if isinstance(tree, exp.Column) else tree
+        if isinstance(star, exp.Star):
+            out += [attribute_tree(a) for a in _starred(relation, tree, star)]
+        else:
+            out.append(tree)
+    return out
+
+
+def attribute_tree(attribute: Attribute) -> exp.Expression:
+    """An attribute as an item of a select list that passes it on as it is."""
+    column = plan_column(attribute.column)
+    column.meta["attribute"] = attribute
+    return column
+
+
+def _starred(relation: Relation, tree: exp.Expression, star: exp.Star) -> list[Attribute]:
+    table = [part.name.lower() for part in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
+    attributes = [
+        a
+        for a in relation.visible
+        if not table or [q.lower() for q in a.qualifier[-len(table) :]] == table
+    ]
+    if table and not attributes:
+        raise ExpressionRefused(
+            f"there is no table {'.'.join(table)}", found=tree.sql(), fix="name a table of FROM"
+        )
+    dropped = star.args.get("except_") or ()
+    names = {
+        attribute_of(c if isinstance(c, exp.Column) else exp.column(c), attributes).column
+        for c in dropped
+    }
+    return [a for a in attributes if a.column not in names]
+
+
+def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
+    body = tree.this if isinstance(tree, exp.Alias) else tree
+    passed: Attribute | None = body.meta.get("attribute")
+    resolved = resolve(body, relation.attributes)
+    if passed is None and isinstance(resolved, exp.Column):
+        name = resolved.name
+        passed = next(a for a in relation.attributes if a.column == name)
+    if isinstance(tree, exp.Alias):
+        passed = passed and Attribute(tree.alias, passed.column)
+        return SelectItem(tree.alias, resolved, passed)
+    if passed is not None:
+        return SelectItem(passed.label, resolved, replace(passed, hidden=False))
+    return SelectItem(_own_label(relation, body, resolved), resolved)
+
+
+def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str:
+    """Spark's own name of an expression."""
+    if not resolved.find(exp.Window):
+        labels = {a.column: a.label for a in relation.attributes}
+        try:
+            label = typed(resolved, relation.node.schema, labels).label
+        except NotNative:
+            label = None
+        if label is not None:
+            return label
+    return spark_label(body)
+
+
+def _projected(context: BuildContext, relation: Relation, items: Sequence[SelectItem]) -> Relation:
+    """The items as columns. Columns of the input stay as hidden ones: a sort may name them."""
+    node, trees = with_window_columns(context, relation.node, [item.tree for item in items])
+    columns = free_columns([item.label for item in items])
+    by_column = list(zip(columns, trees, strict=True))
+    visible = [
+        replace(item.passed, column=column, label=item.label)
+        if item.passed is not None
+        else Attribute(item.label, column)
+        for item, column in zip(items, columns, strict=True)
+    ]
+    shown = {item.passed.column for item in items if item.passed is not None}
+    rest = [a for a in relation.visible if a.column not in shown]
+    kept = free_columns([a.column for a in rest], columns)
+    hidden = [replace(a, column=c, hidden=True) for a, c in zip(rest, kept, strict=True)]
+    passed_on = [(c, plan_column(a.column)) for a, c in zip(rest, kept, strict=True)]
+    schema = node.schema
+    try:
+        columns_of_node = tuple(
+            (name, expression_of(tree, typed(tree, schema)))
+            for name, tree in [*by_column, *passed_on]
+        )
+        return Relation(Project(node, columns_of_node), (*visible, *hidden))
+    except NotNative:
+        return Relation(project(context, node, by_column), tuple(visible))
+
+
+def with_columns(
+    context: BuildContext, relation: Relation, columns: Sequence[tuple[str, exp.Expression]]
+) -> Relation:
+    """The same columns and new ones, or new values for old ones, as Spark's `withColumns`."""
+    trees = [named(tree, name) for name, tree in columns]
+    by_name = {name.lower(): tree for (name, _), tree in zip(columns, trees, strict=True)}
+    replaced = {a.label.lower() for a in relation.visible} & by_name.keys()
+    items: list[exp.Expression] = [
+        by_name[a.label.lower()] if a.label.lower() in replaced else attribute_tree(a)
+        for a in relation.visible
+    ]
+    new = [
+        tree for (name, _), tree in zip(columns, trees, strict=True) if name.lower() not in replaced
+    ]
+    return select(context, relation, [*items, *new])

@@ -1,0 +1,170 @@
+"""Finds the columns that the names in a tree mean, by Spark's rules.
+
+A name is `column`, `table.column`, or either of them followed by fields. Names are compared without
+regard to case. Visible columns come before hidden ones. Invariant: in a resolved tree each column
+has the one name that the plan knows it by; what is left of a name are fields of its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.plan.relation import Attribute
+from millrace.sql.connect_expressions import ORIGIN
+from millrace.sql.typed_sql import ExpressionRefused
+from millrace.text import did_you_mean, listed
+
+RESOLVED: Final = "resolved"
+"""The key in `meta` of a column whose name is that of the plan."""
+
+Outer = Callable[[exp.Column], exp.Expression | None]
+"""Finds a name that no attribute has, in the query around a subquery."""
+
+
+def resolve(
+    tree: exp.Expression, attributes: Sequence[Attribute], outer: Outer | None = None
+) -> exp.Expression:
+    """The tree with each name replaced by that of the plan; the tree itself is not changed."""
+    return _resolved(tree.copy(), attributes, outer, frozenset())
+
+
+def plan_column(name: str) -> exp.Column:
+    """A column by the name that the plan knows it by."""
+    column = exp.column(exp.to_identifier(name, quoted=True))
+    column.meta[RESOLVED] = True
+    return column
+
+
+def is_resolved(column: exp.Column) -> bool:
+    """Whether its name is that of the plan."""
+    return bool(column.meta.get(RESOLVED))
+
+
+def attribute_of(column: exp.Column, attributes: Sequence[Attribute]) -> Attribute:
+    """The one attribute that a whole name means."""
+    for attribute, fields in _best(column, attributes):
+        if not fields:
+            return attribute
+    raise no_column(column, attributes)
+
+
+def find(column: exp.Column, attributes: Sequence[Attribute]) -> Attribute | None:
+    """The attribute that a whole name means; None if there is none."""
+    return next((a for a, fields in _best(column, attributes) if not fields), None)
+
+
+def no_column(column: exp.Column, attributes: Sequence[Attribute]) -> ExpressionRefused:
+    """The refusal of a name that nothing has."""
+    labels = [a.label for a in attributes if not a.hidden]
+    name = ".".join(part.name for part in column.parts)
+    return ExpressionRefused(
+        f"there is no column {name}",
+        found=f"columns {listed(labels)}",
+        fix=did_you_mean(column.name, labels, "name one of these columns"),
+    )
+
+
+def _resolved(
+    tree: exp.Expression,
+    attributes: Sequence[Attribute],
+    outer: Outer | None,
+    variables: frozenset[str],
+) -> exp.Expression:
+    if isinstance(tree, exp.Column):
+        return _column(tree, attributes, outer, variables)
+    if isinstance(tree, exp.Query):
+        return tree
+    if isinstance(tree, exp.Lambda):
+        names = {name.name.lower() for name in tree.expressions}
+        tree.set("this", _resolved(tree.this, attributes, outer, variables | names))
+        return tree
+    for key, value in list(tree.args.items()):
+        if isinstance(value, exp.Expression):
+            tree.set(key, _resolved(value, attributes, outer, variables))
+        elif isinstance(value, list):
+            tree.set(
+                key,
+                [
+                    _resolved(part, attributes, outer, variables)
+                    if isinstance(part, exp.Expression)
+                    else part
+                    for part in value
+                ],
+            )
+    return tree
+
+
+def _column(
+    column: exp.Column,
+    attributes: Sequence[Attribute],
+    outer: Outer | None,
+    variables: frozenset[str],
+) -> exp.Expression:
+    if is_resolved(column) or isinstance(column.this, exp.Star):
+        return column
+    if column.parts[0].name.lower() in variables:
+        return column
+    matches = _best(column, attributes)
+    if not matches:
+        from_outside = outer(column) if outer is not None else None
+        if from_outside is not None:
+            return from_outside
+        raise no_column(column, attributes)
+    attribute, fields = matches[0]
+    value: exp.Expression = plan_column(attribute.column)
+    for field in fields:
+        value = exp.Dot(this=value, expression=exp.to_identifier(field, quoted=True))
+    return value
+
+
+def _best(
+    column: exp.Column, attributes: Sequence[Attribute]
+) -> list[tuple[Attribute, tuple[str, ...]]]:
+    """The attribute and the fields that a name means: visible before hidden; none, or one."""
+    parts = tuple(part.name for part in column.parts)
+    origin = column.meta.get(ORIGIN)
+    matches = list(_matches(parts, attributes, origin))
+    for hidden in (False, True):
+        several = {
+            (attribute.column, fields): (attribute, fields)
+            for attribute, fields in matches
+            if attribute.hidden == hidden
+        }
+        if len(several) > 1:
+            raise ExpressionRefused(
+                f"the column {'.'.join(parts)} is ambiguous",
+                found=", ".join(sorted(map(_shown, (a for a, _ in several.values())))),
+                fix="name it through its table, as in t.column, or give one of them another name",
+            )
+        if several:
+            return list(several.values())
+    return []
+
+
+def _matches(
+    parts: tuple[str, ...], attributes: Sequence[Attribute], origin: int | None
+) -> Iterator[tuple[Attribute, tuple[str, ...]]]:
+    """What a name can mean; through its table if any attribute fits so, else by its label."""
+    lowered = tuple(part.lower() for part in parts)
+    if origin is not None:
+        attributes = [a for a in attributes if origin in a.origins]
+    qualified = [
+        (attribute, parts[used + 1 :])
+        for attribute in attributes
+        for used in range(1, min(len(attribute.qualifier), len(parts) - 1) + 1)
+        if attribute.label.lower() == lowered[used]
+        and tuple(name.lower() for name in attribute.qualifier[-used:]) == lowered[:used]
+    ]
+    if qualified:
+        yield from qualified
+        return
+    for attribute in attributes:
+        if attribute.label.lower() == lowered[0]:
+            yield attribute, parts[1:]
+
+
+def _shown(attribute: Attribute) -> str:
+    return ".".join((*attribute.qualifier, attribute.label))

@@ -1,0 +1,119 @@
+"""Operators over plans whose trees are resolved: native where the engine has Spark's answer.
+
+Each function here gives a plan. An expression that only Spark computes takes its operator to Spark,
+and only that one. Invariant: the columns and types of the plan are Spark's either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.nodes.filter import Filter
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project
+from millrace.sql.expression_typing import ExpressionTyper
+from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.parser import canonical, operands
+from millrace.sql.typed_sql import NotNative, TypedSql
+from millrace.sql.types import BOOLEAN, VOID
+
+Labels = Mapping[str, str]
+"""The labels of a plan's columns, for the names of expressions."""
+_PARTS_MAX: Final = 32
+
+
+def typed(tree: exp.Expression, schema: pa.Schema, labels: Labels | None = None) -> TypedSql:
+    """A resolved tree, typed."""
+    return ExpressionTyper(scope_of(schema, labels)).typed(tree)
+
+
+def expression(tree: exp.Expression, schema: pa.Schema) -> Expression:
+    """A resolved tree as an expression."""
+    return expression_of(tree, typed(tree, schema))
+
+
+def project(
+    context: BuildContext, node: Node, columns: Sequence[tuple[str, exp.Expression]]
+) -> Node:
+    """Columns calculated from those of a plan."""
+    schema = node.schema
+    return native_or_spark(
+        context,
+        lambda: Project(node, tuple((name, expression(tree, schema)) for name, tree in columns)),
+        [node],
+        lambda: f"SELECT {select_list(columns)} FROM input_0",
+    )
+
+
+def keep(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
+    """The rows for which a condition is true."""
+
+    def native() -> Node:
+        plan = node
+        for part in conditions(condition, node.schema):
+            plan = Filter(plan, part)
+        return plan
+
+    text = canonical(condition)
+    return native_or_spark(context, native, [node], lambda: f"SELECT * FROM input_0 WHERE {text}")
+
+
+def conditions(tree: exp.Expression, schema: pa.Schema) -> list[Expression]:
+    """The parts of a condition that are joined by AND; one part if one of them can fail."""
+    whole = expression(tree, schema)
+    if whole.type not in (BOOLEAN, VOID):
+        what = f"a condition of type {whole.type}"
+        raise NotNative(what, found=whole.text, fix="compare it with something, as in a > 0")
+    trees = operands(tree, exp.And, through_brackets=True)
+    if whole.raises or not 1 < len(trees) <= _PARTS_MAX:
+        return [whole]
+    return [expression(part, schema) for part in trees]
+
+
+def all_of(parts: Sequence[exp.Expression]) -> exp.Expression:
+    """The condition that all of these are true."""
+    whole, *rest = [part.copy() for part in parts]
+    for part in rest:
+        whole = exp.And(this=whole, expression=part)
+    return whole
+
+
+def named(tree: exp.Expression, label: str) -> exp.Alias:
+    """An expression under a label."""
+    return exp.Alias(this=tree.copy(), alias=exp.to_identifier(label, quoted=True))
+
+
+def native_or_spark(
+    context: BuildContext,
+    native: Callable[[], Node],
+    inputs: Sequence[Node],
+    spark_sql: Callable[[], str],
+) -> Node:
+    """The native plan, or Spark's SQL over the inputs where the engine has not Spark's answer."""
+    try:
+        return native()
+    except NotNative as refused:
+        if context.on_spark is None:
+            raise
+        tables = [(f"input_{number}", node) for number, node in enumerate(inputs)]
+        return context.on_spark(tables, spark_sql(), reason_of(refused))
+
+
+def reason_of(refused: NotNative) -> str:
+    """Why an operator runs on Spark, in a line."""
+    return f"{refused.what} ({refused.found})" if refused.found else refused.what
+
+
+def select_list(columns: Sequence[tuple[str, exp.Expression]]) -> str:
+    """Named columns as a list of Spark's SQL."""
+    return ", ".join(f"{canonical(tree)} AS {spark_name(name)}" for name, tree in columns)
+
+
+def spark_name(name: str) -> str:
+    """A name in Spark's SQL."""
+    return "`" + name.replace("`", "``") + "`"

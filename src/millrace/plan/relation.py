@@ -1,0 +1,114 @@
+"""Relations: a plan with the names under which users see its columns.
+
+A plan's columns have names of their own, each once. Users see labels, which can come twice, and
+can name a column through an alias of its table or through the dataset it came from.
+Invariant: an attribute's `column` is a column of the plan. Hidden attributes are no part of the
+result, but can still be named, as Spark allows it for sorts, filters and keys of joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from millrace.plan.nodes.node import Node
+from millrace.plan.nodes.project import Project, pass_columns, select_only
+from millrace.sql.name_checks import free_name
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column as users name it.
+
+    `qualifier` is the name of its table, by parts: ("o",), or ("catalog", "db", "orders").
+    `origins` are the numbers of the datasets that it was a column of.
+    """
+
+    label: str
+    column: str
+    qualifier: tuple[str, ...] = ()
+    origins: frozenset[int] = frozenset()
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A plan and the attributes of its columns."""
+
+    node: Node
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def visible(self) -> tuple[Attribute, ...]:
+        """The attributes of the result, in order."""
+        return tuple(a for a in self.attributes if not a.hidden)
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the result's columns."""
+        return [attribute.label for attribute in self.visible]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The result's columns under their labels."""
+        below = self.node.schema
+        return pa.schema([pa.field(a.label, below.field(a.column).type) for a in self.visible])
+
+    @property
+    def has_unique_labels(self) -> bool:
+        """Whether every label comes once, in any case."""
+        return len({label.lower() for label in self.labels}) == len(self.labels)
+
+    def output(self) -> Node:
+        """A plan of just the visible columns, under their labels where each comes once."""
+        columns = [attribute.column for attribute in self.visible]
+        if columns == self.labels or not self.has_unique_labels:
+            return _distinct_columns(self.node, columns)
+        passed = pass_columns(self.node.schema, columns)
+        named = zip(self.labels, passed, strict=True)
+        return Project(self.node, tuple((label, column) for label, (_, column) in named))
+
+    def with_alias(self, alias: str) -> Relation:
+        """The visible columns under another name of their table."""
+        return replace(self, attributes=tuple(replace(a, qualifier=(alias,)) for a in self.visible))
+
+    def with_origin(self, number: int) -> Relation:
+        """The same; its visible columns can now be named through this dataset."""
+        attributes = tuple(
+            a if a.hidden else replace(a, origins=a.origins | {number}) for a in self.attributes
+        )
+        return replace(self, attributes=attributes)
+
+    def only_visible(self) -> Relation:
+        """The same without hidden attributes."""
+        return replace(self, attributes=self.visible)
+
+    def over(self, node: Node) -> Relation:
+        """The same attributes over another plan with the same columns."""
+        return replace(self, node=node)
+
+
+def relation_of(node: Node, qualifier: tuple[str, ...] = ()) -> Relation:
+    """A plan whose columns are seen under their own names."""
+    return Relation(node, tuple(Attribute(name, name, qualifier) for name in node.schema.names))
+
+
+def free_columns(labels: Sequence[str], used: Iterable[str] = ()) -> list[str]:
+    """A column name for each label: the label itself where it is free."""
+    taken = list(used)
+    names = []
+    for label in labels:
+        names.append(free_name(label or "_", taken, "_"))
+        taken.append(names[-1])
+    return names
+
+
+def _distinct_columns(node: Node, columns: Sequence[str]) -> Node:
+    """These columns; one that comes twice gets a second name."""
+    if len(set(columns)) == len(columns):
+        return select_only(node, columns)
+    passed = pass_columns(node.schema, columns)
+    names = free_columns(columns)
+    return Project(node, tuple((n, column) for n, (_, column) in zip(names, passed, strict=True)))

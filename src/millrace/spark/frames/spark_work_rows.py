@@ -1,0 +1,131 @@
+"""Runs what only Spark computes: over saved rows of its inputs, which it sees as views.
+
+Invariant: rows are recognised in later runs by the query, the content of all inputs, Spark's
+version and the settings of its session. Views have names of their own, and are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.config import Config
+from millrace.errors import SchemaMismatch
+from millrace.execute.query_run import QueryRun
+from millrace.execute.shuffle_workspace import ShuffleWorkspace
+from millrace.plan.nodes.on_spark import OnSpark, SparkCall
+from millrace.shuffle.handle import Shuffle
+from millrace.spark.frames.rows_as_frames import outputs_to_frame
+from millrace.spark.session_settings import given_settings
+from millrace.spark.spark_analysis import (
+    arrow_columns,
+    call_method,
+    with_inputs,
+)
+from millrace.spark.spark_presence import call_spark
+from millrace.sql.spark_text import called_names
+
+Used = TypeVar("Used")
+_NO_MATTER: Final = (
+    "spark.sql.artifact.",
+    "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.warehouse.dir",
+    "spark.sql.ui.",
+    "spark.sql.streaming.",
+)
+"""Settings that do not change the rows of a query."""
+
+
+def over_answers(runs: Sequence[QueryRun], use: Callable[[tuple[Shuffle, ...]], Used]) -> Used:
+    """What `use` makes of the answers of all runs; answers that are lost are made again."""
+
+    def with_rest(number: int, answers: tuple[Shuffle, ...]) -> Used:
+        if number == len(runs):
+            return use(answers)
+        return runs[number].with_answer(lambda answer: with_rest(number + 1, (*answers, answer)))
+
+    return with_rest(0, ())
+
+
+def recognise(
+    spark: SparkSession, config: Config, scan: OnSpark, answers: Sequence[Shuffle]
+) -> tuple[str | None, str | None]:
+    """What identifies the rows in later runs, or the reason that nothing does."""
+    work = scan.work
+    if work.unrecognised is not None:
+        return None, work.unrecognised
+    if isinstance(work.query, str):
+        own = _functions_of_users(spark, config) & called_names(work.query)
+        if own:
+            return None, f"the session's function {min(own)} may change"
+    if isinstance(work.query, SparkCall):
+        query: object = [work.query.method, repr(work.query.args), repr(work.query.kwargs)]
+    else:
+        query = work.query
+    inputs = [
+        [name, [[f.name, str(f.type)] for f in answer.schema], _contents(answer)]
+        for (name, _), answer in zip(work.inputs, answers, strict=True)
+    ]
+    settings = {
+        name: value
+        for name, value in given_settings(spark, config).items()
+        if name.startswith("spark.sql.") and not name.startswith(_NO_MATTER)
+    }
+    version = call_spark(spark, config, lambda: spark.version)
+    text = json.dumps([query, inputs, settings, version], sort_keys=True)
+    return f"on Spark {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}", None
+
+
+@contextlib.contextmanager
+def frame_of_work(
+    spark: SparkSession, workspace: ShuffleWorkspace, scan: OnSpark, answers: Sequence[Shuffle]
+) -> Iterator[DataFrame]:
+    """The DataFrame of the query over its inputs' rows, as long as their views are there."""
+    config, work = workspace.config, scan.work
+    frames = [outputs_to_frame(spark, answer, workspace.folders, config) for answer in answers]
+    with contextlib.ExitStack() as views:
+        if isinstance(work.query, SparkCall):
+            call, first = work.query, frames[0]
+            frame = call_spark(spark, config, lambda: call_method(first, call))
+        else:
+            relations = {
+                name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
+                for (name, _), rows in zip(work.inputs, frames, strict=True)
+            }
+            text = with_inputs(work.query, relations)
+            frame = call_spark(spark, config, lambda: spark.sql(text))
+        columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
+        if not columns.equals(scan.whole):
+            raise SchemaMismatch(
+                "Spark gives other columns than when the query was written\n"
+                f"  expected: {', '.join(map(str, scan.whole))}\n"
+                f"  found: {', '.join(map(str, columns))}\n"
+                "  to fix: write the query again, in the session as it is now"
+            )
+        yield frame
+
+
+@contextlib.contextmanager
+def _view(spark: SparkSession, config: Config, frame: DataFrame) -> Iterator[str]:
+    name = f"millrace_{uuid.uuid4().hex}"
+    call_spark(spark, config, lambda: frame.createOrReplaceTempView(name))
+    try:
+        yield name
+    finally:
+        with contextlib.suppress(Exception):  # Of a Spark that is gone, the view is gone too.
+            call_spark(spark, config, lambda: spark.catalog.dropTempView(name))
+
+
+def _contents(answer: Shuffle) -> list[str]:
+    return [choice.content for choice in answer.manifest.chosen]
+
+
+def _functions_of_users(spark: SparkSession, config: Config) -> frozenset[str]:
+    rows = call_spark(spark, config, lambda: spark.sql("SHOW USER FUNCTIONS").collect())
+    return frozenset(row[0].lower().rpartition(".")[2] for row in rows)

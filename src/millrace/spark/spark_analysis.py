@@ -1,0 +1,149 @@
+"""Asks Spark for the columns of queries that it will compute. Nothing is run.
+
+Inputs stand in the query as empty relations, so no view is made in the user's session.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyspark.errors import PySparkException, PySparkTypeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from millrace.config import Config
+from millrace.errors import UnsupportedType, UserError
+from millrace.identity.schemas import plain_schema
+from millrace.plan.nodes.on_spark import SparkCall
+from millrace.spark.frames.rows_as_frames import spark_types
+from millrace.spark.spark_presence import call_spark
+
+_KNOWN_MAX: Final = 1000
+_VALUE: Final = {
+    "approxQuantile": "array<array<double>>",
+    "corr": "double",
+    "cov": "double",
+}
+"""Methods of DataFrame that return a value, which then is the one column of one row."""
+
+
+class SparkAnalysis:
+    """Spark's analysis behind `SparkAnalyzer`; answers are remembered."""
+
+    def __init__(self, spark: Callable[[], SparkSession], config: Config) -> None:
+        """`spark` starts a session if there is none."""
+        self._spark, self._config = spark, config
+        self._known: OrderedDict[tuple[object, ...], pa.Schema] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def schema_of(self, query: str | SparkCall, inputs: Mapping[str, pa.Schema]) -> pa.Schema:
+        """The columns of a query over named inputs; an error of Spark's is a `UserError`."""
+        columns = [(name, tuple((f.name, str(f.type)) for f in of)) for name, of in inputs.items()]
+        key = (str(query), type(query), *columns)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        schema = self._ask(query, {name: empty_relation(of) for name, of in inputs.items()})
+        with self._lock:
+            self._known[key] = schema
+            while len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+        return schema
+
+    def functions(self) -> frozenset[str]:
+        """The names of all functions that the session knows."""
+        spark = self._spark()
+        rows = call_spark(spark, self._config, lambda: spark.sql("SHOW ALL FUNCTIONS").collect())
+        return frozenset(row[0].lower() for row in rows)
+
+    def _ask(self, query: str | SparkCall, relations: Mapping[str, str]) -> pa.Schema:
+        spark = self._spark()
+
+        def schema() -> StructType:
+            if isinstance(query, SparkCall):
+                first = spark.sql(next(iter(relations.values())))
+                return call_method(first, query).schema
+            return spark.sql(with_inputs(query, relations)).schema
+
+        try:
+            types = call_spark(spark, self._config, schema)
+        except PySparkException as error:
+            raise UserError(
+                f"Spark refuses this as well: {spark_words(error)}\n"
+                f"  found: {' '.join(str(query).split())}\n"
+                "  to fix: change what Spark names in its message"
+            ) from error
+        return arrow_columns(types)
+
+
+def arrow_columns(types: StructType) -> pa.Schema:
+    """Columns of Spark as they are saved."""
+    try:
+        return plain_schema(to_arrow_schema(types, timezone="UTC"))
+    except PySparkTypeError as error:
+        raise UnsupportedType(
+            f"a column that Spark computes cannot be saved: {error}\n"
+            "  to fix: cast that column, to string for example"
+        ) from error
+
+
+def with_inputs(query: str, relations: Mapping[str, str]) -> str:
+    """The text of a query in which names stand for other queries.
+
+    In brackets, a text that is a command and no query is refused when Spark reads it.
+    """
+    named = ", ".join(f"{_quoted(name)} AS ({text})" for name, text in relations.items())
+    text = query.strip().rstrip(";")
+    return f"WITH {named}\n({text}\n)" if named else f"({text}\n)"
+
+
+def empty_relation(schema: pa.Schema) -> str:
+    """A query of these columns that has no rows."""
+    types = spark_types(schema)
+    listed = ", ".join(f"CAST(NULL AS {_ddl(f.dataType)}) AS {_quoted(f.name)}" for f in types)
+    return f"SELECT {listed} WHERE false"
+
+
+def call_method(frame: DataFrame, call: SparkCall) -> DataFrame:
+    """A method of DataFrame; a value that it returns becomes the one column of one row."""
+    method = getattr(frame, call.method)
+    if call.method not in _VALUE:
+        result = method(*call.args, **call.kwargs)
+        if not isinstance(result, DataFrame):
+            raise UserError(
+                f"{call.method}() of a DataFrame gives no rows\n"
+                f"  found: {type(result).__name__}\n  to fix: call it on to_spark()"
+            )
+        return result
+    value = method(*call.args, **call.kwargs)
+    if call.method == "approxQuantile" and (not value or not isinstance(value[0], list)):
+        value = [value]
+    return frame.sparkSession.createDataFrame([(value,)], f"value {_VALUE[call.method]}")
+
+
+def spark_words(error: PySparkException) -> str:
+    """Spark's message without its plan and its stack."""
+    text = str(error).split("\n\nJVM stacktrace")[0].strip()
+    return text.split(";\n", 1)[0].splitlines()[0].strip()
+
+
+def _ddl(kind: DataType) -> str:
+    """A type as Spark reads it; names of fields are quoted."""
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_ddl(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
+    if isinstance(kind, StructType):
+        fields = ", ".join(f"{_quoted(f.name)}: {_ddl(f.dataType)}" for f in kind)
+        return f"STRUCT<{fields}>"
+    return kind.simpleString()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

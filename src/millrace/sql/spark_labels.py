@@ -1,0 +1,92 @@
+"""The names that Spark gives to expressions without AS.
+
+>>> from millrace.sql.parser import read
+>>> spark_label(read("sum(amount * 2) / count(*)"))
+'(sum((amount * 2)) / count(1))'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlglot import exp
+
+from millrace.sql.parser import LITERAL, canonical
+
+_BINARY: Final[dict[type[exp.Expression], str]] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+    exp.EQ: "=",
+    exp.NullSafeEQ: "<=>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "AND",
+    exp.Or: "OR",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+}
+
+
+def spark_label(tree: exp.Expression) -> str:
+    """The name of a column of this expression, if it has no other."""
+    bare = tree
+    while isinstance(bare, exp.Paren | exp.Cast | exp.TryCast):
+        bare = bare.this
+    if isinstance(bare, exp.Column) and not isinstance(bare.this, exp.Star):
+        return str(bare.name)
+    return _label(tree)
+
+
+def _label(tree: exp.Expression) -> str:
+    symbol = _BINARY.get(type(tree))
+    if symbol is not None:
+        return f"({_label(tree.this)} {symbol} {_label(tree.expression)})"
+    written = _WRITTEN.get(type(tree))
+    return written(tree) if written is not None else canonical(tree).replace("`", "")
+
+
+def _column(tree: exp.Expression) -> str:
+    return "1" if isinstance(tree.this, exp.Star) else str(tree.name)
+
+
+def _negative(tree: exp.Expression) -> str:
+    inner = _label(tree.this)
+    return f"-{inner}" if isinstance(tree.this, exp.Literal) else f"(- {inner})"
+
+
+def _cast(tree: exp.Expression) -> str:
+    word = "TRY_CAST" if tree.args.get("safe") else "CAST"
+    return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
+
+
+def _call(tree: exp.Expression) -> str:
+    if tree.name.startswith(LITERAL):
+        return str(tree.expressions[0].name)
+    return f"{tree.name}({', '.join(map(_label, tree.expressions))})"
+
+
+_WRITTEN: Final[dict[type[exp.Expression], Callable[[exp.Expression], str]]] = {
+    exp.Paren: lambda tree: _label(tree.this),
+    exp.Column: _column,
+    exp.Star: lambda _: "1",
+    exp.Dot: lambda tree: f"{_label(tree.this)}.{tree.expression.name}",
+    exp.Literal: lambda tree: str(tree.name),
+    exp.Null: lambda _: "NULL",
+    exp.Boolean: lambda tree: "true" if tree.this else "false",
+    exp.NEQ: lambda tree: f"(NOT ({_label(tree.this)} = {_label(tree.expression)}))",
+    exp.Not: lambda tree: f"(NOT {_label(tree.this)})",
+    exp.Neg: _negative,
+    exp.Distinct: lambda tree: "DISTINCT " + ", ".join(map(_label, tree.expressions)),
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Anonymous: _call,
+    exp.Filter: lambda tree: f"{_label(tree.this)} FILTER (WHERE {_label(tree.expression.this)})",
+}

@@ -1,0 +1,177 @@
+"""Looks through SQL text that Spark runs: do equal inputs always give equal rows? Pure.
+
+Invariant: a text that reads anything but its inputs, or calls a function whose value changes from
+run to run, is never said to be recognisable. In doubt it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+import sqlglot.errors
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millrace.sql.parser import PlainSpark
+
+CHANGING: Final = frozenset(
+    [
+        "curdate",
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_timezone",
+        "current_user",
+        "input_file_block_length",
+        "input_file_block_start",
+        "input_file_name",
+        "java_method",
+        "localtimestamp",
+        "monotonically_increasing_id",
+        "now",
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "reflect",
+        "session_user",
+        "shuffle",
+        "spark_partition_id",
+        "try_reflect",
+        "uniform",
+        "unix_timestamp",
+        "user",
+        "uuid",
+        "version",
+        "read_files",
+        "read_kafka",
+        "http_request",
+        "ai_query",
+        "python_worker_logs",
+    ]
+)
+"""Functions whose value is not decided by their arguments alone."""
+_WITHOUT_BRACKETS: Final = frozenset(
+    [
+        "current_catalog",
+        "current_database",
+        "current_date",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtimestamp",
+        "session_user",
+        "user",
+    ]
+)
+_DIALECT: Final = PlainSpark()
+_NAMES: Final = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+
+def called_names(text: str) -> frozenset[str]:
+    """The names of all calls of a text, in lower case."""
+    tokens = _DIALECT.tokenize(text)
+    return frozenset(
+        token.text.lower()
+        for token, following in pairwise(tokens)
+        if following.token_type == TokenType.L_PAREN and _may_name(token)
+    )
+
+
+def why_unrecognised(text: str, inputs: Mapping[str, Collection[str]]) -> str | None:
+    """Why equal inputs, given with their columns, may give other rows; None if they do not."""
+    try:
+        tokens = _DIALECT.tokenize(text)
+        trees = _DIALECT.parser().parse(tokens, text)
+    except (sqlglot.errors.SqlglotError, RecursionError):
+        return "its text was not understood here"
+    changing = called_names(text) & CHANGING
+    changing |= {t.text.lower() for t in tokens if t.token_type != TokenType.STRING} & (
+        _WITHOUT_BRACKETS
+    )
+    if changing:
+        return f"{min(changing)} gives other values in each run"
+    if _has_qualified_call(tokens):
+        return "it calls a function of a catalog, which may change"
+    if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
+        return "its text was not understood here"
+    return _why_tree_unrecognised(trees[0], inputs)
+
+
+def _why_tree_unrecognised(
+    tree: exp.Expression, inputs: Mapping[str, Collection[str]]
+) -> str | None:
+    if tree.find(exp.TableSample) is not None:
+        return "a sample has other rows in each run"
+    own = {name.lower() for name in inputs}
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Anonymous | exp.Func):
+            continue
+        names = own | _common_names_before(table, tree)
+        if table.args.get("db") is not None or table.name.lower() not in names:
+            return f"it reads {table.sql(dialect=_DIALECT)}, which may change"
+    known = {name.lower() for columns in inputs.values() for name in columns} | own
+    known |= _names_given(tree)
+    for column in tree.find_all(exp.Column):
+        first = column.parts[0].name.lower()
+        if first not in known:
+            return f"{first} is no column of its inputs"
+    return None
+
+
+def _common_names_before(table: exp.Table, tree: exp.Expression) -> set[str]:
+    """Names of the tree's own WITH that this table can mean; of one within it, none."""
+    clause = tree.args.get("with_") or tree.args.get("with")
+    if not isinstance(clause, exp.With):
+        return set()
+    names: set[str] = set()
+    for common in clause.expressions:
+        is_within = any(parent is common for parent in _parents(table))
+        if is_within and not clause.args.get("recursive"):
+            break
+        names.add(common.alias.lower())
+        if is_within:
+            break
+    return names
+
+
+def _parents(node: exp.Expression) -> Iterator[exp.Expression]:
+    parent = node.parent
+    while isinstance(parent, exp.Expression):
+        yield parent
+        parent = parent.parent
+
+
+def _names_given(tree: exp.Expression) -> set[str]:
+    """Names that the text itself gives: aliases of columns and tables, parameters of lambdas."""
+    given: set[str] = set()
+    for node in tree.find_all(exp.Alias, exp.TableAlias, exp.Lambda, exp.Aliases, exp.PivotAlias):
+        parts = [node.this, node.args.get("alias"), *(node.args.get("columns") or ())]
+        parts += node.expressions
+        for part in parts:
+            if isinstance(part, exp.Identifier):
+                given.add(part.name.lower())
+            elif isinstance(part, str):
+                given.add(part.lower())
+    return given
+
+
+def _has_qualified_call(tokens: list[Token]) -> bool:
+    for before, token, following in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if (
+            before.token_type == TokenType.DOT
+            and following.token_type == TokenType.L_PAREN
+            and _may_name(token)
+        ):
+            return True
+    return False
+
+
+def _may_name(token: Token) -> bool:
+    return token.token_type in _NAMES or token.text.replace("_", "").isalnum()

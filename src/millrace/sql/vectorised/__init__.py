@@ -1,0 +1,1 @@
+"""Functions over Arrow arrays that DuckDB calls where it has none with Spark's answer."""

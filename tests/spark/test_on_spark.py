@@ -1,0 +1,196 @@
+"""What the engine does not know runs on Spark, in the same query, and is saved and reused."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import millrace as mr
+from millrace.dataset import Dataset
+from millrace.dataset_results import plan_of
+from millrace.errors import UserError
+from millrace.plan.builders.build_on_spark import on_spark
+from millrace.plan.nodes.on_spark import SparkCall
+
+pytestmark = pytest.mark.spark
+WHY = "the engine has no sentences()"
+
+
+@pytest.fixture
+def ws(spark: SparkSession, tmp_path: Path) -> mr.Workspace:
+    return mr.open(tmp_path / "mill", spark, create=True)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(2):
+        rows = range(number * 3, number * 3 + 3)
+        table = pa.table({"a": list(rows), "b": [f"Row {a}. It is short." for a in rows]})
+        pq.write_table(table, folder / f"{number}.parquet")
+    return folder
+
+
+def by_spark(query: str | SparkCall, *inputs: Dataset) -> Dataset:
+    """The rows of Spark's query over datasets as input_0, input_1, ..."""
+    runner = inputs[0]._runner
+    named = [(f"input_{number}", plan_of(given)) for number, given in enumerate(inputs)]
+    return Dataset(on_spark(runner.analyzer, named, query, WHY), runner)
+
+
+def ran(dataset: Dataset) -> dict[str, tuple[int, int]]:
+    return {report.name: (report.ran, report.reused) for report in dataset.run().stages}
+
+
+def rows(dataset: Dataset) -> list[dict[str, Any]]:
+    table: list[dict[str, Any]] = pa.Table.from_batches(
+        dataset.to_batches(), dataset.schema
+    ).to_pylist()
+    return table
+
+
+def words(ws: mr.Workspace, texts: Path, query: str = "") -> Dataset:
+    small = ws.read_parquet(texts).filter("a > 0").with_columns(twice="a * 2")
+    return by_spark(query or "SELECT twice, sentences(b) AS words FROM input_0", small)
+
+
+def test_a_query_is_half_native_and_half_on_spark(ws: mr.Workspace, texts: Path) -> None:
+    query = words(ws, texts).filter("twice > 4").sort("twice DESC").limit(2)
+
+    assert rows(query) == [
+        {"twice": 10, "words": [["Row", "5"], ["It", "is", "short"]]},
+        {"twice": 8, "words": [["Row", "4"], ["It", "is", "short"]]},
+    ]
+    text = str(query.explain())
+    assert f"on Spark: SELECT twice, sentences(b) AS words FROM input_0, because {WHY}" in text
+    assert "input_0 of Spark 0\n  stage 0" in text
+    assert WHY in str(query.run())
+
+
+def test_a_second_run_and_the_next_application_reuse_rows_of_spark(
+    spark: SparkSession, ws: mr.Workspace, texts: Path
+) -> None:
+    first = ran(words(ws, texts).agg(n="sum(twice)"))
+    assert all(reused == 0 for _, reused in first.values())
+
+    again = mr.open(ws.path, spark)
+    # Another query over the same rows of Spark, too.
+    assert ran(words(again, texts).agg(n="sum(twice)")) == {
+        name: (0, tasks) for name, (tasks, _) in first.items()
+    }
+    other = ran(words(again, texts).agg(n="max(twice)"))
+    assert other["on Spark 0"] == (0, first["on Spark 0"][0])
+
+
+def test_rows_of_spark_are_computed_again_when_the_text_or_an_input_or_a_setting_changes(
+    spark: SparkSession, ws: mr.Workspace, texts: Path
+) -> None:
+    def spark_ran(query: str = "") -> int:
+        report = words(ws, texts, query).run()
+        (stage,) = [stage for stage in report.stages if stage.name == "on Spark 0"]
+        return stage.ran
+
+    assert spark_ran() > 0
+    assert spark_ran() == 0
+    assert spark_ran("SELECT twice, sentences(upper(b)) AS words FROM input_0") > 0
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert spark_ran() > 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert spark_ran() == 0
+    pq.write_table(pa.table({"a": [9], "b": ["One more."]}), texts / "2.parquet")
+    assert spark_ran() > 0
+    assert {"twice": 18, "words": [["One", "more"]]} in rows(words(ws, texts))
+
+
+def test_a_text_that_gives_other_rows_each_time_is_never_reused(
+    spark: SparkSession, ws: mr.Workspace, texts: Path
+) -> None:
+    random = words(ws, texts, "SELECT twice, uuid() AS id FROM input_0")
+    assert rows(random) != rows(random)
+    assert "uuid gives other values in each run" in str(random.run())
+
+    spark.udf.register("millrace_mark", lambda text: f"<{text}>", "string")
+    marked = "SELECT millrace_mark(b) AS m FROM input_0 WHERE twice = 2"
+    assert rows(words(ws, texts, marked)) == [{"m": "<Row 1. It is short.>"}]
+    spark.udf.register("millrace_mark", lambda text: f"[{text}]", "string")
+    assert rows(words(ws, texts, marked)) == [{"m": "[Row 1. It is short.]"}]
+    assert "function millrace_mark may change" in str(words(ws, texts, marked).run())
+
+
+def test_spark_computes_over_several_inputs_and_over_its_own_rows(
+    spark: SparkSession, ws: mr.Workspace, texts: Path
+) -> None:
+    first = words(ws, texts).filter("twice < 9")
+    counts = ws.from_arrow(pa.table({"k": [2, 4, 6], "n": [1, 0, 2]}))
+    joined = by_spark(
+        "SELECT k, n, stack(1, size(words)) AS (s) FROM input_0 JOIN input_1 ON k = twice "
+        "WHERE n > 0 ORDER BY k",
+        first,
+        counts,
+    )
+    both = joined.join(first.rename(twice="k"), on="k").select("k", "n", "s").sort("k")
+
+    assert rows(both) == [{"k": 2, "n": 1, "s": 2}, {"k": 6, "n": 2, "s": 2}]
+    assert {run for run, _ in ran(both).values()} == {0}
+    views = [table.name for table in spark.catalog.listTables()]
+    assert [name for name in views if name.startswith("millrace_")] == []
+
+
+def test_a_method_of_dataframe_runs_on_spark(ws: mr.Workspace, texts: Path) -> None:
+    numbers = ws.read_parquet(texts).select("a")
+
+    assert rows(
+        by_spark(SparkCall(method="approxQuantile", args=(["a"], [0.5], 0.0)), numbers)
+    ) == [{"value": [[2.0]]}]
+    described = by_spark(SparkCall(method="describe", args=("a",)), numbers)
+    assert {"summary": "max", "a": "5"} in rows(described)
+    sample = by_spark(SparkCall(method="sample", args=(0.5,)), numbers)
+    assert "sample without a seed" in str(sample.run())
+
+
+def test_a_query_that_spark_refuses_as_well_fails_when_it_is_written(
+    ws: mr.Workspace, texts: Path
+) -> None:
+    with pytest.raises(UserError, match=r"Spark refuses this as well: .*`nothing`"):
+        words(ws, texts, "SELECT nothing FROM input_0")
+    with pytest.raises(UserError, match="Spark refuses this as well"):
+        words(ws, texts, "DROP TABLE orders")
+    assert ws.runs() == []  # Nothing ran for that.
+
+
+def test_rows_of_spark_that_are_lost_are_computed_again(ws: mr.Workspace, texts: Path) -> None:
+    total = words(ws, texts).agg(n="sum(twice)")
+    expected = rows(total)
+    for file in Path(ws.path, "shuffle").rglob("part-0.ipc"):
+        file.unlink()
+
+    assert rows(words(ws, texts).agg(n="sum(twice)")) == expected
+    for file in Path(ws.path, "shuffle").rglob("part-0.ipc"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    assert rows(words(ws, texts).agg(n="max(twice)")) == [{"n": 10}]
+
+
+def test_queries_of_several_threads_do_not_meet(ws: mr.Workspace, texts: Path) -> None:
+    results: dict[int, list[dict[str, Any]]] = {}
+
+    def compute(number: int) -> None:
+        query = f"SELECT twice, repeat('x', {number}) AS x FROM input_0 WHERE twice = 2"
+        results[number] = rows(words(ws, texts, query))
+
+    threads = [threading.Thread(target=compute, args=(number,)) for number in range(1, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {number: [{"twice": 2, "x": "x" * number}] for number in range(1, 4)}

@@ -1,0 +1,60 @@
+"""Texts that Spark runs: which of them give equal rows for equal inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.sql.spark_text import called_names, why_unrecognised
+
+INPUTS = {"input_0": ["a", "b", "s"], "input_1": ["k"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a, sentences(b) AS x FROM input_0",
+        "SELECT `A` FROM INPUT_0",
+        "SELECT a, k FROM input_0 JOIN input_1 ON a = k",
+        "SELECT transform(a, (x, i) -> x + i) AS y FROM input_0 ORDER BY y",
+        "SELECT s.f, input_0.s.g FROM input_0",
+        "SELECT t.q, p FROM input_0 LATERAL VIEW posexplode(a) t AS p, q",
+        "WITH c AS (SELECT a AS z FROM input_0), d AS (SELECT * FROM c) SELECT z FROM d",
+        "SELECT count(*) FROM input_0 GROUP BY ALL",
+        "SELECT * FROM input_0 PIVOT (sum(a) FOR b IN ('x' AS xx, 'y'))",
+        "SELECT 'user and now()' AS q FROM input_0",
+        "SELECT stack(2, a, b) AS (m, n) FROM input_0",
+    ],
+)
+def test_a_text_over_its_inputs_alone_is_recognised(text: str) -> None:
+    assert why_unrecognised(text, INPUTS) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SELECT a, rand() FROM input_0", "rand gives other values"),
+        ("SELECT a, RAND (5) FROM input_0", "rand gives other values"),
+        ("SELECT current_date FROM input_0", "current_date gives other values"),
+        ("SELECT user FROM input_0", "user gives other values"),
+        ("SELECT * FROM other", "it reads other"),
+        ("SELECT * FROM db.input_0", "it reads db.input_0"),
+        ("SELECT a FROM input_0 UNION ALL SELECT b FROM other", "it reads other"),
+        ("SELECT * FROM input_0 WHERE a IN (SELECT x FROM other)", "it reads other"),
+        ("WITH t AS (SELECT * FROM t) SELECT * FROM t", "it reads t"),
+        ("WITH c AS (SELECT * FROM d), d AS (SELECT 1) SELECT * FROM c", "it reads d"),
+        ("SELECT * FROM (WITH o AS (SELECT a FROM input_0) SELECT * FROM o), o", "it reads o"),
+        ("SELECT my_variable FROM input_0", "my_variable is no column"),
+        ("SELECT db.f(a) FROM input_0", "function of a catalog"),
+        ("SELECT * FROM input_0 TABLESAMPLE (10 PERCENT)", "a sample has other rows"),
+        ("SELECT a:b.c FROM input_0", "not understood"),
+    ],
+)
+def test_a_text_that_may_give_other_rows_is_not_recognised(text: str, why: str) -> None:
+    assert why in str(why_unrecognised(text, INPUTS))
+
+
+def test_names_of_calls_are_those_before_brackets() -> None:
+    names = called_names("SELECT My_F(a), `other`(b), upper (c) FROM t WHERE 'f(x)' = d")
+
+    assert {"my_f", "other", "upper"} <= names
+    assert not {"a", "d", "t", "f"} & names
