@@ -1,13 +1,13 @@
 """Answers of expressions row by row, from the engine and from Spark: a value, or that it fails.
 
 A column of values tells less than each of its rows: one bad text fails a whole query. So a query
-that fails is asked again over halves of its rows, down to the rows that fail.
+that fails is asked again for each row, and Spark catches its errors row by row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from millrace.engine.function_install import install_functions
 from millrace.errors import UserError
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import Expression, expression_of, scope_of
+from millrace.sql.expressions import expression_of, scope_of
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 from millrace.sql.types import to_arrow
@@ -75,18 +75,26 @@ class EngineAnswers:
             return Answers(NOT_NATIVE, ())
         except (ExpressionRefused, UserError):
             return Answers(FAILS, ())
-        values = _by_halves(lambda ids: self._over(expression, ids), range(len(self._table)))
-        return Answers(str(to_arrow(expression.type)), tuple(values))
-
-    def _over(self, expression: Expression, ids: range) -> list[object] | None:
-        where = f"id >= {ids.start} AND id < {ids.stop}"
+        sql, kind = expression.sql, to_arrow(expression.type)
         try:
-            answer = self._connection.sql(
-                f"SELECT {expression.sql} AS v FROM t WHERE {where} ORDER BY id"
-            ).to_arrow_table()
+            answer = self._connection.sql(f"SELECT {sql} AS v FROM t ORDER BY id").to_arrow_table()
+            values = self._values(answer, kind)
         except duckdb.Error:
-            return None
-        kind = to_arrow(expression.type)
+            values = self._by_rows(sql, kind)
+        return Answers(str(kind), tuple(values))
+
+    def _by_rows(self, sql: str, kind: pa.DataType) -> list[object]:
+        values: list[object] = []
+        self._connection.execute(f"PREPARE a_row AS SELECT {sql} AS v FROM t WHERE id = $1")
+        for row in range(len(self._table)):
+            try:
+                answer = self._connection.sql(f"EXECUTE a_row({row})").to_arrow_table()
+                values += self._values(answer, kind)
+            except duckdb.Error:
+                values.append(FAILS)
+        return values
+
+    def _values(self, answer: pa.Table, kind: pa.DataType) -> list[object]:
         column = answer.column(0)
         if pa.types.is_null(kind):
             column = pa.nulls(len(column))
@@ -101,7 +109,7 @@ class SparkAnswers:
         self._frame = frame
         java = frame.sparkSession._jvm
         assert java is not None
-        self._parser = java.org.apache.spark.sql.catalyst.parser.CatalystSqlParser
+        self._parser = frame.sparkSession._jsparkSession.sessionState().sqlParser()
         self._catalyst = java.org.apache.spark.sql.catalyst.expressions
         self._column = java.org.apache.spark.sql.classic.ExpressionUtils.column
 
@@ -120,12 +128,14 @@ class SparkAnswers:
             ]
             for at in range(0, answer.num_columns, 2)
         )
-        return [Answers(kind, tuple(next(values))) if kind else Answers(FAILS, ()) for kind in kinds]
+        return [
+            Answers(kind, tuple(next(values))) if kind else Answers(FAILS, ()) for kind in kinds
+        ]
 
     def _kind(self, case: str) -> str:
         """The type of an expression as Arrow has it; empty if Spark refuses it at the call."""
         try:
-            schema = to_arrow_schema(self._frame.selectExpr(f"{case} AS v").schema)
+            schema = to_arrow_schema(self._frame.selectExpr(f"{case} AS v").schema, timezone="UTC")
         except Exception as error:  # noqa: BLE001 - Spark's errors share no base
             _check_of_sql(error)
             return ""
@@ -143,19 +153,6 @@ def _check_of_sql(error: Exception) -> None:
     """Raise an error that is none of Spark's errors of SQL or of values."""
     if "SQLSTATE" not in str(error) and "ArithmeticException" not in str(error):
         raise error
-
-
-def _by_halves(over: Callable[[range], list[object] | None], ids: range) -> list[object]:
-    values = over(ids)
-    if values is not None:
-        return values
-    if len(ids) == 1:
-        return [FAILS]
-    middle = ids.start + len(ids) // 2
-    return [
-        *_by_halves(over, range(ids.start, middle)),
-        *_by_halves(over, range(middle, ids.stop)),
-    ]
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -218,11 +215,10 @@ def _shown(case: str, table: pa.Table, row: int) -> str:
 
 
 @contextmanager
-def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    """The session with other settings; `__` stands for a point in their names."""
-    names = {name.replace("__", "."): value for name, value in values.items()}
-    before = {name: spark.conf.get(name, None) for name in names}
-    for name, value in names.items():
+def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
+    """The session with other settings."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
         spark.conf.set(name, value)
     try:
         yield

@@ -14,6 +14,7 @@ from millrace.sql.functions import conditions, dates, literals, number_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
+from millrace.sql.functions.times import making_functions
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, operands
@@ -28,6 +29,7 @@ from millrace.sql.typed_sql import (
 )
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
+assert making_functions.UNIX_UNITS  # imported for the table it fills
 assert number_functions.NUMBERS  # imported for the table it fills
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
@@ -303,12 +305,7 @@ def _with_clause(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 
 
 def _extract(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    unit = node.name.lower()
-    if unit not in dates.EXTRACTED:
-        raise ExpressionRefused(
-            f"EXTRACT does not take {unit}", fix=f"use {', '.join(dates.EXTRACTED)}"
-        )
-    return _unlabelled(call(unit, [typer.typed(node.expression)]))
+    return dates.extracted(node.name, typer.typed(node.expression))
 
 
 def _substring(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:

@@ -177,7 +177,8 @@ macro(
     "spark_year_text",
     "y",
     "CASE WHEN y > 9999 THEN '+' || y WHEN y < 0 THEN '-' || lpad(CAST(-y AS VARCHAR), "
-    "CAST(greatest(4, length(CAST(-y AS VARCHAR))) AS INTEGER), '0') ELSE lpad(CAST(y AS VARCHAR), 4, '0') END",
+    "CAST(greatest(4, length(CAST(-y AS VARCHAR))) AS INTEGER), '0') "
+    "ELSE lpad(CAST(y AS VARCHAR), 4, '0') END",
 )
 macro(
     "spark_date_to_text",
@@ -196,7 +197,76 @@ macro(
 macro(
     "spark_date_add",
     "d, days",
-    "coalesce(TRY(d + days), make_date(CAST(((CAST(d - DATE '1970-01-01' AS BIGINT) + days "
+    "coalesce(TRY(d + CAST(days AS INTEGER)), "
+    "make_date(CAST(((CAST(d - DATE '1970-01-01' AS BIGINT) + days "
     "+ 2147483648) & 4294967295) - 2147483648 AS INTEGER)))",
 )
 """Some days later; days wrap around at the ends of their 32 bits."""
+macro(
+    "spark_moved",
+    "instant, moment",
+    "list_transform([CAST(moment AS TIMESTAMP)], lambda ml: list_transform([make_timestamptz("
+    "epoch_us(ml) - (epoch_us(CAST(instant AS TIMESTAMP)) - epoch_us(instant)))], lambda mi: "
+    "CASE WHEN CAST(mi AS TIMESTAMP) = ml THEN mi ELSE spark_instant(ml) END)[1])[1]",
+)
+"""The instant of a local time, with the offset of another instant where that is possible."""
+macro(
+    "spark_local_in",
+    "zone_name, instant",
+    "list_transform([spark_zone(zone_name)], lambda lz: "
+    "CASE WHEN spark_zone_offset(lz) IS NOT NULL THEN make_timestamp(epoch_us(instant) "
+    "+ CAST(spark_zone_offset(lz) AS BIGINT) * 1000000) "
+    "WHEN spark_zone_known(lz) THEN timezone(lz, instant) END)[1]",
+)
+"""The local time of an instant in a zone; null if there is no such zone."""
+macro(
+    "spark_floor_div",
+    "n, size",
+    "((n - ((n % size) + size) % size) // size)",
+)
+_SECONDS_IN_DAY: Final = (
+    "((epoch_us({i}) - epoch_us(spark_instant(CAST(CAST({i} AS TIMESTAMP) AS DATE)))) // 1000000)"
+)
+_LAST_DAY: Final = "day(CAST({i} AS TIMESTAMP)) = day(last_day(CAST({i} AS TIMESTAMP)))"
+_MONTHS: Final = "(year(CAST({i} AS TIMESTAMP)) * 12 + month(CAST({i} AS TIMESTAMP)))"
+_MONTH_DAY: Final = "day(CAST({i} AS TIMESTAMP))"
+_MONTHS_APART: Final = f"({_MONTHS.format(i='be')} - {_MONTHS.format(i='bs')})"
+macro(
+    "spark_months_between",
+    "later, earlier",
+    "list_transform([later], lambda be: list_transform([earlier], lambda bs: "
+    f"CASE WHEN {_MONTH_DAY.format(i='be')} = {_MONTH_DAY.format(i='bs')} "
+    f"OR ({_LAST_DAY.format(i='be')} AND {_LAST_DAY.format(i='bs')}) "
+    f"THEN CAST({_MONTHS_APART} AS DOUBLE) ELSE CAST({_MONTHS_APART} AS DOUBLE) "
+    f"+ CAST(({_MONTH_DAY.format(i='be')} - {_MONTH_DAY.format(i='bs')}) * 86400 "
+    f"+ {_SECONDS_IN_DAY.format(i='be')} - {_SECONDS_IN_DAY.format(i='bs')} AS DOUBLE) "
+    "/ CAST(2678400 AS DOUBLE) END)[1])[1]",
+)
+macro(
+    "spark_months_rounded",
+    "months",
+    "(floor(months * CAST(100000000 AS DOUBLE) + CAST('0.5' AS DOUBLE)) "
+    "/ CAST(100000000 AS DOUBLE))",
+)
+"""Rounded as Java rounds: a half goes up."""
+macro("spark_first_day_of_year", "d", "make_date(year(d), CAST(1 AS BIGINT), CAST(1 AS BIGINT))")
+macro("spark_first_day_of_month", "d", "make_date(year(d), month(d), CAST(1 AS BIGINT))")
+macro(
+    "spark_first_day_of_quarter",
+    "d",
+    "make_date(year(d), quarter(d) * 3 - 2, CAST(1 AS BIGINT))",
+)
+macro("spark_first_day_of_week", "d", "(d - CAST(isodow(d) - 1 AS INTEGER))")
+macro(
+    "spark_same_day_of_month",
+    "d, months",
+    "list_transform([make_date(CAST(spark_floor_div(months, 12) AS BIGINT), "
+    "CAST(((months % 12) + 12) % 12 + 1 AS BIGINT), CAST(1 AS BIGINT))], lambda fm: "
+    "fm + CAST(least(day(d), day(last_day(fm))) - 1 AS INTEGER))[1]",
+)
+macro(
+    "spark_add_months",
+    "d, months",
+    "coalesce(TRY(CAST(d + to_months(months) AS DATE)), "
+    "spark_same_day_of_month(d, CAST(year(d) AS BIGINT) * 12 + month(d) - 1 + months))",
+)
