@@ -18,7 +18,8 @@ from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
 
@@ -121,3 +122,15 @@ class DatasetRunner:
 
         spark = self._spark()
         call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))
+
+    def spark_schema(self, schema: pa.Schema) -> StructType:
+        """Columns with Spark's types."""
+        from millrace.spark.frames.rows_as_frames import spark_types  # noqa: PLC0415 - as above
+
+        return spark_types(schema)
+
+    def spark_rows(self, rows: pa.Table) -> list[Row]:
+        """Rows as Spark's `collect` gives them."""
+        from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
+
+        return spark_rows(rows)

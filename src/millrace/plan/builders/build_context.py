@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import pyarrow as pa
+
 from millrace.config import Config
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import Relation
@@ -30,4 +32,6 @@ class BuildContext:
     config: Config = field(default_factory=Config)
     on_spark: OnSparkBuilder | None = None
     catalog: Catalog | None = None
+    local_rows: Callable[[pa.Table], Node] | None = None
+    """Makes a plan of rows of this process, as those of VALUES."""
     call: str = ""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
+from millrace.sql.functions.nested.nested_casts import cast_nested
 from millrace.sql.functions.times.time_macros import READ_TEXT
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
+    NotNative,
     TypedSql,
     as_type,
     combined,
@@ -48,16 +50,17 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
     """The term as another type."""
     label = label if label is not None else term.label
     if term.type == to:
-        return TypedSql(
-            sql=term.sql, type=to, columns=term.columns, label=label, raises=term.raises
-        )
+        return replace(term, label=label, literal=None, day=None)
     if term.type == VOID:
         return TypedSql(sql=null_of(to).sql, type=to, label=label)
+    if term.type.is_nested or to.is_nested:
+        return cast_nested(term, to, cast, label)
     day = _written_day(term) if to == DATE else None
     if day is not None:
         return day_literal(day, label)
     sql, raises = _written(term, to)
-    return combined(sql, to, [term], label=label, raises=raises)
+    certain = term.never_null and not raises and term.type != STRING and to != DATE
+    return combined(sql, to, [term], label=label, raises=raises, never_null=certain)
 
 
 def _written_day(term: TypedSql) -> date | None:
@@ -73,7 +76,7 @@ def _written_day(term: TypedSql) -> date | None:
 def to_text(term: TypedSql, where: str) -> TypedSql:
     """An argument that Spark turns into text by itself."""
     if term.type.is_floating:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs text",
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a decimal first; how a double is written depends on the Java version",
@@ -93,7 +96,7 @@ def family(kind: SqlType) -> str:
 def _written(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     writer = _WRITERS.get((family(term.type), family(to)))
     if writer is None:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{term.type} cannot be cast to {to}",
             found=f"{term.label or term.sql}",
             fix=_HINTS.get((family(term.type), family(to)), "choose another type, or map_batches"),
@@ -134,7 +137,7 @@ def _floating_to_integer(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _floating_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if term.type == FLOAT:
-        raise ExpressionRefused(
+        raise NotNative(
             f"float cannot be cast to {to}",
             found=term.label or term.sql,
             fix="cast it to double first",
@@ -163,7 +166,7 @@ def _decimal_to_text(term: TypedSql, _: SqlType) -> tuple[str, bool]:
     if precision > scale:
         return term.sql, False
     if precision == PRECISION_MAX:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{term.type} cannot be cast to string",
             found=term.label or term.sql,
             fix="cast it to a decimal with a digit before the point",
@@ -208,7 +211,7 @@ def _text_to_decimal(term: TypedSql, to: SqlType) -> tuple[str, bool]:
 
 def _text_to_floating(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     if to == FLOAT:
-        raise ExpressionRefused(
+        raise NotNative(
             "string cannot be cast to float", found=term.label or "", fix="cast it to double first"
         )
     x = term.sql

@@ -11,7 +11,6 @@ from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import function
 from millrace.sql.functions.times.parsing_functions import DATES, written_out
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
     NotNative,
     TypedSql,
     call_label,
@@ -67,7 +66,7 @@ def span(amount: str, unit: str) -> Span:
         unit_span = None
         count = 0
     if unit_span is None:
-        raise ExpressionRefused(
+        raise NotNative(
             "an interval is a whole number of one unit here",
             found=f"INTERVAL '{amount}' {unit}",
             fix=f"use {', '.join(_UNITS)}, one at a time: d + INTERVAL 1 DAY",
@@ -83,7 +82,7 @@ def shifted(term: TypedSql, by: Span, sign: int) -> TypedSql:
     """A date or timestamp plus or minus an interval."""
     require(term, term.type in (DATE, *_MOMENTS), "a date or timestamp", "interval arithmetic")
     if term.type == VOID:
-        raise ExpressionRefused("NULL has no type to add an interval to", fix="cast it to date")
+        raise NotNative("NULL has no type to add an interval to", fix="cast it to date")
     if term.day is not None and not by.micros:
         day = _moved_day(term.day, sign * by.months, sign * by.days)
         if day is not None:
