@@ -257,6 +257,9 @@ SAFE_USES = {
         "pickle.PicklingError",
     ),  # What Spark would ship is tried out first.
     ("spark/function_shipping.py", "cloudpickle.dumps"),
+    # A function of the user's own process, as PySpark packs it into a column.
+    ("spark/udfs/pyspark_functions.py", "cloudpickle.dumps"),
+    ("spark/udfs/pyspark_functions.py", "cloudpickle.loads"),
 }
 
 

@@ -117,6 +117,8 @@ class WorkspaceRuntime:
 
             self._spark = start_session()
             self._has_started_spark = True
+            if self._dataset_runner is not None:
+                self._dataset_runner.registry.tell(self._spark)
         return self._spark
 
     @property
