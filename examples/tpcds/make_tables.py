@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import duckdb
+import duckdb_extension_tpcds  # type: ignore[import-not-found] - in its environment alone
 
 
 def main(scale: str, folder: Path) -> None:
     """Make the data of a scale factor in a folder."""
-    import duckdb_extension_tpcds
-
     home = Path(duckdb_extension_tpcds.__file__).parent
     extension = next(home.rglob("*.duckdb_extension"))
     connection = duckdb.connect()

@@ -64,7 +64,7 @@ def keep(context: BuildContext, node: Node, condition: exp.Expression) -> Node:
 
 
 def conditions(tree: exp.Expression, schema: pa.Schema) -> list[Expression]:
-    """The parts of a condition that are joined by AND; those that can fail are one part, the last."""
+    """The parts of a condition that AND joins; those that can fail are one part, the last."""
     whole = expression(tree, schema)
     if whole.type not in (BOOLEAN, VOID):
         what = f"a condition of type {whole.type}"
