@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import duckdb
-import duckdb_extension_tpcds  # type: ignore[import-not-found] - in its environment alone
+import duckdb_extension_tpcds  # type: ignore[import-not-found]  # it is there
 
 
 def main(scale: str, folder: Path) -> None:
