@@ -1,10 +1,11 @@
 """Bytes that TPC-H's queries read of their Parquet files, beside DuckDB alone in the same run.
 
-    .venv/bin/python benchmarks/bytes_read.py [--scale 1] [--queries 1 5 21] [--order] [--many-tasks]
+    .venv/bin/python benchmarks/bytes_read.py [--scale 1] [--queries 1 5] [--order] [--many-tasks]
 
 Both run in this process without Spark, DuckDB with one thread, as in a task. DuckDB counts the
 bytes and the row groups in both. `--order` adds a table whose files are ordered by a day, with
-doubles and nested columns, of which a filter on the day reads few row groups.
+doubles and nested columns, of which a filter on the day reads few row groups. With `--many-tasks`
+bytes of scans whose rows go on as they are do not count, because no engine reads them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import millrace as mr
-from millrace.engine import duckdb_engine
+from millrace.engine import duckdb_engine, duckdb_instances
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
@@ -101,7 +102,7 @@ class NoFrames:
 @contextmanager
 def counting(reading: Reading) -> Iterator[None]:
     """Count what the engine reads in tasks."""
-    borrowed = duckdb_engine.borrowed
+    borrowed = duckdb_instances.borrowed
 
     @contextmanager
     def profiled(settings: Any) -> Iterator[duckdb.DuckDBPyConnection]:  # noqa: ANN401 - of the engine
@@ -110,11 +111,11 @@ def counting(reading: Reading) -> Iterator[None]:
             yield connection
             reading.add(connection)
 
-    duckdb_engine.borrowed = profiled
+    vars(duckdb_engine)["borrowed"] = profiled
     try:
         yield
     finally:
-        duckdb_engine.borrowed = borrowed
+        vars(duckdb_engine)["borrowed"] = borrowed
 
 
 def millrace_reading(query: mr.Dataset, workspace: ShuffleWorkspace) -> Reading:

@@ -27,7 +27,7 @@ FOLDERS = {
 
 
 def rows_read(dataset: mr.Dataset) -> pa.Table:
-    return pa.Table.from_batches(dataset.to_batches(), dataset.schema)
+    return pa.Table.from_batches(dataset.to_batches(), dataset.arrow_schema)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.plan.test_stages import scan
 
-from millrace.dataset import Dataset
+from millrace import Dataset
 from millrace.engine.query_writer import query
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.read_stage import leaves

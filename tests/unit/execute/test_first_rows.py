@@ -11,7 +11,7 @@ import pytest
 from tests.unit.execute.test_query_run import TOKEN, HereRunner, start
 
 import millrace as mr
-from millrace.dataset import Dataset
+from millrace import Dataset
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.execute.task_folders import Folders
 from millrace.transport.agent.keep_alive import KeepAlive

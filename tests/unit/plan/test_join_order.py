@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import BROADCAST, scan, stages
 
-from millrace.dataset import Dataset
+from millrace import Dataset
 from millrace.plan.nodes.join import Join
 from millrace.plan.nodes.node import Node
 from millrace.plan.planner.filter_pushdown import push_filters
@@ -60,7 +60,7 @@ def test_conditions_of_a_cross_join_become_keys(tables: dict[str, Dataset]) -> N
     plan = ordered(query)
 
     assert all(line.startswith("inner join on") for line in joins(plan))
-    assert plan.schema.equals(query.schema)
+    assert plan.schema.equals(query._plan.schema)
 
 
 def test_an_order_that_connects_inputs_only_later_leaves_no_cross_join(

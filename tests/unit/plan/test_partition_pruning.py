@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.engine.partition_matches import matching_files
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.stages import plan_stages

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from millrace.sql.functions.casts import cast
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, combined, failure, text_literal
+from millrace.sql.functions.nested.nested_sql import is_ordered, not_here, order_key
+from millrace.sql.typed_sql import NotNative, TypedSql, combined, failure, text_literal
 from millrace.sql.types import (
     BOOLEAN,
     STRING,
@@ -18,6 +19,7 @@ from millrace.sql.types import (
     SqlType,
     common,
     common_with_text,
+    same_shape,
 )
 
 _SAFE: Final = "IS NOT DISTINCT FROM"
@@ -27,10 +29,10 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
     """All parts in their common type; `mixed` lets text stand beside other types."""
     kind: SqlType = VOID
     for part in parts:
-        _no_nested(part, where)
+        _not_passed_on(part, where)
         wider = common_with_text(kind, part.type) if mixed else common(kind, part.type)
         if wider is None:
-            raise ExpressionRefused(
+            raise NotNative(
                 f"the values of {where} have no common type",
                 found=", ".join(f"{part.label or part.sql} of type {part.type}" for part in parts),
                 fix="cast them to one type",
@@ -39,29 +41,49 @@ def to_common_type(parts: Sequence[TypedSql], where: str, *, mixed: bool = True)
     return [cast(part, kind) for part in parts]
 
 
-def _no_nested(part: TypedSql, where: str) -> None:
+def _not_passed_on(part: TypedSql, where: str) -> None:
     if part.type.arrow is not None:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} cannot calculate with a column of type {part.type.arrow}",
             found=part.label or part.sql,
             fix="such a column can only be passed on as it is",
         )
 
 
+def _named_alike(parts: Sequence[TypedSql]) -> list[TypedSql]:
+    """Spark compares structs by position: those of the first one's types get its names."""
+    first = parts[0].type
+    return [cast(part, first) if same_shape(first, part.type) else part for part in parts]
+
+
 def compare(symbol: str, left: TypedSql, right: TypedSql) -> TypedSql:
     """One of = <=> < <= > >= between two values."""
-    first, second = to_common_type([left, right], symbol)
+    nested = left.type.is_nested or right.type.is_nested
+    first, second = to_common_type(_named_alike([left, right]), symbol, mixed=not nested)
     shown = None
     if left.label is not None and right.label is not None:
         shown = f"({left.label} {symbol} {right.label})"
     step = _SAFE if symbol == "<=>" else symbol
-    return combined(f"({first.sql} {step} {second.sql})", BOOLEAN, [first, second], label=shown)
+    sides = (first.sql, second.sql)
+    if nested:
+        if not is_ordered(first.type):
+            raise not_here(symbol, first, second)
+        if symbol not in ("=", "<=>"):
+            sides = (order_key(first.sql, first.type), order_key(second.sql, first.type))
+    certain = first.never_null and second.never_null
+    return combined(
+        f"({sides[0]} {step} {sides[1]})",
+        BOOLEAN,
+        [first, second],
+        label=shown,
+        never_null=certain or symbol == "<=>",
+    )
 
 
 def as_condition(part: TypedSql, where: str) -> TypedSql:
     """A condition; anything else is refused."""
     if part.type not in (BOOLEAN, VOID):
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs a condition",
             found=f"{part.label or part.sql} of type {part.type}",
             fix="compare it with something",
@@ -77,7 +99,9 @@ def connect(symbol: str, parts: Sequence[TypedSql]) -> TypedSql:
         no, value = ("NOT ", "false") if symbol == "AND" else ("", "true")
         ended = " ".join(f"WHEN {no}{term.sql} THEN {value}" for term in terms[:-1])
         sql = f"CASE {ended} ELSE {sql} END"
-    return combined(sql, BOOLEAN, terms, label=_joined_label(symbol, parts))
+    certain = all(term.never_null for term in terms)
+    label = _joined_label(symbol, parts)
+    return combined(sql, BOOLEAN, terms, label=label, never_null=certain)
 
 
 def _joined_label(symbol: str, parts: Sequence[TypedSql]) -> str | None:
@@ -93,14 +117,19 @@ def negate_condition(part: TypedSql) -> TypedSql:
     """NOT."""
     condition = as_condition(part, "NOT")
     shown = None if part.label is None else f"(NOT {part.label})"
-    return combined(f"(NOT {condition.sql})", BOOLEAN, [condition], label=shown)
+    certain = condition.never_null
+    sql = f"(NOT {condition.sql})"
+    return combined(sql, BOOLEAN, [condition], label=shown, never_null=certain)
 
 
 def in_list(part: TypedSql, values: Sequence[TypedSql]) -> TypedSql:
     """IN with a list."""
     if not values:
-        raise ExpressionRefused("IN needs values", fix="write, for example, a IN (1, 2)")
-    value, *rest = to_common_type([part, *values], "IN")
+        raise NotNative("IN needs values", fix="write, for example, a IN (1, 2)")
+    nested = any(term.type.is_nested for term in (part, *values))
+    value, *rest = to_common_type(_named_alike([part, *values]), "IN", mixed=not nested)
+    if nested and not is_ordered(value.type):
+        raise not_here("IN", part, *values)
     shown = None
     labels = [value.label for value in values]
     if part.label is not None and all(label is not None for label in labels):
@@ -113,7 +142,7 @@ def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
     """LIKE with Spark's escape, which is only allowed before %, _ and itself."""
     for side in (part, pattern):
         if side.type not in (STRING, VOID):
-            raise ExpressionRefused(
+            raise NotNative(
                 "LIKE needs text",
                 found=f"{side.label or side.sql} of type {side.type}",
                 fix="cast it to string",
@@ -129,7 +158,7 @@ def like(part: TypedSql, pattern: TypedSql, escape: str) -> TypedSql:
             sql = f"({x.sql} LIKE {p.sql})"
         return combined(sql, BOOLEAN, [x, p], label=shown)
     if escape != "\\":
-        raise ExpressionRefused(
+        raise NotNative(
             "ESCAPE needs a pattern that is written out", found=p.label or "", fix="write it out"
         )
     good = text_literal(r"(?s)(?:[^\\]|\\[\\%_])*")
@@ -143,7 +172,7 @@ def _check_pattern(pattern: str, escape: str) -> None:
     rest = iter(pattern)
     for char in rest:
         if char == escape and next(rest, None) not in ("%", "_", escape):
-            raise ExpressionRefused(
+            raise NotNative(
                 f"the pattern of LIKE has {escape} before something else than %, _ or {escape}",
                 found=pattern,
                 fix=f"double it: {escape}{escape}",
