@@ -61,6 +61,7 @@ INNER_LAYERS = {
         "text_limits",
         "type_names",
         "ordered_offsets",
+        "spark_dialect",
         "parser",
         "spark_text",
         "spark_labels",

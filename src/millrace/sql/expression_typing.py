@@ -14,14 +14,30 @@ from millrace.sql.functions import conditions, dates, literals, number_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
+from millrace.sql.functions.texts import (
+    bit_functions,
+    encoding_functions,
+    text_functions,
+    text_patterns,
+)
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
-from millrace.sql.parser import LITERAL, operands
+from millrace.sql.parser import LITERAL, canonical, operands
+from millrace.sql.spark_dialect import BitwiseUnsignedShift
 from millrace.sql.type_names import CAST_NAMES, type_of
-from millrace.sql.typed_sql import ExpressionRefused, TypedSql, call_label, combined, null_of
+from millrace.sql.typed_sql import (
+    ExpressionRefused,
+    NotNative,
+    TypedSql,
+    call_label,
+    combined,
+    null_of,
+)
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
 assert number_functions.NUMBERS  # imported for the table it fills
+TEXT_MODULES: Final = (encoding_functions, text_functions)
+"""Imported for the table they fill."""
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -39,6 +55,20 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+_BITWISE: Final[dict[type[exp.Expression], str]] = {
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+}
+_SHIFTED: Final[dict[type[exp.Expression], str]] = {
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+    BitwiseUnsignedShift: ">>>",
+}
+_WITHOUT_BRACKETS: Final = frozenset(
+    {"current_date", "current_timestamp", "current_time", "current_user", "user", "session_user"}
+)
+"""Functions that are called by their name alone, where no column has it."""
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _REFUSED: Final = {
     exp.Window: ("a window function has no place here", "use the window operator"),
@@ -70,12 +100,17 @@ class ExpressionTyper:
         if kind in _COMPARED:
             left, right = self.typed(node.this), self.typed(node.expression)
             return conditions.compare(_COMPARED[kind], left, right)
+        if kind in _BITWISE or kind in _SHIFTED:
+            left, right = self.typed(node.this), self.typed(node.expression)
+            if kind in _SHIFTED:
+                return bit_functions.shift_operator(_SHIFTED[kind], left, right)
+            return bit_functions.bitwise(_BITWISE[kind], left, right)
         method = _NODES.get(kind)
         if method is None:
             what, fix = _REFUSED.get(
                 kind, ("this is not supported", "see docs/functions.md, or use map_batches")
             )
-            raise ExpressionRefused(what, found=node.sql(dialect="spark"), fix=fix)
+            raise NotNative(what, found=canonical(node), fix=fix)
         return method(self, node)
 
     def typed_all(self, nodes: Sequence[exp.Expression]) -> list[TypedSql]:
@@ -93,7 +128,13 @@ def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
             found=node.sql(dialect="spark"),
             fix="take it out of its column with map_batches",
         )
-    return typer.columns.find(node.name)
+    try:
+        return typer.columns.find(node.name)
+    except ExpressionRefused:
+        name = node.name.lower()
+        if name not in _WITHOUT_BRACKETS:
+            raise
+    return _called(typer, exp.Anonymous(this=name, expressions=[]))
 
 
 def _literal(_: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -201,18 +242,27 @@ def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if isinstance(node, exp.Escape):
         escape = node.expression.name
         node = node.this
-    if not isinstance(node, exp.Like) or len(escape) != 1:
+    if not isinstance(node, exp.Like | exp.ILike) or len(escape) != 1:
         raise ExpressionRefused(
             "ESCAPE takes one character after LIKE",
             found=escape,
             fix="write x LIKE 'a!%' ESCAPE '!'",
         )
-    if isinstance(node.expression, exp.Any | exp.All):
-        raise ExpressionRefused(
-            "LIKE ANY and LIKE ALL are not supported", fix="join several with OR"
+    term, negated_too = typer.typed(node.this), bool(node.args.get("negate"))
+    ignore_case = isinstance(node, exp.ILike)
+    listed = node.expression
+    if isinstance(listed, exp.Any | exp.All):
+        values = listed.this.expressions or [listed.this.unnest()]
+        return text_patterns.like_several(
+            term,
+            typer.typed_all(values),
+            every=isinstance(listed, exp.All),
+            negate=negated_too,
+            ignore_case=ignore_case,
         )
-    matches = conditions.like(typer.typed(node.this), typer.typed(node.expression), escape)
-    return conditions.negate_condition(matches) if node.args.get("negate") else matches
+    like = text_patterns.ilike if ignore_case else conditions.like
+    matches = like(term, typer.typed(listed), escape)
+    return conditions.negate_condition(matches) if negated_too else matches
 
 
 def _if(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -302,11 +352,6 @@ def _extract(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     return _unlabelled(call(unit, [typer.typed(node.expression)]))
 
 
-def _substring(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    parts = [node.this, node.args.get("start"), node.args.get("length")]
-    return call("substring", typer.typed_all([part for part in parts if part is not None]))
-
-
 def _unlabelled(term: TypedSql) -> TypedSql:
     return TypedSql(sql=term.sql, type=term.type, columns=term.columns, raises=term.raises)
 
@@ -360,6 +405,10 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
         "concat", typer.typed_all([node.this, node.expression])
     ),
     exp.Extract: _extract,
-    exp.Substring: _substring,
+    exp.ILike: _like,
+    exp.RegexpLike: lambda typer, node: call(
+        "rlike", typer.typed_all([node.this, node.expression])
+    ),
+    exp.BitwiseNot: lambda typer, node: bit_functions.bitwise_not(typer.typed(node.this)),
     **dict.fromkeys(_CLAUSES, _with_clause),
 }

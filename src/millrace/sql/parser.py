@@ -7,35 +7,18 @@ cast). Here a call stays a call by its name, and a number keeps its suffix.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import sqlglot.errors
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millrace.sql.spark_dialect import PlainSpark
 from millrace.sql.syntax_errors import not_sql
 from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
-
-
-class PlainSpark(Spark):
-    """Spark's grammar without sqlglot's knowledge of functions."""
-
-    class Parser(SparkParser):
-        """Every call is read as an anonymous one."""
-
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING")
-        }
-        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
-        }
 
 
 _DIALECT: Final = PlainSpark()
@@ -56,7 +39,7 @@ def read(sql: str) -> exp.Expression:
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
     try:
-        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _with_binary(_with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql))
         check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
@@ -131,6 +114,23 @@ def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
                 end=token.end,
             )
             out[-1] = merged
+        else:
+            out.append(token)
+    return out
+
+
+def _with_binary(tokens: list[Token]) -> list[Token]:
+    """Read `X 'ff'` as `X'ff'`."""
+    out: list[Token] = []
+    for token in tokens:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and token.token_type == TokenType.STRING
+            and last.token_type == TokenType.VAR
+            and last.text.upper() == "X"
+        ):
+            out[-1] = _like(token, TokenType.HEX_STRING, token.text)
         else:
             out.append(token)
     return out

@@ -13,6 +13,7 @@ from typing import Final
 
 from millrace.sql.typed_sql import (
     ExpressionRefused,
+    NotNative,
     TypedSql,
     as_type,
     combined,
@@ -60,19 +61,19 @@ def cast(term: TypedSql, to: SqlType, *, label: str | None = None) -> TypedSql:
         )
     if term.type == VOID:
         return TypedSql(sql=null_of(to).sql, type=to, label=label)
-    day = _written_day(term) if to == DATE else None
+    day = written_day(term.literal) if to == DATE else None
     if day is not None:
         return day_literal(day, label)
     sql, raises = _written(term, to)
     return combined(sql, to, [term], label=label, raises=raises)
 
 
-def _written_day(term: TypedSql) -> date | None:
+def written_day(text: str | int | None) -> date | None:
     """The day that a text names in full, so that nothing is computed for each row."""
-    if not isinstance(term.literal, str) or not _FULL_DAY.fullmatch(term.literal):
+    if not isinstance(text, str) or not _FULL_DAY.fullmatch(text):
         return None
     try:
-        return date.fromisoformat(term.literal)
+        return date.fromisoformat(text)
     except ValueError:
         return None
 
@@ -80,7 +81,7 @@ def _written_day(term: TypedSql) -> date | None:
 def to_text(term: TypedSql, where: str) -> TypedSql:
     """An argument that Spark turns into text by itself."""
     if term.type.is_floating:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{where} needs text",
             found=f"{term.label or term.sql} of type {term.type}",
             fix="cast it to a decimal first; how a double is written depends on the Java version",
@@ -100,7 +101,7 @@ def family(kind: SqlType) -> str:
 def _written(term: TypedSql, to: SqlType) -> tuple[str, bool]:
     writer = _WRITERS.get((family(term.type), family(to)))
     if writer is None:
-        raise ExpressionRefused(
+        raise NotNative(
             f"{term.type} cannot be cast to {to}",
             found=f"{term.label or term.sql}",
             fix=_HINTS.get((family(term.type), family(to)), "choose another type, or map_batches"),
