@@ -49,6 +49,12 @@ sim: $(READY)  ## simulated worlds of coordinated reads: SEED=n one of them, SEE
 architecture: $(READY)  ## draw docs/pictures/architecture.svg from the code's own imports
 	@$(BIN)/python scripts/architecture.py
 
+spark-functions: $(READY)  ## try Spark's own examples here, print and write docs/spark-functions.md: what is native, what runs on Spark
+	@PYTHONPATH=. $(BIN)/python -m tests.unit.sql.test_spark_examples
+
+spark-examples: java  ## ask Spark for the answers of its own examples, into tests/spark/spark_examples.jsonl
+	@SPARK_SUBMIT_OPTS="$$(scripts/spark-archive)" PYTHONPATH=. $(BIN)/python -m tests.spark.spark_examples
+
 DOCS_READY := build/docs-venv/.ready
 
 $(DOCS_READY): requirements-docs.lock
@@ -79,4 +85,4 @@ clean:  ## remove what was built, the virtual environment too
 	@rm -rf $(VENV) build dist demo-workspace benchmarks/.data .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup java demo fix check test test-slow cluster sim docs bench bench-jobs bench-check bench-record wheel clean
+.PHONY: help setup java demo fix check test test-slow cluster sim spark-functions spark-examples docs bench bench-jobs bench-check bench-record wheel clean

@@ -21,6 +21,15 @@ class PlainText(str):
         return str(self)
 
 
+class HtmlText(str):
+    """HTML that a notebook shows as a picture."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
 def human_bytes(count: float) -> str:
     """Bytes with a unit: 1536 is '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 import pyarrow as pa
 
 from millrace.config import Config
+from millrace.engine.partition_matches import matching_files
 from millrace.errors import DataLost
 from millrace.execute.lost_outputs import (
     LOSSES,
@@ -51,7 +52,8 @@ from millrace.plan.nodes.ordered_joins import OrderedJoin
 from millrace.plan.nodes.read_stage import ReadStage, leaves
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import ASKED_FOR, PlanLimits
-from millrace.plan.planner.stages import Stage, explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import Stage, plan_stages
 from millrace.scan.group_estimate import rows_per_group
 from millrace.scan.source import FileSource, check_current
 from millrace.shuffle import arrow_inputs, runs
@@ -59,6 +61,7 @@ from millrace.shuffle.handle import Shuffle
 from millrace.shuffle.reports import QueryReport, StageReport
 from millrace.storage import layout
 from millrace.storage.store import Store
+from millrace.text import counted, human_bytes
 
 ROWS_PER_GROUP_MIN: Final = 3
 """With fewer rows of a task to a group, about, groups are not begun before the exchange."""
@@ -101,7 +104,7 @@ def check_inputs(workspace: ShuffleWorkspace, plan: Node) -> None:
             check_current(leaf.source)
 
 
-def stages_of(plan: Node, config: Config) -> list[Stage]:
+def stages_of(plan: Node, config: Config, zone: str = "UTC") -> list[Stage]:
     """The stages that a plan is run in."""
     sizes = PlanLimits(
         one_task_bytes_max=config.one_task_bytes_max,
@@ -109,6 +112,7 @@ def stages_of(plan: Node, config: Config) -> list[Stage]:
         partition_bytes_target=config.partition_bytes_target,
         partitions_max=config.partitions_max,
         many_to_a_group=partial(_many_to_a_group, config),
+        matching_files=partial(matching_files, zone),
     )
     return plan_stages(plan, sizes)
 
@@ -166,7 +170,7 @@ class QueryRun:
         self._runner, self._workspace, self._frames = runner, workspace, frames
         self._zone, self._reuse = zone, reuse
         config = workspace.config
-        self._stages = stages_of(frames.plan, config)
+        self._stages = stages_of(frames.plan, config, zone)
         self._title = query_title(frames.plan, workspace.store)
         self._repairs = Repairs(config.query_repairs_max, config.task_repairs_max)
         self._rounds: dict[int, list[StageRun]] = {stage.number: [] for stage in self._stages}
@@ -261,15 +265,41 @@ class QueryRun:
     @property
     def report(self) -> QueryReport:
         """What ran and what was reused, for each DataFrame and stage, over all rounds."""
-        stages = [
-            stage_report([work.so_far() for work in rounds], len(rounds[-1].tasks) if rounds else 0)
-            for rounds in self._rounds.values()
-        ]
+        stages = self._stage_reports()
         return QueryReport(
             stages=(*self._frames.reports, *_named("stage", stages)),
             rows=self.answer.rows,
             bytes=self.answer.bytes,
         )
+
+    def _stage_reports(self) -> list[StageReport]:
+        reports = []
+        for number, rounds in self._rounds.items():
+            tasks = len(rounds[-1].tasks) if rounds else 0
+            report = stage_report([work.so_far() for work in rounds], tasks)
+            wrote = self._shuffles.get(number)
+            if wrote is not None and rounds:
+                report = replace(report, rows=wrote.rows, bytes=wrote.bytes)
+            reports.append(report)
+        return reports
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages as they were planned."""
+        return self._stages
+
+    @property
+    def measures(self) -> dict[int, str]:
+        """For each stage its tasks, rows, bytes and seconds, in a line."""
+        lines = {}
+        for stage, report in zip(self._stages, self._stage_reports(), strict=True):
+            if not report.map_tasks:
+                lines[stage.number] = "left out"
+                continue
+            tasks = f"{counted(report.map_tasks, 'task')}, {report.reused} reused"
+            wrote = f"{counted(report.rows, 'row')}, {human_bytes(report.bytes)}"
+            lines[stage.number] = f"{tasks}; wrote {wrote}; {report.seconds:.2f} s"
+        return lines
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of the answer.

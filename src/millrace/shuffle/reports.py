@@ -13,7 +13,8 @@ class StageReport:
     """Which map tasks of a stage ran, which were reused, and why the others were not.
 
     `again` are map tasks that finished in this run and had to run once more. `notes` say what was
-    chosen after earlier stages had been measured. A shuffle has one stage, which has no name.
+    chosen after earlier stages had been measured. A shuffle has one stage, which has no name. The
+    `rows` and `bytes` of a query's stage are what it wrote.
 
     Example:
         >>> first = ws.shuffle("orders/*.parquet", keys="cust_id", partitions=4)
@@ -29,6 +30,8 @@ class StageReport:
     reasons: Mapping[int, str] = field(default_factory=dict)
     again: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    rows: int = 0
+    bytes: int = 0
 
     @property
     def ran(self) -> int:

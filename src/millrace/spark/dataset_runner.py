@@ -12,12 +12,14 @@ from millrace.config import Config
 from millrace.execute.publish_folder import Draft
 from millrace.names import path_text
 from millrace.plan.nodes.node import Node
+from millrace.plan.planner.stage_pictures import explain_fully, explain_html
 from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.shuffle.reports import ParquetWritten, QueryReport
 from millrace.sql.text_limits import limits_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from millrace.execute.shuffle_workspace import ShuffleWorkspace
 
@@ -61,19 +63,20 @@ class DatasetRunner:
             run = run_query(self._spark(), self._workspace(), plan)
         return run.batches(), run.report
 
-    def explain(self, plan: Node) -> str:
-        """The stages of a plan, as text; with a session at hand, what of them would be reused."""
-        from millrace.spark.query_start import (  # noqa: PLC0415 - as above
-            explain_query,
-            explain_with_reuse,
-        )
+    def explain(self, plan: Node, *, analyze: bool, html: bool) -> str:
+        """The stages of a plan, as text or as a picture.
 
-        session = self._started_spark()  # Not started for this.
-        workspace = None if session is None else self._known_workspace()
+        With a session at hand it says what of them would be reused. With `analyze` the query runs.
+        """
+        from millrace.spark.query_start import analyze_query, explain_query  # noqa: PLC0415 - as above
+
+        show = explain_html if html else explain_fully
         with limits_of(self.config):
-            if session is None or workspace is None:
-                return explain_query(plan, self.config)
-            return explain_with_reuse(session, workspace, plan)
+            if analyze:
+                return analyze_query(self._spark(), self._workspace(), plan, show)
+            session = self._started_spark()  # Not started for this.
+            workspace = None if session is None else self._known_workspace()
+            return explain_query(session, workspace, plan, self.config, show)
 
     def frame(self, plan: Node) -> DataFrame:
         """The rows of a plan as a DataFrame with a partition for each map output of the answer."""
@@ -119,3 +122,15 @@ class DatasetRunner:
 
         spark = self._spark()
         call_spark(spark, self.config, lambda: of_table(spark, rows).show(count, truncate))
+
+    def spark_schema(self, schema: pa.Schema) -> StructType:
+        """Columns with Spark's types."""
+        from millrace.spark.frames.rows_as_frames import spark_types  # noqa: PLC0415 - as above
+
+        return spark_types(schema)
+
+    def spark_rows(self, rows: pa.Table) -> list[Row]:
+        """Rows as Spark's `collect` gives them."""
+        from millrace.spark.frames.rows_as_frames import spark_rows  # noqa: PLC0415 - as above
+
+        return spark_rows(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import indent
 
@@ -15,11 +15,14 @@ from millrace.execute.query_run import QueryRun, check_inputs, stages_of
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import spark_works
-from millrace.plan.planner.stages import explain
+from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
 from millrace.spark.function_shipping import check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
+
+ShowStages = Callable[[Sequence[Stage], Mapping[int, str]], str]
+"""Shows stages, with a remark for some of them."""
 
 
 def run_query(
@@ -38,21 +41,33 @@ def run_query(
     return run
 
 
-def explain_query(plan: Node, config: Config) -> str:
-    """The stages of a plan, as text."""
-    rows, _ = sketch_frames(plan, config, None)
-    inputs = _explain_inputs(plan, partial(explain_query, config=config))
-    return explain(stages_of(rows, config)) + inputs
-
-
-def explain_with_reuse(spark: SparkSession, workspace: ShuffleWorkspace, plan: Node) -> str:
-    """The stages of a plan, as text, and for each which of its tasks would be reused."""
-    config = workspace.config
+def explain_query(
+    spark: SparkSession | None,
+    workspace: ShuffleWorkspace | None,
+    plan: Node,
+    config: Config,
+    show: ShowStages,
+) -> str:
+    """The stages of a plan, and for each which of its tasks would be reused, if that is known."""
     rows, saved_frames = sketch_frames(plan, config, workspace)
-    stages = stages_of(rows, config)
-    zone = time_zone(spark, config)
-    inputs = _explain_inputs(plan, partial(explain_with_reuse, spark, workspace))
-    return explain(stages, forecast_reuse(workspace, stages, zone, saved_frames)) + inputs
+    zone = "UTC" if spark is None else time_zone(spark, config)
+    stages = stages_of(rows, config, zone)
+    remarks: Mapping[int, str] = {}
+    if spark is not None and workspace is not None:
+        remarks = forecast_reuse(workspace, stages, zone, saved_frames)
+    inputs = _explain_inputs(
+        plan, lambda child: explain_query(spark, workspace, child, config, show)
+    )
+    return show(stages, remarks) + inputs
+
+
+def analyze_query(
+    spark: SparkSession, workspace: ShuffleWorkspace, plan: Node, show: ShowStages
+) -> str:
+    """The stages of a plan that was run, and for each its tasks, rows, bytes and seconds."""
+    run = run_query(spark, workspace, plan)
+    inputs = _explain_inputs(plan, lambda child: analyze_query(spark, workspace, child, show))
+    return show(run.stages, run.measures) + inputs
 
 
 def _explain_inputs(plan: Node, explained: Callable[[Node], str]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
@@ -26,7 +26,9 @@ from millrace.execute.task_folders import Folders
 from millrace.ids import StageId
 from millrace.journal.api import Journals
 from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
-from millrace.plan.nodes.scan import Scan
+from millrace.plan.builders.build_scan import scan_of
+from millrace.plan.nodes.node import Node
+from millrace.plan.relation import relation_of
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -230,7 +232,11 @@ class WorkspaceRuntime:
             now_ms=_now_ms(), recent_ms=ms(self.config.recent_change), by_content=by_content
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
-        return Dataset(Scan(source, tuple(source.schema.names)), self.dataset_runner())
+        return self.dataset(scan_of(source))
+
+    def dataset(self, plan: Node) -> Dataset:
+        """A dataset of a plan, whose columns have the plan's names."""
+        return Dataset(relation_of(plan), self.dataset_runner())
 
     def read_arrow_rows(self, data: object) -> Dataset:
         """Rows in memory as a dataset; they are saved in the workspace first."""

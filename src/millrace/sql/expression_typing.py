@@ -5,7 +5,7 @@ Invariant: every kind of node is named here. Any other is refused, never handed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
@@ -13,17 +13,12 @@ from sqlglot import exp
 from millrace.sql.functions import conditions, dates, literals, number_functions, string_functions
 from millrace.sql.functions.arithmetic import arithmetic, negated
 from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call
-from millrace.sql.functions.texts import (
-    bit_functions,
-    encoding_functions,
-    text_functions,
-    text_patterns,
-)
+from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS, call, call_tree
+from millrace.sql.functions.nested import access_nodes, nested_functions
+from millrace.sql.functions.texts import text_modules, text_nodes
 from millrace.sql.functions.unknown_functions import unknown_function
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import LITERAL, canonical, operands
-from millrace.sql.spark_dialect import BitwiseUnsignedShift
 from millrace.sql.type_names import CAST_NAMES, type_of
 from millrace.sql.typed_sql import (
     ExpressionRefused,
@@ -35,9 +30,9 @@ from millrace.sql.typed_sql import (
 )
 from millrace.sql.types import BOOLEAN, DATE, VOID, SqlType
 
-assert number_functions.NUMBERS  # imported for the table it fills
-TEXT_MODULES: Final = (encoding_functions, text_functions)
-"""Imported for the table they fill."""
+assert number_functions.NUMBERS  # imported for the table they fill
+assert nested_functions.MODULES
+assert text_modules.MODULES
 
 _ARITHMETIC: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+",
@@ -54,16 +49,6 @@ _COMPARED: Final[dict[type[exp.Expression], str]] = {
     exp.LTE: "<=",
     exp.GT: ">",
     exp.GTE: ">=",
-}
-_BITWISE: Final[dict[type[exp.Expression], str]] = {
-    exp.BitwiseAnd: "&",
-    exp.BitwiseOr: "|",
-    exp.BitwiseXor: "^",
-}
-_SHIFTED: Final[dict[type[exp.Expression], str]] = {
-    exp.BitwiseLeftShift: "<<",
-    exp.BitwiseRightShift: ">>",
-    BitwiseUnsignedShift: ">>>",
 }
 _WITHOUT_BRACKETS: Final = frozenset(
     {"current_date", "current_timestamp", "current_time", "current_user", "user", "session_user"}
@@ -88,9 +73,17 @@ AggregateHook = Callable[[str, exp.Expression], TypedSql]
 class ExpressionTyper:
     """Types one tree over some columns; `aggregate` types the aggregate calls in it."""
 
-    def __init__(self, columns: NameScope, aggregate: AggregateHook | None = None) -> None:
+    def __init__(
+        self,
+        columns: NameScope,
+        aggregate: AggregateHook | None = None,
+        variables: Mapping[str, TypedSql] | None = None,
+        lambda_depth: int = 0,
+    ) -> None:
         self.columns = columns
         self.aggregate = aggregate
+        self.lambda_depth = lambda_depth
+        self._variables = dict(variables or {})
 
     def typed(self, node: exp.Expression) -> TypedSql:
         """The typed form of a node."""
@@ -100,11 +93,6 @@ class ExpressionTyper:
         if kind in _COMPARED:
             left, right = self.typed(node.this), self.typed(node.expression)
             return conditions.compare(_COMPARED[kind], left, right)
-        if kind in _BITWISE or kind in _SHIFTED:
-            left, right = self.typed(node.this), self.typed(node.expression)
-            if kind in _SHIFTED:
-                return bit_functions.shift_operator(_SHIFTED[kind], left, right)
-            return bit_functions.bitwise(_BITWISE[kind], left, right)
         method = _NODES.get(kind)
         if method is None:
             what, fix = _REFUSED.get(
@@ -117,21 +105,21 @@ class ExpressionTyper:
         """The typed forms of several nodes."""
         return [self.typed(node) for node in nodes]
 
+    def bound(self, variables: Mapping[str, TypedSql]) -> ExpressionTyper:
+        """The same with variables of a lambda, which hide columns of their names."""
+        known = {**self._variables, **variables}
+        return ExpressionTyper(self.columns, self.aggregate, known, self.lambda_depth + 1)
+
+    def find(self, name: str) -> TypedSql:
+        """The variable of this name, or else the column."""
+        return self._variables.get(name.lower()) or self.columns.find(name)
+
 
 def _column(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    assert isinstance(node, exp.Column)
-    if node.table and not node.db and not isinstance(node.this, exp.Star):
-        return typer.columns.find_field(node.table, node.name)
-    if node.table or isinstance(node.this, exp.Star):
-        raise ExpressionRefused(
-            "a field of a column cannot be named",
-            found=node.sql(dialect="spark"),
-            fix="take it out of its column with map_batches",
-        )
     try:
-        return typer.columns.find(node.name)
+        return access_nodes.column(typer, node)
     except ExpressionRefused:
-        name = node.name.lower()
+        name = node.sql().lower()
         if name not in _WITHOUT_BRACKETS:
             raise
     return _called(typer, exp.Anonymous(this=name, expressions=[]))
@@ -234,35 +222,8 @@ def _between(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     above = conditions.compare(">=", value, low)
     below = conditions.compare("<=", value, high)
     both = conditions.connect("AND", [above, below])
-    return combined(both.sql, BOOLEAN, [both], label=call_label("between", [value, low, high]))
-
-
-def _like(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
-    escape = "\\"
-    if isinstance(node, exp.Escape):
-        escape = node.expression.name
-        node = node.this
-    if not isinstance(node, exp.Like | exp.ILike) or len(escape) != 1:
-        raise ExpressionRefused(
-            "ESCAPE takes one character after LIKE",
-            found=escape,
-            fix="write x LIKE 'a!%' ESCAPE '!'",
-        )
-    term, negated_too = typer.typed(node.this), bool(node.args.get("negate"))
-    ignore_case = isinstance(node, exp.ILike)
-    listed = node.expression
-    if isinstance(listed, exp.Any | exp.All):
-        values = listed.this.expressions or [listed.this.unnest()]
-        return text_patterns.like_several(
-            term,
-            typer.typed_all(values),
-            every=isinstance(listed, exp.All),
-            negate=negated_too,
-            ignore_case=ignore_case,
-        )
-    like = text_patterns.ilike if ignore_case else conditions.like
-    matches = like(term, typer.typed(listed), escape)
-    return conditions.negate_condition(matches) if negated_too else matches
+    label = call_label("between", [value, low, high])
+    return combined(both.sql, BOOLEAN, [both], label=label, never_null=both.never_null)
 
 
 def _if(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
@@ -294,6 +255,8 @@ def _case(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 
 def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     kind = type_of(node.args["to"])
+    if node.args.get("safe"):
+        raise NotNative("try_cast is Spark's", found=node.sql(dialect="spark"), fix="use cast")
     if type(node) is exp.Cast and isinstance(node.this, exp.Literal):
         return literals.dated(node.this.name, kind)
     return _casted(typer.typed(node.this), kind)
@@ -302,6 +265,7 @@ def _cast(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
 def _casted(term: TypedSql, kind: SqlType) -> TypedSql:
     name = str(kind).upper()
     label = None if term.label is None else f"CAST({term.label} AS {name})"
+    label = term.label if kind.is_nested else label
     return cast(term, kind, label=label or "") if label else _unlabelled(cast(term, kind))
 
 
@@ -313,10 +277,10 @@ def _called(typer: ExpressionTyper, node: exp.Expression) -> TypedSql:
     if name in AGGREGATES:
         return _aggregated(typer, name, node)
     if name in CAST_NAMES and len(node.expressions) == 1:
-        return _casted(typer.typed(node.expressions[0]), CAST_NAMES[name])
+        return cast(typer.typed(node.expressions[0]), CAST_NAMES[name])
     if name not in FUNCTIONS:
         raise unknown_function(name)
-    return call(name, typer.typed_all(node.expressions))
+    return call_tree(typer, name, node.expressions)
 
 
 def _aggregated(typer: ExpressionTyper, name: str, node: exp.Expression) -> TypedSql:
@@ -378,6 +342,9 @@ def _span(node: exp.Interval) -> dates.Span:
 
 _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expression], TypedSql]]] = {
     exp.Column: _column,
+    exp.Identifier: lambda typer, node: typer.find(node.name),
+    exp.Bracket: access_nodes.item,
+    exp.Dot: access_nodes.field,
     exp.Paren: lambda typer, node: typer.typed(node.this),
     exp.Literal: _literal,
     exp.Concat: _adjacent,
@@ -394,8 +361,6 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
     exp.Or: _joined,
     exp.In: _in,
     exp.Between: _between,
-    exp.Like: _like,
-    exp.Escape: _like,
     exp.If: _if,
     exp.Case: _case,
     exp.Cast: _cast,
@@ -405,10 +370,6 @@ _NODES: Final[dict[type[exp.Expression], Callable[[ExpressionTyper, exp.Expressi
         "concat", typer.typed_all([node.this, node.expression])
     ),
     exp.Extract: _extract,
-    exp.ILike: _like,
-    exp.RegexpLike: lambda typer, node: call(
-        "rlike", typer.typed_all([node.this, node.expression])
-    ),
-    exp.BitwiseNot: lambda typer, node: bit_functions.bitwise_not(typer.typed(node.this)),
+    **text_nodes.NODES,
     **dict.fromkeys(_CLAUSES, _with_clause),
 }

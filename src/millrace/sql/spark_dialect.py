@@ -45,7 +45,7 @@ class PlainSparkParser(SparkParser):
         name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "IF")
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[[Any], Any]]] = {
-        **{name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")},
+        **{name: SparkParser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT")},
         "TRIM": lambda self: self._parse_trim_call(),
         "SUBSTRING": lambda self: self._parse_with_words("substring", "substring", "FROM", "FOR"),
         "SUBSTR": lambda self: self._parse_with_words("substr", "substring", "FROM", "FOR"),

@@ -67,7 +67,7 @@ def _negative(tree: exp.Expression) -> str:
 
 
 def _cast(tree: exp.Expression) -> str:
-    word = "TRY_CAST" if isinstance(tree, exp.TryCast) else "CAST"
+    word = "TRY_CAST" if tree.args.get("safe") else "CAST"
     return f"{word}({_label(tree.this)} AS {tree.args['to'].sql(dialect='spark').upper()})"
 
 

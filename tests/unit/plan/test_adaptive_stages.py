@@ -9,14 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.plan.test_stages import CUT_UP, scan
 
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.plan.planner.adaptive_stages import (
     AdaptableJoin,
     AdaptiveStages,
     adapt_stage,
     adaptable_joins,
 )
-from millrace.plan.planner.stages import Stage, explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import Stage, plan_stages
 
 
 @pytest.fixture

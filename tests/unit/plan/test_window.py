@@ -11,13 +11,15 @@ import pytest
 from tests.unit.runner_kit import NoRunner
 
 from millrace.config import Config
-from millrace.dataset import Dataset
+from millrace.datasets.dataset import Dataset
 from millrace.durations import ms
 from millrace.engine.query_writer import query
 from millrace.errors import MillraceError
 from millrace.plan.nodes.scan import Scan
 from millrace.plan.planner.exchanges import PlanLimits
-from millrace.plan.planner.stages import explain, plan_stages
+from millrace.plan.planner.stage_pictures import explain
+from millrace.plan.planner.stages import plan_stages
+from millrace.plan.relation import relation_of
 from millrace.scan.source import Listing, open_source
 
 CUT_UP = PlanLimits(
@@ -38,7 +40,7 @@ def rows(tmp_path: Path) -> Dataset:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     listing = Listing(now_ms=0, recent_ms=ms(Config().recent_change))
     source = open_source(str(tmp_path / "rows.parquet"), listing)
-    return Dataset(Scan(source, tuple(source.schema.names)), NoRunner())
+    return Dataset(relation_of(Scan(source, tuple(source.schema.names))), NoRunner())
 
 
 def stages(dataset: Dataset) -> list[str]:
@@ -50,7 +52,7 @@ def answer(dataset: Dataset) -> pa.Table:
     connection = duckdb.connect(config={"threads": 1})
     connection.register("input_0", ROWS)
     found: pa.Table = connection.sql(query(dataset._plan)).to_arrow_table()
-    return found.cast(dataset.schema)
+    return found.cast(dataset.arrow_schema)
 
 
 def test_rows_of_a_window_meet_in_a_task_and_only_what_is_needed_is_read(rows: Dataset) -> None:
@@ -80,7 +82,7 @@ def test_rows_that_lie_by_a_key_of_the_window_are_not_exchanged_again(rows: Data
 def test_a_key_that_is_replaced_no_longer_says_how_rows_lie(rows: Dataset) -> None:
     windows = rows.window(partition_by="v", v="count(*)")
 
-    assert windows.schema.field("v").type == pa.int64()
+    assert windows.arrow_schema.field("v").type == pa.int64()
     assert sum(line.startswith("stage") for line in stages(windows)) == 2
     assert sum(line.startswith("stage") for line in stages(windows.group_by("v").agg())) == 3
 
@@ -205,7 +207,7 @@ def test_columns_named_like_helpers_are_left_alone(rows: Dataset) -> None:
         ({"n": "rank(v)"}, {"order_by": "v"}, "rank takes 0 arguments"),
         ({"n": "sum(v) IGNORE NULLS"}, {}, "sum does not take IGNORE NULLS"),
         ({"n": "first_value(v, 1)"}, {}, "first_value takes true or false"),
-        ({"n": "sum(note)"}, {}, "sum needs a number"),
+        ({"n": "sum(day)"}, {}, "sum needs a number"),
         ({"n": "median(v)"}, {}, "median is not known in windows"),
         ({"n": "rank() FILTER (WHERE v > 1)"}, {"order_by": "v"}, "rank takes no FILTER"),
         ({"n": "sum(vv)"}, {}, "there is no column vv"),

@@ -81,7 +81,7 @@ def merged(
         for task in range(tasks)
     ]
     if grouped:
-        queries = [f"SELECT {', '.join(['g', *listed])} FROM source GROUP BY task, g"]
+        queries = [f"SELECT {', '.join(['g', *listed])} FROM source GROUP BY task, g ORDER BY task"]
     sent = [in_types(connection.sql(query), schema) for query in queries]
     connection.register("parts", pa.concat_tables(sent))
     listed = [f"{call.merge(name)} AS {name}" for name, call in some]

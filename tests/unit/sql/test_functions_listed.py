@@ -6,8 +6,13 @@ import re
 from pathlib import Path
 
 from millrace.plan.builders.build_window import WINDOW_USAGES
-from millrace.sql.aggregates.aggregate_expressions import USAGES
-from millrace.sql.functions.function_registry import AGGREGATES, FUNCTIONS
+from millrace.sql.aggregates.aggregate_functions import USAGES
+from millrace.sql.functions.function_registry import (
+    AGGREGATES,
+    FUNCTIONS,
+    SPARK_AGGREGATES,
+)
+from millrace.sql.functions.spark_functions import SPARK_FUNCTIONS
 
 PAGE = Path(__file__).parents[3] / "docs" / "functions.md"
 
@@ -38,4 +43,8 @@ def test_the_page_lists_the_window_functions() -> None:
 
 def test_every_aggregate_is_listed() -> None:
     names = {name for line in USAGES for name in re.findall(r"(\w+)\(", line)}
-    assert names == set(AGGREGATES)
+    assert names == set(AGGREGATES) - set(SPARK_AGGREGATES)
+
+
+def test_aggregates_that_are_left_to_spark_are_sparks() -> None:
+    assert set(SPARK_AGGREGATES) <= SPARK_FUNCTIONS

@@ -8,9 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from millrace.errors import MillraceError
-from millrace.keys import HashPartitioner
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_rows import check_hashable
 from millrace.plan.builders.name_resolution import is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import (
     named,
@@ -26,7 +25,7 @@ from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
 from millrace.sql.functions.function_registry import AGGREGATES
 from millrace.sql.parser import canonical
 from millrace.sql.spark_labels import spark_label
-from millrace.sql.typed_sql import ExpressionRefused, NotNative
+from millrace.sql.typed_sql import ExpressionRefused
 
 _CLAUSES: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
@@ -168,7 +167,7 @@ class GroupedRows:
         calls = [(_aggregate_column(number), tree) for number, tree in enumerate(self._calls)]
 
         def native() -> Node:
-            _check_keys(child, keys)
+            check_hashable(child, keys)
             schema = child.schema
             return Aggregate(
                 child, keys, tuple(typed_aggregate(name, tree, schema) for name, tree in calls)
@@ -195,13 +194,3 @@ class GroupedRows:
 
 def _aggregate_column(number: int) -> str:
     return f"__aggregate_{number}"
-
-
-def _check_keys(node: Node, keys: tuple[str, ...]) -> None:
-    """Keys that cannot be hashed as Spark does are grouped by Spark."""
-    if not keys:
-        return
-    try:
-        HashPartitioner(keys, 1).check(node.schema)
-    except MillraceError as error:
-        raise NotNative("rows cannot be grouped by this type", found=str(error), fix="") from None

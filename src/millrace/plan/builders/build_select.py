@@ -12,9 +12,11 @@ from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
 from millrace.plan.builders.operators import keep, named, project, typed
+from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
-from millrace.plan.relation import Attribute, Relation, free_columns
-from millrace.sql.expressions import expression_of
+from millrace.plan.relation import Attribute, Relation, free_columns, picked_columns
+from millrace.sql.expressions import Expression, expression_of
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import ExpressionRefused, NotNative
 
@@ -121,7 +123,10 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
         for item, column in zip(items, columns, strict=True)
     ]
     shown = {item.passed.column for item in items if item.passed is not None}
-    rest = [a for a in relation.visible if a.column not in shown]
+    below = [name.lower() for name in relation.node.schema.names]
+    rest = [
+        a for a in relation.visible if a.column not in shown and below.count(a.column.lower()) == 1
+    ]
     kept = free_columns([a.column for a in rest], columns)
     hidden = [replace(a, column=c, hidden=True) for a, c in zip(rest, kept, strict=True)]
     passed_on = [(c, plan_column(a.column)) for a, c in zip(rest, kept, strict=True)]
@@ -131,9 +136,16 @@ def _projected(context: BuildContext, relation: Relation, items: Sequence[Select
             (name, expression_of(tree, typed(tree, schema)))
             for name, tree in [*by_column, *passed_on]
         )
-        return Relation(Project(node, columns_of_node), (*visible, *hidden))
+        return Relation(_project_node(node, columns_of_node), (*visible, *hidden))
     except NotNative:
         return Relation(project(context, node, by_column), tuple(visible))
+
+
+def _project_node(node: Node, columns: tuple[tuple[str, Expression], ...]) -> Node:
+    """A projection; one that only names the results of an aggregate becomes part of it."""
+    if isinstance(node, Aggregate) and all(e.is_column for _, e in columns):
+        return picked_columns(node, [(name, next(iter(e.columns))) for name, e in columns])
+    return Project(node, columns)
 
 
 def with_columns(

@@ -13,11 +13,11 @@ from typing import Final
 from sqlglot import exp
 
 from millrace.plan.relation import Attribute
+from millrace.sql.connect_expressions import ORIGIN
+from millrace.sql.parser import name_of_column
 from millrace.sql.typed_sql import ExpressionRefused
 from millrace.text import did_you_mean, listed
 
-ORIGIN: Final = "origin"
-"""The key in `meta` of a column that was named through a dataset: the dataset's number."""
 RESOLVED: Final = "resolved"
 """The key in `meta` of a column whose name is that of the plan."""
 
@@ -34,7 +34,7 @@ def resolve(
 
 def plan_column(name: str) -> exp.Column:
     """A column by the name that the plan knows it by."""
-    column = exp.column(exp.to_identifier(name, quoted=True))
+    column = exp.column(name_of_column(name))
     column.meta[RESOLVED] = True
     return column
 

@@ -5,7 +5,6 @@ Invariant: every stage comes after those it reads, and the same plan is always c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -19,6 +18,7 @@ from millrace.plan.nodes.union import Union
 from millrace.plan.planner.column_pruning import prune
 from millrace.plan.planner.exchanges import PlanLimits, fits_one_task, insert_exchanges
 from millrace.plan.planner.filter_pushdown import push_filters
+from millrace.plan.planner.partition_pruning import prune_partitions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class Stage:
 
 def plan_stages(plan: Node, sizes: PlanLimits) -> list[Stage]:
     """The stages that a plan is run in."""
-    pruned = prune(push_filters(plan))
+    pruned = prune(prune_partitions(push_filters(plan), sizes.matching_files))
     return cut(insert_exchanges(pruned, sizes), alone=fits_one_task(pruned, sizes))
 
 
@@ -65,18 +65,6 @@ def cut(plan: Node, *, alone: bool) -> list[Stage]:
     root = _cut(plan, stages, alone=alone)
     stages.append(_stage(len(stages), root, None, "the result", alone=alone))
     return stages
-
-
-def explain(stages: list[Stage], remarks: Mapping[int, str] | None = None) -> str:
-    """The stages as text: placement, reason and tree of each, and its remark in `remarks`."""
-    lines: list[str] = []
-    for stage in stages:
-        goes = "" if stage.placement is None else f"{stage.placement}: "
-        lines.append(f"stage {stage.number} -> {goes}{stage.why}")
-        if remarks is not None and stage.number in remarks:
-            lines.append(f"  ({remarks[stage.number]})")
-        _draw(stage.root, 1, lines)
-    return "\n".join(lines)
 
 
 def _stage(number: int, root: Node, placement: Placement | None, why: str, *, alone: bool) -> Stage:
@@ -94,12 +82,6 @@ def _without_marks(node: Node) -> Node:
     if isinstance(node, InOneTask):
         return _without_marks(node.child)
     return with_new_children(node, [_without_marks(child) for child in node.children])
-
-
-def _draw(node: Node, depth: int, lines: list[str]) -> None:
-    lines.append("  " * depth + node.describe())
-    for child in node.children:
-        _draw(child, depth + 1, lines)
 
 
 def _cut(node: Node, stages: list[Stage], *, alone: bool) -> Node:

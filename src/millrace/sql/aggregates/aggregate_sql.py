@@ -14,20 +14,21 @@ from typing import Final
 import pyarrow as pa
 
 from millrace.sql.functions.arithmetic import quotient
-from millrace.sql.typed_sql import TypedSql, as_type
-from millrace.sql.types import DOUBLE, LONG, SqlType, decimal, to_arrow
+from millrace.sql.typed_sql import TypedSql, as_type, text_literal
+from millrace.sql.types import (
+    DOUBLE,
+    LONG,
+    PRECISION_MAX,
+    STRING,
+    SqlType,
+    array_of,
+    decimal,
+    to_arrow,
+)
 
 # Names inside of lambdas. A column of the same name would be read in their place.
+_WIDE: Final = decimal(PRECISION_MAX, 0)
 _VALUES: Final = '"__lambda values"'
-_EACH: Final = '"__lambda each"'
-_COUNT: Final = '"__lambda count"'
-_CENTRE: Final = '"__lambda centre"'
-_NAN: Final = "CAST('NaN' AS DOUBLE)"
-# Values are scaled by powers of two, which loses nothing, so that their sum stays below infinity.
-_DOWN: Final = "CAST('5.421010862427522e-20' AS DOUBLE)"
-_UP: Final = "CAST('18446744073709551616' AS DOUBLE)"
-_HASHES: Final = SqlType("passed on", arrow=pa.list_(pa.uint64()))
-_HASHES_END: Final = _UP
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,26 @@ def typed(sql: str, kind: SqlType) -> str:
 
 def list_of(kind: SqlType) -> SqlType:
     """The type of a list; its elements are named as Spark names them."""
-    return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    if kind.arrow is not None:
+        return SqlType("passed on", arrow=pa.list_(pa.field("element", to_arrow(kind))))
+    return array_of(kind)
 
 
 # One value.
+def end_row(function: str, over: str, kind: SqlType, kept: str) -> AggregateSql:
+    """First and last: the value in the first or last row where `kept` is not null."""
+
+    def written(column: str, condition: str) -> str:
+        return typed(f"{function}({column}) FILTER (WHERE {condition})", kind)
+
+    # A part of no rows has no first row.
+    return AggregateSql(
+        written(over, f"{kept} IS NOT NULL"),
+        ((written(over, f"{kept} IS NOT NULL"), kind), (f"count({kept})", LONG)),
+        lambda parts: written(parts[0], f"{parts[1]} > 0"),
+    )
+
+
 def same_again(function: str, over: str, kind: SqlType) -> AggregateSql:
     """min, max and other functions that merge by themselves."""
 
@@ -77,6 +94,18 @@ def total(over: str, kind: SqlType, distinct: str = "") -> AggregateSql:
     over = as_type(over, DOUBLE) if kind == DOUBLE else over
     whole = as_type(f"sum({distinct}{over})", kind)
     return AggregateSql(whole, ((whole, kind),), lambda parts: as_type(f"sum({parts[0]})", kind))
+
+
+def total_or_null(over: str, distinct: str = "") -> AggregateSql:
+    """try_sum of whole numbers: null if the sum does not fit a long."""
+    summed = f"sum({distinct}{over})"
+
+    def fitted(value: str) -> str:
+        return f"TRY_CAST({value} AS BIGINT)"
+
+    # The parts are wider than a long, so that parts that cancel each other out do.
+    part = as_type(summed, _WIDE)
+    return AggregateSql(fitted(summed), ((part, _WIDE),), lambda parts: fitted(f"sum({parts[0]})"))
 
 
 def mean(over: str, sum_kind: SqlType, kind: SqlType, distinct: str = "") -> AggregateSql:
@@ -116,45 +145,6 @@ def value_by(function: str, over: str, kind: SqlType, by: str, by_kind: SqlType)
     )
 
 
-def spread(function: str, over: str, distinct: str = "") -> AggregateSql:
-    """Variance and deviation.
-
-    The parts are a count, a mean and a sum of squared distances from that mean. They are merged
-    around one of the means, because sums of squares lose a small spread of large numbers.
-    """
-    x = f"CAST({over} AS DOUBLE)"
-    is_odd = f"isnan({x}) OR isinf({x})"
-    plain, any_odd = f"CASE WHEN {is_odd} THEN NULL ELSE {x} END", f"bool_or({is_odd})"
-    least = 1 if function.endswith("_samp") else 0
-    whole = as_type(
-        f"CASE WHEN count({distinct}{x}) <= {least} THEN NULL "
-        f"WHEN {any_odd} THEN {_NAN} ELSE {function}({distinct}{plain}) END",
-        DOUBLE,
-    )
-    mean_of_part = f"favg({plain} * {_DOWN}) * {_UP}"
-    parts = (
-        (f"count({x})", LONG),
-        (as_type(f"CASE WHEN {any_odd} THEN {_NAN} ELSE {mean_of_part} END", DOUBLE), DOUBLE),
-        (as_type(f"coalesce(var_pop({plain}) * count({plain}), 0)", DOUBLE), DOUBLE),
-    )
-
-    def merge(columns: Sequence[str]) -> str:
-        counts, means, squares = columns
-        row = f"{{'n': CAST({counts} AS DOUBLE), 'mean': {means}, 'squares': {squares}}}"
-        rows = f"list({row}) FILTER (WHERE {counts} > 0)"
-        off = f"({_EACH}.mean - {_VALUES}[1].mean)"
-        centre = _summed(f"{off} * ({_EACH}.n / {_COUNT})")
-        squared = _summed(f"{_EACH}.squares + {_EACH}.n * pow({off} - {_CENTRE}, 2)")
-        value = _bound(centre, _CENTRE, f"{squared} / ({_COUNT} - {least})")
-        if function.startswith("stddev"):
-            value = f"sqrt({value})"
-        value = f"CASE WHEN {_COUNT} <= {least} THEN NULL ELSE {value} END"
-        value = _bound(_summed(f"{_EACH}.n"), _COUNT, value)
-        return as_type(_bound(rows, _VALUES, value), DOUBLE)
-
-    return AggregateSql(whole, parts, merge)
-
-
 # Many values.
 def collected(over: str, kind: SqlType, by: str | None = None) -> AggregateSql:
     """collect_list: every value that is not null; in the order of `by` where there is one."""
@@ -179,26 +169,23 @@ def collected_set(over: str, element: SqlType) -> AggregateSql:
     )
 
 
-def estimated_count(over: str, kept: int) -> AggregateSql:
-    """approx_count_distinct, from the smallest hashes; exact while there are fewer than `kept`.
+def joined_text(over: str, distinct: str, separator: str, by: str | None) -> AggregateSql:
+    """listagg: texts that are not null, one behind the other; null if there is none."""
+    order = "" if by is None else f" ORDER BY {by}"
+    between = text_literal(separator)
 
-    Of n values with hashes spread evenly over [0, 1) the k-th smallest is near k / n. The relative
-    standard error is 1 / sqrt(k - 2).
-    """
+    def written(column: str) -> str:
+        return f"string_agg({distinct}{column}, {between}{order})"
 
-    def estimate(smallest: str) -> str:
-        share = f"(CAST({_VALUES}[{kept}] AS DOUBLE) / {_HASHES_END})"
-        value = f"round({kept - 1} / {share})"
-        value = f"CASE WHEN len({_VALUES}) < {kept} THEN len({_VALUES}) ELSE {value} END"
-        return as_type(f"coalesce({_bound(smallest, _VALUES, value)}, 0)", LONG)
+    if by is not None or distinct:
+        return AggregateSql(written(over))
+    return AggregateSql(written(over), ((written(over), STRING),), lambda parts: written(parts[0]))
 
-    def merge(parts: Sequence[str]) -> str:
-        distinct = f"list_distinct(flatten(list({parts[0]})))"
-        return estimate(f"list_sort({distinct})[:{kept}]")
 
-    some = f"list(DISTINCT hash({over})) FILTER (WHERE {over} IS NOT NULL)"
-    hashes = f"coalesce(list_sort({some}), [])[:{kept}]"
-    return AggregateSql(estimate(hashes), ((hashes, _HASHES),), merge)
+def most_frequent(over: str, kind: SqlType, *, descending: bool) -> AggregateSql:
+    """mode: the most frequent value; of several the lowest, or the highest."""
+    way = "DESC" if descending else "ASC"
+    return AggregateSql(typed(f"mode({over} ORDER BY {over} {way})", kind))
 
 
 # Percentiles need all values of a group at once.
@@ -226,7 +213,7 @@ def percentile(
     steps = [_at_fraction(f) if discrete else _around_fraction(f) for f in fractions]
     value = f"[{', '.join(steps)}]" if is_list else steps[0]
     return AggregateSql(
-        _bound(values, _VALUES, f"CASE WHEN {_VALUES} IS NULL THEN NULL ELSE {value} END")
+        bound(values, _VALUES, f"CASE WHEN {_VALUES} IS NULL THEN NULL ELSE {value} END")
     )
 
 
@@ -255,14 +242,9 @@ def _between(low: str, high: str, share: str) -> str:
     return f"CASE WHEN {low} = {high} THEN {low} ELSE {low} + ({high} - {low}) * {share} END"
 
 
-def _bound(value: str, name: str, body: str) -> str:
+def bound(value: str, name: str, body: str) -> str:
     """A value that is calculated once and used several times in `body` under a name."""
     return f"list_transform([{value}], lambda {name}: {body})[1]"
-
-
-def _summed(value: str) -> str:
-    """The sum of an expression over each of the values."""
-    return f"list_sum(list_transform({_VALUES}, lambda {_EACH}: {value}))"
 
 
 def _double(value: float) -> str:

@@ -8,8 +8,9 @@ from typing import Final
 from millrace.sql.engine_functions import macro
 from millrace.sql.functions.casts import cast, to_text
 from millrace.sql.functions.function_registry import ANY_NUMBER, function
+from millrace.sql.functions.nested.array_functions import concat_arrays
 from millrace.sql.typed_sql import (
-    ExpressionRefused,
+    NotNative,
     TypedSql,
     call_label,
     combined,
@@ -80,6 +81,17 @@ def _length(name: str, args: list[TypedSql]) -> TypedSql:
     return combined(f"length({x.sql})", INT, [x], label=call_label(name, args))
 
 
+def _no_bytes(name: str, part: TypedSql) -> TypedSql:
+    """A text; of bytes, Spark takes bytes."""
+    if part.type == BINARY:
+        raise NotNative(
+            f"{name} of binary is not known here",
+            found=part.label or part.sql,
+            fix="cast it to string",
+        )
+    return to_text(part, name)
+
+
 def _whole(name: str, part: TypedSql) -> TypedSql:
     require(part, part.type.is_integer, "a whole number", name)
     return cast(part, INT)
@@ -106,9 +118,7 @@ def _not_null(sql: str, *parts: TypedSql) -> str:
 
 @function("substring(s, start, size); substr(s, start, size)", group=TEXT, least=2, most=3)
 def _substring(name: str, args: list[TypedSql]) -> TypedSql:
-    if args[0].type == BINARY:
-        raise ExpressionRefused("substring needs text", found="binary", fix="cast it to string")
-    x, start = to_text(args[0], name), _whole(name, args[1])
+    x, start = _no_bytes(name, args[0]), _whole(name, args[1])
     start = args[1] if isinstance(args[1].literal, int) else start
     size = _whole(name, args[2]) if len(args) > 2 else _number(_ALL)  # noqa: PLR2004
     extra = () if len(args) > 2 else (str(_ALL),)  # noqa: PLR2004
@@ -122,14 +132,14 @@ def _number(value: int) -> TypedSql:
 
 @function("left(s, size)", group=TEXT, least=2)
 def _left(name: str, args: list[TypedSql]) -> TypedSql:
-    x, size = to_text(args[0], name), _whole(name, args[1])
+    x, size = _no_bytes(name, args[0]), _whole(name, args[1])
     sql = _not_null(_part(x, _number(1), size), x, size)
     return combined(sql, STRING, [x, size], label=call_label(name, args))
 
 
 @function("right(s, size)", group=TEXT, least=2)
 def _right(name: str, args: list[TypedSql]) -> TypedSql:
-    x, size = to_text(args[0], name), _whole(name, args[1])
+    x, size = _no_bytes(name, args[0]), _whole(name, args[1])
     back = TypedSql(sql=f"(-CAST({size.sql} AS BIGINT))", type=INT)
     part = f"CASE WHEN {size.sql} <= 0 THEN '' ELSE {_part(x, back, _number(_ALL))} END"
     return combined(_not_null(part, x, size), STRING, [x, size], label=call_label(name, args))
@@ -172,7 +182,7 @@ _TESTS: Final = {"startswith": "starts_with", "endswith": "suffix", "contains": 
 
 @function("startswith(s, part); endswith(s, part); contains(s, part)", group=TEXT, least=2)
 def _holds(name: str, args: list[TypedSql]) -> TypedSql:
-    x, y = to_text(args[0], name), to_text(args[1], name)
+    x, y = _no_bytes(name, args[0]), _no_bytes(name, args[1])
     return combined(
         f"{_TESTS[name]}({x.sql}, {y.sql})", BOOLEAN, [x, y], label=call_label(name, args)
     )
@@ -188,6 +198,8 @@ def _instr(name: str, args: list[TypedSql]) -> TypedSql:
 @function("concat(a, b, ...)", group=TEXT, most=ANY_NUMBER)
 def concat(name: str, args: list[TypedSql]) -> TypedSql:
     """Text put together; null if any part is. Parts that are all binary stay binary."""
+    if any(part.type.is_array for part in args):
+        return concat_arrays(name, args)
     if args and all(part.type == BINARY for part in args):
         sql = " || ".join(part.sql for part in args)
         return combined(f"({sql})", BINARY, args, label=call_label(name, args))

@@ -50,7 +50,7 @@ class JavaPattern:
 
 
 @dataclass(slots=True)
-class _Part:
+class _PatternPart:
     """A part of a pattern, with the least number of characters it matches."""
 
     re2: str
@@ -97,12 +97,12 @@ class _PatternReader:
             self.at = flags.end()
             self.ignore_case, self.dot_all = "i" in flags[1], "s" in flags[1]
 
-    def alternatives(self) -> _Part:
+    def alternatives(self) -> _PatternPart:
         parts = [self._sequence()]
         while self.text[self.at : self.at + 1] == "|":
             self.at += 1
             parts.append(self._sequence())
-        return _Part(
+        return _PatternPart(
             "|".join(part.re2 for part in parts),
             "|".join(part.python for part in parts),
             min(part.least for part in parts),
@@ -110,8 +110,8 @@ class _PatternReader:
             max(part.repeats for part in parts),
         )
 
-    def _sequence(self) -> _Part:
-        whole = _Part("", "", 0)
+    def _sequence(self) -> _PatternPart:
+        whole = _PatternPart("", "", 0)
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             part = self._repeated(self._atom())
             whole.re2 += part.re2
@@ -121,7 +121,7 @@ class _PatternReader:
             whole.repeats = max(whole.repeats, part.repeats)
         return whole
 
-    def _repeated(self, part: _Part) -> _Part:
+    def _repeated(self, part: _PatternPart) -> _PatternPart:
         match = _QUANTIFIER.match(self.text, self.at)
         if match is None:
             if self.text[self.at : self.at + 1] == "{":
@@ -145,11 +145,11 @@ class _PatternReader:
             raise PatternUnknown(sign)
         self.groups_repeat |= part.groups and high != 1
         repeats = part.repeats * max(low, high or 1)
-        return _Part(
+        return _PatternPart(
             part.re2 + sign, part.python + sign, part.least * low, part.groups, max(repeats, 1)
         )
 
-    def _atom(self) -> _Part:
+    def _atom(self) -> _PatternPart:
         sign = self.text[self.at]
         if sign == "(":
             return self._group()
@@ -170,21 +170,21 @@ class _PatternReader:
             raise PatternUnknown(self.text[self.at - 1 :])
         return self._one_of([(ord(sign), ord(sign))])
 
-    def _one_of(self, ranges: Ranges) -> _Part:
+    def _one_of(self, ranges: Ranges) -> _PatternPart:
         if not ranges or halves_alone(ranges):
             raise PatternUnknown(self.text)
         chosen = folded(ranges) if self.ignore_case else ranges
         self.has_pairs |= is_pair(chosen)
-        return _Part(
+        return _PatternPart(
             f"[{written(chosen, python=False)}]", f"[{written(chosen, python=True)}]", least=1
         )
 
-    def _anchor(self, re2: str, python: str) -> _Part:
+    def _anchor(self, re2: str, python: str) -> _PatternPart:
         if _QUANTIFIER.match(self.text, self.at):
             raise PatternUnknown(self.text[self.at :])
-        return _Part(re2, python, 0)
+        return _PatternPart(re2, python, 0)
 
-    def _group(self) -> _Part:
+    def _group(self) -> _PatternPart:
         opening = _GROUP.match(self.text, self.at)
         if opening is None:
             raise PatternUnknown(self.text[self.at :])
@@ -204,7 +204,7 @@ class _PatternReader:
                 raise PatternUnknown(self.text)
             return self._anchor("", f"({mark}{inner.python})")
         start = "(" if captures else "(?:"
-        return _Part(
+        return _PatternPart(
             f"{start}{inner.re2})",
             f"{start}{inner.python})",
             inner.least,
@@ -212,7 +212,7 @@ class _PatternReader:
             inner.repeats,
         )
 
-    def _escape(self) -> _Part:
+    def _escape(self) -> _PatternPart:
         sign = self.text[self.at + 1 : self.at + 2]
         if sign in ("A", "z"):
             self.at += 2
@@ -224,7 +224,7 @@ class _PatternReader:
             if len(inner) != 1 and _QUANTIFIER.match(self.text, self.at):
                 raise PatternUnknown(inner)
             parts = [self._one_of([(ord(char), ord(char))]) for char in inner]
-            return _Part(
+            return _PatternPart(
                 "".join(part.re2 for part in parts),
                 "".join(part.python for part in parts),
                 len(parts),

@@ -74,12 +74,6 @@ def _wide(part: TypedSql) -> str:
     return f"CAST({part.sql} AS BIGINT)"
 
 
-@function("reverse(s)", group=TEXT)
-def _reverse(name: str, args: list[TypedSql]) -> TypedSql:
-    x = text(args[0], name)
-    return combined(f"spark_reverse({x.sql})", STRING, [x], label=call_label(name, args))
-
-
 @function("initcap(s)", group=TEXT)
 def _initcap(name: str, args: list[TypedSql]) -> TypedSql:
     x = text(args[0], name)

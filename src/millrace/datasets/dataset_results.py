@@ -1,0 +1,166 @@
+"""The results of a dataset: rows, DataFrames, files and reports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millrace.datasets.dataset_base import DatasetBase
+from millrace.errors import UserError
+from millrace.plan.relation import Relation
+from millrace.shuffle.reports import ParquetWritten, QueryReport
+from millrace.text import HtmlText, PlainText
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DatasetResults(DatasetBase):
+    """The calls that run a dataset's plan, and its columns."""
+
+    def __repr__(self) -> str:
+        fields = self.arrow_schema
+        return f"Dataset[{', '.join(f'{field.name}: {field.type}' for field in fields)}]"
+
+    @property
+    def schema(self) -> StructType:
+        """Columns with Spark's types, known without running anything.
+
+        Example:
+            >>> orders.schema["amount"].dataType
+            LongType()
+        """
+        return self._runner.spark_schema(self.arrow_schema)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Columns with Arrow's types, known without running anything.
+
+        Example:
+            >>> orders.arrow_schema.field("amount").type
+            DataType(int64)
+        """
+        return self._relation.schema
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns.
+
+        Example:
+            >>> orders.columns
+            ['cust_id', 'amount']
+        """
+        return self._relation.labels
+
+    def collect(self) -> list[Row]:
+        """All rows as a list of Spark's rows.
+
+        Example:
+            >>> [row.amount for row in orders.collect()]
+            [10, 20, 30]
+        """
+        return self._runner.spark_rows(self.to_arrow())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table.
+
+        Example:
+            >>> orders.to_arrow()["amount"].to_pylist()
+            [10, 20, 30]
+        """
+        return pa.Table.from_batches(self.to_batches(), self.arrow_schema)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows as a stream of batches.
+
+        Example:
+            >>> sum(batch.num_rows for batch in orders.to_batches())
+            3
+        """
+        rows, _ = self._runner.batches(self._plan)
+        if self._relation.has_unique_labels:
+            return rows
+        labels = self._relation.labels
+        return (batch.rename_columns(labels) for batch in rows)
+
+    def to_spark(self) -> DataFrame:
+        """The rows as a Spark DataFrame, in their order.
+
+        The query runs now. Spark's tasks read its saved rows when Spark runs the DataFrame.
+
+        Example:
+            >>> frame = orders.filter("amount > 10").to_spark()
+            >>> frame.columns, frame.count()
+            (['cust_id', 'amount'], 2)
+        """
+        frame = self._runner.frame(self._plan)
+        return frame if self._relation.has_unique_labels else frame.toDF(*self._relation.labels)
+
+    def write_parquet(
+        self, path: str | os.PathLike[str], mode: str = "error", *, compression: str = "snappy"
+    ) -> ParquetWritten:
+        """Write the rows as a folder of Parquet files, all of it or nothing.
+
+        Args:
+            path: the folder, on a disk that all hosts share.
+            mode: "error" if there is something already, or "overwrite".
+            compression: "none", "snappy", "gzip", "lz4" or "zstd".
+
+        Example:
+            >>> written = orders.write_parquet("copy", mode="overwrite", compression="zstd")
+            >>> ws.read_parquet("copy").count() == written.rows
+            True
+        """
+        check_unique_labels(self._relation, "write_parquet()")
+        return self._runner.write_parquet(self._plan, path, mode, compression)
+
+    def run(self) -> QueryReport:
+        """Save the rows in the workspace, and report what ran, what was reused and why.
+
+        Example:
+            >>> counted = orders.group_by("cust_id").agg(n="count(*)")
+            >>> first = counted.run()
+            >>> counted.run().ran  # nothing runs a second time
+            0
+        """
+        _, report = self._runner.batches(self._plan)
+        return report
+
+    def explain(self, *, analyze: bool = False) -> PlainText:
+        """The stages of the query and their exchanges, as text.
+
+        It says what each stage reads, how much of that, and which tasks would be reused. With
+        `analyze` the query runs, and each stage has its tasks, rows, bytes and seconds.
+
+        Example:
+            >>> orders.group_by("cust_id").agg(n="count(*)").explain(analyze=True)
+            stage 0...
+        """
+        return PlainText(self._runner.explain(self._plan, analyze=analyze, html=False))
+
+    def explain_html(self, *, analyze: bool = False) -> HtmlText:
+        """The stages of the query as a picture, which a notebook shows.
+
+        Example:
+            >>> picture = orders.group_by("cust_id").agg(n="count(*)").explain_html()
+            >>> "stage 0" in picture
+            True
+        """
+        return HtmlText(self._runner.explain(self._plan, analyze=analyze, html=True))
+
+
+def check_unique_labels(relation: Relation, call: str) -> None:
+    """Files cannot have two columns of one name, in any case."""
+    lowered = [label.lower() for label in relation.labels]
+    doubled = [label for label in relation.labels if lowered.count(label.lower()) > 1]
+    if doubled:
+        raise UserError(
+            f"{call}: there are two columns of one name\n  found: {', '.join(doubled)}\n"
+            "  to fix: give one of them another name, as with toDF or rename"
+        )
