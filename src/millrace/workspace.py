@@ -34,6 +34,7 @@ from millrace.storage.modes import parse_mode
 from millrace.storage.workspace_home import WorkspaceHome, store_at
 from millrace.storage.workspace_token import given_token
 from millrace.transport.owner import broker_address
+from millrace.workspace_sql import WorkspaceSql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +90,7 @@ def open(  # noqa: A001 - `millrace.open` reads as what it does
     return Workspace(runtime)
 
 
-class Workspace:
+class Workspace(WorkspaceSql):
     """A folder or bucket with shuffles, journals, jobs and reads. Made by `millrace.open`.
 
     Example:

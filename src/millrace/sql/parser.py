@@ -21,6 +21,8 @@ from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
+POSITION: Final = "__position_"
+"""How the names of parameters begin that were written as `?`; their position follows."""
 _DIALECT: Final = PlainSpark()
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS: Final = frozenset(word for key in PlainSpark.Tokenizer.KEYWORDS for word in key.split()) | {
@@ -58,7 +60,8 @@ def read(sql: str) -> exp.Expression:
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
     try:
-        tokens = _with_binary(_with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql))
+        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _numbered(_with_binary(tokens))
         check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
@@ -150,6 +153,22 @@ def _with_binary(tokens: list[Token]) -> list[Token]:
             and last.text.upper() == "X"
         ):
             out[-1] = _like(token, TokenType.HEX_STRING, token.text)
+        else:
+            out.append(token)
+    return out
+
+
+def _numbered(tokens: list[Token]) -> list[Token]:
+    """Give each `?` its position in the text as a name."""
+    out: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type == TokenType.PLACEHOLDER:
+            out += [
+                _like(token, TokenType.COLON, ":"),
+                _like(token, TokenType.VAR, f"{POSITION}{count}"),
+            ]
+            count += 1
         else:
             out.append(token)
     return out
