@@ -30,6 +30,7 @@ from millrace.sql.aggregates.aggregate_sql import list_of
 from millrace.sql.functions.casts import cast
 from millrace.sql.functions.conditions import as_condition
 from millrace.sql.functions.function_registry import ANY_NUMBER
+from millrace.sql.functions.nested.nested_sql import is_ordered
 from millrace.sql.types import (
     BOOLEAN,
     DATE,
@@ -189,6 +190,8 @@ def _count(call: AggregateInput) -> AggregateCall:
         return call.build(call.filtered(one_if(), nodes[0]), LONG)
     if len(nodes) == 1:
         term = call.term(nodes[0])
+        if written.distinct and term.type.is_nested:
+            term = call.fitting(nodes[0], is_ordered, "a type without maps")
     elif written.distinct:
         term = row_of([call.fitting(node, is_plain, "plain types") for node in nodes])
     else:
