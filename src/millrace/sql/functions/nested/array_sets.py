@@ -41,7 +41,7 @@ def _as_sets(name: str, parts: list[TypedSql]) -> list[TypedSql]:
     """Arrays whose elements are made distinct; Spark writes -0.0 as 0.0 in them."""
     arrays = _comparable(name, parts)
     kind = arrays[0].type.element
-    if kind.is_nested and _has_floating(kind):
+    if kind.is_nested and nested_sql.has_floating(kind):
         raise not_here(name, *parts)
     if not kind.is_floating:
         return arrays
@@ -53,10 +53,6 @@ def _as_sets(name: str, parts: list[TypedSql]) -> list[TypedSql]:
 
 def _positive_zero(item: str, kind: SqlType) -> str:
     return f"CASE WHEN {item} = 0 THEN {as_type('0', kind)} ELSE {item} END"
-
-
-def _has_floating(kind: SqlType) -> bool:
-    return kind.is_floating or any(_has_floating(part.type) for part in kind.parts)
 
 
 @function("array_distinct(a)", group=ARRAYS)
