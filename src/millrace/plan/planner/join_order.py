@@ -51,13 +51,13 @@ def order_joins(plan: Node) -> Node:
         source.node = order_joins(source.node)
     written = len(tree.conditions)
     tree.use_equalities()
-    sizes = _Sizes(tree)
+    sizes = _JoinSizes(tree)
     chosen = sizes.best_shape()
     if sizes.cost(chosen) >= _CLEARLY_BETTER * sizes.cost(shape):
         chosen = shape
     if chosen == shape and len(tree.conditions) == written:
         return with_new_children(plan, [_below_joins(child) for child in plan.children])
-    joined = _Builder(tree, sizes).build(chosen)
+    joined = _JoinBuilder(tree, sizes).build(chosen)
     columns = [pass_columns(joined.schema, [names[name]])[0][1] for name in plan.schema.names]
     return Project(joined, tuple(zip(plan.schema.names, columns, strict=True)))
 
@@ -70,7 +70,7 @@ def _below_joins(node: Node) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _JoinedInputs:
     """Some inputs, joined: how, and to how many rows."""
 
     shape: Shape
@@ -78,7 +78,7 @@ class _Part:
     rows: float
 
 
-class _Sizes:
+class _JoinSizes:
     """Guesses the rows of joins of some inputs."""
 
     def __init__(self, tree: JoinTree) -> None:
@@ -91,7 +91,10 @@ class _Sizes:
 
     def best_shape(self) -> Shape:
         """Join the pair with the smallest result, again and again; without keys only at last."""
-        parts = [_Part(number, frozenset({number}), rows) for number, rows in enumerate(self.rows)]
+        parts = [
+            _JoinedInputs(number, frozenset({number}), rows)
+            for number, rows in enumerate(self.rows)
+        ]
         while len(parts) > 1:
             a, b = min(combinations(parts, 2), key=self._rank)
             parts = [part for part in parts if part not in (a, b)]
@@ -112,12 +115,12 @@ class _Sizes:
                 pairs.append((ours[0], theirs[0]))
         return pairs
 
-    def _rank(self, pair: tuple[_Part, _Part]) -> tuple[bool, float, list[int]]:
+    def _rank(self, pair: tuple[_JoinedInputs, _JoinedInputs]) -> tuple[bool, float, list[int]]:
         a, b = pair
         connected = bool(self.keys(a.inputs, b.inputs))
         return not connected, self._joined(a, b).rows, sorted(a.inputs | b.inputs)
 
-    def _joined(self, a: _Part, b: _Part) -> _Part:
+    def _joined(self, a: _JoinedInputs, b: _JoinedInputs) -> _JoinedInputs:
         """Both parts; the larger one is on the left, where it is read row by row."""
         both = a.inputs | b.inputs
         values = [
@@ -128,11 +131,11 @@ class _Sizes:
         asked = sum(c <= both and not c <= a.inputs and not c <= b.inputs for c in self._conditions)
         rows = max(1.0, joined_rows(a.rows, b.rows, values) * _CONDITION**asked)
         left, right = (a, b) if a.rows >= b.rows else (b, a)
-        return _Part((left.shape, right.shape), both, rows)
+        return _JoinedInputs((left.shape, right.shape), both, rows)
 
-    def _cost(self, shape: Shape) -> tuple[float, _Part]:
+    def _cost(self, shape: Shape) -> tuple[float, _JoinedInputs]:
         if isinstance(shape, int):
-            return 0.0, _Part(shape, frozenset({shape}), self.rows[shape])
+            return 0.0, _JoinedInputs(shape, frozenset({shape}), self.rows[shape])
         left_cost, left = self._cost(shape[0])
         right_cost, right = self._cost(shape[1])
         part = self._joined(left, right)
@@ -159,11 +162,11 @@ def _classes(equal: Sequence[tuple[str, str]]) -> list[list[str]]:
 
 
 @dataclass(slots=True)
-class _Builder:
+class _JoinBuilder:
     """Builds the joins of a tree in some order. Conditions are asked as soon as they can be."""
 
     tree: JoinTree
-    sizes: _Sizes
+    sizes: _JoinSizes
     waiting: list[Expression] = field(default_factory=list)
 
     def build(self, shape: Shape) -> Node:
