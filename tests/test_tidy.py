@@ -250,7 +250,7 @@ TYPES_ONLY = {
     "shuffle/handle.py",
 }
 # Modules of one name that mean the same thing in each place.
-SAME_MODULE_NAMES = {"api", "types"}
+SAME_MODULE_NAMES = {"api", "functions", "types"}
 SAME_CLASS_NAMES: set[str] = set()
 # What makes code, or objects of any class, of bytes. Nothing at rest may come near it.
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "joblib"}

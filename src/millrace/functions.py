@@ -2,6 +2,11 @@
 
 They are PySpark's own, of `pyspark.sql.connect.functions`: they need no session, and no Spark is
 started. What a name does, Spark's documentation says.
+
+Example:
+    >>> from millrace import functions as F
+    >>> F.upper("name").alias("n")
+    Column<'upper(name) AS n'>
 """
 
 from __future__ import annotations

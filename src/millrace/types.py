@@ -1,4 +1,10 @@
-"""Spark's types of columns: `from millrace import types as T`. They are PySpark's own."""
+"""Spark's types of columns: `from millrace import types as T`. They are PySpark's own.
+
+Example:
+    >>> from millrace import types as T
+    >>> T.StructType([T.StructField("amount", T.LongType())]).simpleString()
+    'struct<amount:bigint>'
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,11 @@ CUSTOMERS = pa.table(
 Frame = Any
 """A DataFrame, or a dataset: both have the methods."""
 Question = Callable[[Frame, Frame, Any], Frame]
+QUICK = (
+    *("attributes", "withColumn", "when", "groupBy agg", "groupBy all numbers", "unionByName"),
+    *("subtract", "full join", "join on a condition", "fillna", "dropna thresh", "describe"),
+)
+"""What a quick run asks; the others are asked with the slow tests."""
 
 QUESTIONS: dict[str, Question] = {
     "select names": lambda o, _c, _f: o.select("k", "name"),
@@ -172,9 +177,12 @@ def sides(
         pq.write_table(table, folder / f"{name}.parquet")
     ws = mr.open(folder / "mill", spark, create=True)
     paths = [str(folder / f"{name}.parquet") for name in ("orders", "customers")]
-    ours = [ws.read_parquet(path) for path in paths]
-    theirs = [spark.read.parquet(path) for path in paths]
-    return {"ours": (*ours, F), "theirs": (*theirs, functions)}
+    ours, our_customers = (ws.read_parquet(path) for path in paths)
+    theirs, their_customers = (spark.read.parquet(path) for path in paths)
+    return {
+        "ours": (ours, our_customers, F),
+        "theirs": (theirs, their_customers, functions),
+    }
 
 
 def rows_of(frame: Frame) -> tuple[list[str], list[str]]:
@@ -182,7 +190,10 @@ def rows_of(frame: Frame) -> tuple[list[str], list[str]]:
     return list(frame.columns), [repr(tuple(row)) for row in frame.collect()]
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in QUESTIONS],
+)
 def test_a_method_gives_sparks_rows(sides: dict[str, tuple[Frame, Frame, Any]], name: str) -> None:
     question = QUESTIONS[name]
     names, rows = rows_of(question(*sides["ours"]))
@@ -191,7 +202,10 @@ def test_a_method_gives_sparks_rows(sides: dict[str, tuple[Frame, Frame, Any]], 
     assert sorted(rows) == sorted(their_rows)
 
 
-@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "orderBy" else pytest.param(n, marks=pytest.mark.slow) for n in ORDERED],
+)
 def test_a_method_gives_sparks_rows_in_its_order(
     sides: dict[str, tuple[Frame, Frame, Any]], name: str
 ) -> None:
@@ -199,7 +213,10 @@ def test_a_method_gives_sparks_rows_in_its_order(
     assert rows_of(question(*sides["ours"])) == rows_of(question(*sides["theirs"]))
 
 
-@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "collect" else pytest.param(n, marks=pytest.mark.slow) for n in VALUES],
+)
 def test_a_method_gives_sparks_value(sides: dict[str, tuple[Frame, Frame, Any]], name: str) -> None:
     question = VALUES[name]
     assert repr(question(*sides["ours"])) == repr(question(*sides["theirs"]))

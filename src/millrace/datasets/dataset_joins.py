@@ -14,6 +14,7 @@ from millrace.plan.builders.build_ordered_joins import plan_asof, plan_interval
 from millrace.plan.builders.build_relation_join import join_on, join_using
 from millrace.plan.builders.operators import all_of
 from millrace.plan.nodes.node import Node
+from millrace.sql.name_checks import name_list
 from millrace.sql.ordered_offsets import OffsetValue
 from millrace.sql.text_limits import limits_of
 
@@ -72,6 +73,8 @@ class DatasetJoins(DatasetSets):
         right = relation_of_other(other, "join")
         kind = join_kind("inner" if how is None else how, call)
         keys = list(on) if isinstance(on, list | tuple) else [] if on is None else [on]
+        if any(not isinstance(key, str) and not _is_column(key) for key in keys):
+            name_list(on)  # type: ignore[arg-type] # It refuses what is no text.
         if kind == "cross" and keys:
             kind = "inner"
         with self._building(call) as context:
@@ -164,3 +167,7 @@ class DatasetJoins(DatasetSets):
 
     def _other_plan(self, other: object, call: str) -> Node:
         return relation_of_other(other, call).output()
+
+
+def _is_column(given: object) -> bool:
+    return hasattr(given, "_expr") or hasattr(given, "_jc")

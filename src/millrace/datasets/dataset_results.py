@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,7 +19,6 @@ from millrace.sql.name_checks import check_rows
 from millrace.text import HtmlText, PlainText
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
@@ -84,7 +83,7 @@ class DatasetResults(DatasetBase):
         """`to_arrow` under Spark's name."""
         return self.to_arrow()
 
-    def toPandas(self) -> pd.DataFrame:
+    def toPandas(self) -> Any:  # noqa: ANN401 - a DataFrame of pandas
         """All rows as a DataFrame of pandas, with the types that Spark chooses."""
         return self.to_spark().toPandas()
 

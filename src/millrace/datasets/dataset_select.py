@@ -17,7 +17,7 @@ from millrace.datasets.column_arguments import (
     value_tree,
 )
 from millrace.datasets.dataset_base import DatasetBase, shown_call
-from millrace.datasets.not_offered import NOT_OFFERED
+from millrace.datasets.spark_methods import NOT_OFFERED
 from millrace.errors import UserError
 from millrace.plan.builders.build_select import attribute_tree, select, where, with_columns
 from millrace.plan.builders.name_resolution import find, resolve

@@ -15,6 +15,7 @@ from millrace.errors import UserError
 from millrace.plan.builders.build_aggregate import GroupedRows
 from millrace.plan.builders.build_select import select
 from millrace.plan.builders.operators import named
+from millrace.plan.relation import Relation
 from millrace.sql.name_checks import named_texts
 from millrace.sql.types import from_arrow
 
@@ -71,8 +72,8 @@ class GroupedData:
         with building(self._dataset, call):
             items = [column_tree(column, relation) for column in columns]
             for name, value in values.items():
-                if isinstance(value, str) and _FUNCTION_NAME.fullmatch(value):
-                    items.append(_call_of(value, name))
+                if mapping is not None and name in mapping and _is_function(value, name, relation):
+                    items.append(_call_of(str(value), name))
                 else:
                     tree = value_tree(value, relation, f"write agg({name}=...)")
                     bare = tree.this if isinstance(tree, exp.Alias) else tree
@@ -124,6 +125,16 @@ class GroupedData:
             keys = [grouped.rewrite_item(key) for key in self._keys]
             rows = grouped.relation()
             return dataset_with(self._dataset, select(context, rows, [*keys, *rewritten]))
+
+
+def _is_function(value: object, name: str, relation: Relation) -> bool:
+    """Whether this is Spark's form: the name of a function, for a column by its name."""
+    labels = {"*", *(label.lower() for label in relation.labels)}
+    return (
+        isinstance(value, str)
+        and _FUNCTION_NAME.fullmatch(value) is not None
+        and name.lower() in labels
+    )
 
 
 def _call_of(function: str, column: str) -> exp.Expression:

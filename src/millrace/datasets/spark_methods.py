@@ -1,4 +1,4 @@
-"""Methods of Spark's DataFrame that make no sense for a dataset: what they are, what to do."""
+"""Methods of Spark's DataFrame that Spark itself computes, and those that make no sense here."""
 
 from __future__ import annotations
 
@@ -44,3 +44,24 @@ NOT_OFFERED: Final[dict[str, tuple[str, str]]] = {
     "storageLevel": ("rows are saved in the workspace, at no level", "use run(), which reports"),
 }
 """By name: the reason, and what to do instead."""
+
+BY_SPARK: Final[dict[str, str]] = {
+    "replace": "by its rules for types",
+    "describe": "with its own rules for statistics",
+    "summary": "with its own rules for statistics",
+    "freqItems": "with its own rules for statistics",
+    "approxQuantile": "with its own rules for statistics",
+    "corr": "with its own rules for statistics",
+    "cov": "with its own rules for statistics",
+    "crosstab": "at the call: the rows decide the columns",
+    "transpose": "at the call: the rows decide the columns",
+    "sample": "with its random numbers",
+    "sampleBy": "with its random numbers",
+    "randomSplit": "with its random numbers",
+    "offset": "over the sorted rows",
+    "toPandas": "with its choice of types, over the saved rows",
+    "foreach": "over the saved rows",
+    "foreachPartition": "over the saved rows",
+    "writeTo": "over the saved rows",
+}
+"""Methods that Spark computes over saved rows, by name: how."""
