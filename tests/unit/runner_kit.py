@@ -42,6 +42,10 @@ class NoRunner:
     def analyzer(self) -> SparkAnalyzer | None:
         return None
 
+    @property
+    def udfs(self) -> None:
+        return None
+
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         raise AssertionError(plan)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.errors import UserError
-from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_context import BuildContext, UserFunctions
 from millrace.plan.builders.build_on_spark import on_spark
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import SparkCall
@@ -51,6 +51,10 @@ class PlanRunner(Protocol):
     @property
     def analyzer(self) -> SparkAnalyzer | None:
         """Tells the columns of what Spark will compute; None where there is no Spark."""
+
+    @property
+    def udfs(self) -> UserFunctions | None:
+        """The functions that users made with PySpark; None where there is no Spark."""
 
     def batches(self, plan: Node) -> tuple[Iterator[pa.RecordBatch], QueryReport]:
         """The rows of a plan, and what its stages did."""
@@ -152,7 +156,7 @@ def building(dataset: DatasetBase, call: str) -> Iterator[BuildContext]:
     runner = dataset._runner
     with limits_of(runner.config), as_user_error(call):
         builder = None if runner.analyzer is None else partial(on_spark, runner.analyzer)
-        yield BuildContext(config=runner.config, on_spark=builder, call=call)
+        yield BuildContext(config=runner.config, on_spark=builder, udfs=runner.udfs, call=call)
 
 
 def dataset_with(dataset: D, relation: Relation) -> D:

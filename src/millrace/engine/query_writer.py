@@ -16,6 +16,7 @@ from pyarrow.types import is_floating
 
 from millrace.engine.asof_sql import asof_query
 from millrace.engine.interval_sql import interval_query
+from millrace.engine.row_makers_sql import expand_query, generate_query
 from millrace.engine.window_sql import drop_duplicates_query, window_query
 from millrace.plan.nodes.aggregate import (
     Aggregate,
@@ -30,6 +31,8 @@ from millrace.plan.nodes.limit import Limit
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.ordered_joins import AsOfJoin, IntervalJoin
 from millrace.plan.nodes.project import Project
+from millrace.plan.nodes.row_makers.expand import Expand
+from millrace.plan.nodes.row_makers.generate import Generate
 from millrace.plan.nodes.sort import Sort
 from millrace.plan.nodes.union import Union
 from millrace.plan.nodes.window import Window
@@ -65,6 +68,8 @@ body_of.register(Window, window_query)
 body_of.register(DropDuplicates, drop_duplicates_query)
 body_of.register(AsOfJoin, asof_query)
 body_of.register(IntervalJoin, interval_query)
+body_of.register(Expand, expand_query)
+body_of.register(Generate, generate_query)
 
 
 def columns(names: Sequence[str]) -> str:

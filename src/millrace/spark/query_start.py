@@ -17,7 +17,7 @@ from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.on_spark import spark_works
 from millrace.plan.planner.stages import Stage
 from millrace.spark.frames.query_frames import QueryFrames, sketch_frames
-from millrace.spark.function_shipping import check_shippable
+from millrace.spark.function_shipping import check_function_settings, check_shippable
 from millrace.spark.session_settings import check_settings, time_zone
 from millrace.spark.spark_tasks import SparkTaskRunner
 
@@ -33,6 +33,7 @@ def run_query(
     check_inputs(workspace, plan)
     check_shippable(plan)
     check_settings(spark, config)
+    check_function_settings(spark, config, plan)
     zone = time_zone(spark, config)
     run_input = partial(run_query, spark, workspace, reuse=reuse)
     frames = QueryFrames(spark, workspace, plan, reuse, run_input)

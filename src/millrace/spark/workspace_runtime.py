@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millrace.config import Config
 from millrace.datasets.dataset import Dataset
+from millrace.datasets.dataset_base import plan_of
 from millrace.durations import ms
 from millrace.engine.json_keys import JsonKeys
 from millrace.errors import UserError
@@ -29,6 +30,7 @@ from millrace.journal.embedded.ledger.lost_commits import AcceptLoss
 from millrace.plan.builders.build_scan import scan_of
 from millrace.plan.nodes.node import Node
 from millrace.plan.relation import relation_of
+from millrace.plan.spark_analyzer import SparkAnalyzer
 from millrace.reads.api import ReadSession
 from millrace.reads.model.coordinated_read import CoordinatedRead
 from millrace.reads.read_files import resolve_read
@@ -40,6 +42,7 @@ from millrace.shuffle import arrow_inputs, cleanup, runs
 from millrace.shuffle.cleanup import CleanupReport
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.dataset_runner import DatasetRunner
+from millrace.sql_views import SqlViews
 from millrace.storage.local import LocalStore
 from millrace.storage.store import Store
 from millrace.storage.workspace_home import WorkspaceHome
@@ -81,6 +84,7 @@ class WorkspaceRuntime:
         self._has_started_spark = False
         self._agents: tuple[Agents, KeepAlive] | None = None
         self._dataset_runner: DatasetRunner | None = None
+        self.views = SqlViews(config, self, self._files_plan, self._rows_plan)
         self._opening = threading.Lock()
         self._journals = WorkspaceJournals(
             self._owned_workspace,
@@ -113,6 +117,8 @@ class WorkspaceRuntime:
 
             self._spark = start_session()
             self._has_started_spark = True
+            if self._dataset_runner is not None:
+                self._dataset_runner.registry.tell(self._spark)
         return self._spark
 
     @property
@@ -146,6 +152,17 @@ class WorkspaceRuntime:
             "  to fix: open a second workspace in a folder for them; a bucket keeps shuffles and "
             "what datasets make of files and DataFrames"
         )
+
+    @property
+    def analyzer(self) -> SparkAnalyzer:
+        """Tells the columns of what Spark will compute."""
+        return self.dataset_runner().analyzer
+
+    def _files_plan(self, path: Paths, kind: str) -> Node:
+        return plan_of(self.read_files(path, kind))
+
+    def _rows_plan(self, rows: pa.Table) -> Node:
+        return plan_of(self.read_arrow_rows(rows))
 
     def dataset_runner(self) -> DatasetRunner:
         """The runner of datasets."""
@@ -233,6 +250,19 @@ class WorkspaceRuntime:
         )
         source = open_source(paths, listing, format=format, schema=schema, options=options)
         return self.dataset(scan_of(source))
+
+    def read_frame(self, frame: DataFrame, version: str | None) -> Dataset:
+        """A DataFrame as a dataset: its plan where it can be read, else its rows."""
+        from millrace.spark import connect_plans  # noqa: PLC0415 - reading files needs no Spark
+        from millrace.spark.frames.query_frames import frame_scan  # noqa: PLC0415 - as above
+
+        if version is not None or not connect_plans.is_connect_frame(frame):
+            return self.dataset(frame_scan(frame, version, self.config))
+        catalog = SqlViews(self.config, self, self._files_plan, self._rows_plan)
+        relation = connect_plans.connect_relation(
+            frame, self.config, catalog, self._files_plan, self._rows_plan
+        )
+        return Dataset(relation, self.dataset_runner())
 
     def dataset(self, plan: Node) -> Dataset:
         """A dataset of a plan, whose columns have the plan's names."""

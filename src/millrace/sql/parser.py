@@ -22,6 +22,8 @@ from millrace.sql.text_limits import check_depth
 from millrace.sql.typed_sql import ExpressionRefused
 
 LITERAL: Final = "__literal_"
+POSITION: Final = "__position_"
+"""How the names of parameters begin that were written as `?`; their position follows."""
 
 
 class PlainSpark(Spark):
@@ -77,7 +79,7 @@ def read(sql: str) -> exp.Expression:
             "the expression has a NUL in it", found=repr(sql), fix="leave it out"
         )
     try:
-        tokens = _with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql)
+        tokens = _numbered(_with_quotes(_with_suffixes(_DIALECT.tokenize(sql)), sql))
         check_depth(tokens)
         trees = _DIALECT.parser().parse(tokens, sql)
     except sqlglot.errors.SqlglotError as error:
@@ -152,6 +154,22 @@ def _with_quotes(tokens: list[Token], sql: str) -> list[Token]:
                 end=token.end,
             )
             out[-1] = merged
+        else:
+            out.append(token)
+    return out
+
+
+def _numbered(tokens: list[Token]) -> list[Token]:
+    """Give each `?` its position in the text as a name."""
+    out: list[Token] = []
+    count = 0
+    for token in tokens:
+        if token.token_type == TokenType.PLACEHOLDER:
+            out += [
+                _like(token, TokenType.COLON, ":"),
+                _like(token, TokenType.VAR, f"{POSITION}{count}"),
+            ]
+            count += 1
         else:
             out.append(token)
     return out

@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_context import BuildContext
 from millrace.plan.builders.build_rows import check_hashable
+from millrace.plan.builders.build_udf_calls import project_calls, with_udf_columns
 from millrace.plan.builders.name_resolution import is_resolved, plan_column, resolve
 from millrace.plan.builders.operators import (
     named,
     native_or_spark,
-    project,
     select_list,
     spark_name,
 )
@@ -90,6 +90,17 @@ class GroupedRows:
         used.append(column)
         return Attribute(label, column)
 
+    @property
+    def calls(self) -> dict[str, str]:
+        """The names of the aggregates that are called, by the columns of their values."""
+        out = {}
+        for number, call in enumerate(self._calls):
+            tree = call
+            while isinstance(tree, _CLAUSES):
+                tree = tree.this
+            out[_aggregate_column(number)] = str(tree.name)
+        return out
+
     def rewrite_item(self, tree: exp.Expression) -> exp.Expression:
         """An item of a select list over the grouped rows, under the label it would have here."""
         if isinstance(tree, exp.Alias):
@@ -164,7 +175,8 @@ class GroupedRows:
         if not self._keys and not self._calls:
             raise ExpressionRefused("there is nothing to calculate", fix="write count(*)")
         child, keys = self._child(), tuple(self._key_columns)
-        calls = [(_aggregate_column(number), tree) for number, tree in enumerate(self._calls)]
+        child, trees = with_udf_columns(self._context, child, self._calls)
+        calls = [(_aggregate_column(number), tree) for number, tree in enumerate(trees)]
 
         def native() -> Node:
             check_hashable(child, keys)
@@ -189,7 +201,7 @@ class GroupedRows:
             if not isinstance(key, exp.Column)
         ]
         passed = [(name, plan_column(name)) for name in below.schema.names]
-        return project(self._context, below, [*passed, *new]) if new else below
+        return project_calls(self._context, below, [*passed, *new]) if new else below
 
 
 def _aggregate_column(number: int) -> str:

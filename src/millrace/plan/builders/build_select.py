@@ -9,9 +9,10 @@ from sqlglot import exp
 
 from millrace.plan.builders.build_aggregate import GroupedRows, has_aggregate
 from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_udf_calls import keep_calls, with_udf_columns
 from millrace.plan.builders.build_windows import with_window_columns
 from millrace.plan.builders.name_resolution import attribute_of, plan_column, resolve
-from millrace.plan.builders.operators import keep, named, project, typed
+from millrace.plan.builders.operators import named, project, typed
 from millrace.plan.nodes.aggregate import Aggregate
 from millrace.plan.nodes.node import Node
 from millrace.plan.nodes.project import Project
@@ -42,7 +43,8 @@ def select(context: BuildContext, relation: Relation, trees: Sequence[exp.Expres
 
 def where(context: BuildContext, relation: Relation, condition: exp.Expression) -> Relation:
     """The rows for which a condition is true."""
-    return relation.over(keep(context, relation.node, resolve(condition, relation.attributes)))
+    resolved = resolve(condition, relation.attributes)
+    return relation.over(keep_calls(context, relation.node, resolved))
 
 
 def expand_stars(relation: Relation, trees: Sequence[exp.Expression]) -> list[exp.Expression]:
@@ -100,7 +102,8 @@ def _item(relation: Relation, tree: exp.Expression) -> SelectItem:
 
 def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expression) -> str:
     """Spark's own name of an expression."""
-    if not resolved.find(exp.Window):
+    is_cast = isinstance(resolved, exp.Cast | exp.TryCast)  # Of a column it has the column's name.
+    if not is_cast and not resolved.find(exp.Window):
         labels = {a.column: a.label for a in relation.attributes}
         try:
             label = own_name(body, typed(resolved, relation.node.schema, labels))
@@ -113,7 +116,9 @@ def _own_label(relation: Relation, body: exp.Expression, resolved: exp.Expressio
 
 def _projected(context: BuildContext, relation: Relation, items: Sequence[SelectItem]) -> Relation:
     """The items as columns. Columns of the input stay as hidden ones: a sort may name them."""
-    node, trees = with_window_columns(context, relation.node, [item.tree for item in items])
+    node, trees = with_udf_columns(context, relation.node, [item.tree for item in items])
+    node, trees = with_window_columns(context, node, trees)
+    node, trees = with_udf_columns(context, node, trees)
     columns = free_columns([item.label for item in items])
     by_column = list(zip(columns, trees, strict=True))
     visible = [
