@@ -16,17 +16,24 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody does
 from pyspark.sql.types import Row
 from sqlglot import exp
+from tests.spark.dataset_kit import CONFIGS
 
 import millrace as mr
 from millrace.datasets.dataset import Dataset
 from millrace.datasets.dataset_base import plan_of
 from millrace.errors import FunctionFailed
 from millrace.plan.builders.build_context import BuildContext
-from millrace.plan.builders.build_udf_calls import udf_tree, with_udf_columns
+from millrace.plan.builders.build_udf_calls import (
+    aggregate_calls,
+    map_groups,
+    map_rows,
+    udf_tree,
+    with_udf_columns,
+)
 from millrace.plan.builders.operators import project
 from millrace.plan.relation import relation_of
 from millrace.spark.frames.rows_as_frames import of_table
-from millrace.spark.udfs.pyspark_functions import function_of_udf
+from millrace.spark.udfs.pyspark_functions import function_of_udf, rows_function
 
 pytestmark = pytest.mark.spark
 PANDAS_UDF = F.pandas_udf  # type: ignore[attr-defined]
@@ -170,3 +177,109 @@ def test_results_of_another_type_become_what_they_become_in_spark(
             same(F.udf(function, result, useArrow=arrow), ("i",), spark, ws)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
+
+
+def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(d=frame["d"] - frame["d"].mean())[["k", "d"]]
+
+
+def _counted(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"k": [key[0]], "n": [len(frame)]})
+
+
+def _arrow_counted(table: pa.Table) -> pa.Table:
+    return pa.table({"n": pa.array([table.num_rows], pa.int64())})
+
+
+def _mean(values: pd.Series) -> float:
+    return float(values.mean())
+
+
+def _doubled_frames(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for frame in frames:
+        yield frame.assign(d=frame["d"] * 2)
+
+
+def _first_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(["k"]).slice(0, 1)
+
+
+GROUPS = pa.table(
+    {
+        "k": pa.array([1.0, None, float("nan"), 0.0, -0.0, 1.0, float("nan"), None, 7.0] * 40),
+        "d": pa.array([float(n) for n in range(360)]),
+    }
+)
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(
+        repr([0.0 if value == 0.0 else value for value in row.values()])
+        for row in table.to_pylist()
+    )
+
+
+@pytest.mark.parametrize("config", ["one task", "cut up"])
+def test_functions_over_groups_and_rows_give_sparks_rows(
+    spark: SparkSession, tmp_path: Path, config: str
+) -> None:
+    ws = mr.open(tmp_path / "mill", spark, config=CONFIGS[config])
+    frame, dataset = of_table(spark, GROUPS).repartition(3), ws.from_arrow(GROUPS)
+    keys, node = [exp.column("k")], plan_of(dataset)
+
+    def by_group(function: Any, schema: str, method: str = "applyInPandas") -> pa.Table:  # noqa: ANN401
+        plan = map_groups(BuildContext(), node, keys, rows_function(function, schema, method))
+        return Dataset(relation_of(plan), dataset._runner).to_arrow()
+
+    grouped = frame.groupBy("k")
+    for function, schema in ((_scaled, "k double, d double"), (_counted, "k double, n long")):
+        theirs = grouped.applyInPandas(function, schema).toArrow()
+        assert sorted_rows(by_group(function, schema)) == sorted_rows(theirs)
+    theirs = grouped.applyInArrow(_arrow_counted, "n long").toArrow()
+    mine = by_group(_arrow_counted, "n long", "applyInArrow")
+    assert sorted_rows(mine) == sorted_rows(theirs)
+
+    mean = PANDAS_UDF(_mean, "double")
+    calls = [("m", function_of_udf(mean), [exp.column("d")])]
+    plan = aggregate_calls(BuildContext(), node, ["k"], calls)
+    theirs = grouped.agg(mean("d").alias("m")).toArrow()
+    mine = Dataset(relation_of(plan), dataset._runner).to_arrow()
+    assert sorted_rows(mine) == sorted_rows(theirs)
+
+    doubled = rows_function(_doubled_frames, "k double, d double", "mapInPandas")
+    theirs = frame.mapInPandas(_doubled_frames, "k double, d double").toArrow()
+    mine = Dataset(relation_of(map_rows(node, doubled)), dataset._runner).to_arrow()
+    assert sorted_rows(mine) == sorted_rows(theirs)
+    wrong = rows_function(_first_batches, "k long", "mapInArrow")
+    with pytest.raises(FunctionFailed, match="expected .'bigint'"):
+        Dataset(relation_of(map_rows(node, wrong)), dataset._runner).to_arrow()
+
+
+def test_calls_of_functions_are_reused_until_their_code_changes(
+    spark: SparkSession, ws: mr.Workspace
+) -> None:
+    del spark
+    dataset = ws.from_arrow(TABLE)
+
+    def ran(udf: Any) -> int:  # noqa: ANN401 - PySpark's
+        return called(dataset, udf, "i").run().ran
+
+    assert ran(F.udf(lambda x: x, "int")) == 1
+    assert ran(F.udf(lambda x: x, "int")) == 0
+    assert ran(F.udf(lambda x: x, "long")) == 1
+    assert ran(F.udf(lambda x: -x if x else x, "int")) == 1
+    random = F.udf(lambda x: x, "int").asNondeterministic()
+    assert (ran(random), ran(random)) == (1, 1)
+    report = called(dataset, random, "i").run()
+    assert "it is not deterministic, as its user says" in str(report)
+
+
+def test_an_error_in_a_function_names_it_and_its_line(ws: mr.Workspace) -> None:
+    def broken(value: int) -> int:
+        return value // 0
+
+    with pytest.raises(FunctionFailed, match="broken raised") as caught:
+        rows(called(ws.from_arrow(TABLE), F.udf(broken, "int"), "i"))
+    assert "ZeroDivisionError" in str(caught.value)
+    assert "value // 0" in str(caught.value)

@@ -19,13 +19,13 @@ from millrace.config import Config
 from millrace.errors import SchemaMismatch
 from millrace.execute.query_run import QueryRun
 from millrace.execute.shuffle_workspace import ShuffleWorkspace
-from millrace.plan.nodes.on_spark import OnSpark, SparkCall
+from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.frames.rows_as_frames import outputs_to_frame
 from millrace.spark.session_settings import given_settings
 from millrace.spark.spark_analysis import (
     arrow_columns,
-    call_method,
+    built_frame,
     with_inputs,
 )
 from millrace.spark.spark_presence import call_spark
@@ -66,6 +66,8 @@ def recognise(
             return None, f"the session's function {min(own)} may change"
     if isinstance(work.query, SparkCall):
         query: object = [work.query.method, repr(work.query.args), repr(work.query.kwargs)]
+    elif isinstance(work.query, SparkCode):
+        query = [work.query.text, work.query.identity]
     else:
         query = work.query
     inputs = [
@@ -90,15 +92,15 @@ def frame_of_work(
     config, work = workspace.config, scan.work
     frames = [outputs_to_frame(spark, answer, workspace.folders, config) for answer in answers]
     with contextlib.ExitStack() as views:
-        if isinstance(work.query, SparkCall):
-            call, first = work.query, frames[0]
-            frame = call_spark(spark, config, lambda: call_method(first, call))
+        query = work.query
+        if not isinstance(query, str):
+            frame = call_spark(spark, config, lambda: built_frame(query, frames))
         else:
             relations = {
                 name: f"SELECT * FROM {views.enter_context(_view(spark, config, rows))}"  # noqa: S608 - a name made here
                 for (name, _), rows in zip(work.inputs, frames, strict=True)
             }
-            text = with_inputs(work.query, relations)
+            text = with_inputs(query, relations)
             frame = call_spark(spark, config, lambda: spark.sql(text))
         columns = arrow_columns(call_spark(spark, config, lambda: frame.schema))
         if not columns.equals(scan.whole):
