@@ -22,6 +22,7 @@ from millrace.execute.shuffle_workspace import ShuffleWorkspace
 from millrace.plan.nodes.on_spark import OnSpark, SparkCall, SparkCode
 from millrace.shuffle.handle import Shuffle
 from millrace.spark.frames.rows_as_frames import outputs_to_frame
+from millrace.spark.frames.table_identity import table_files
 from millrace.spark.session_settings import given_settings
 from millrace.spark.spark_analysis import (
     arrow_columns,
@@ -58,7 +59,8 @@ def recognise(
 ) -> tuple[str | None, str | None]:
     """What identifies the rows in later runs, or the reason that nothing does."""
     work = scan.work
-    if work.unrecognised is not None:
+    files = table_files(spark, config, work) if work.unrecognised is not None else None
+    if work.unrecognised is not None and files is None:
         return None, work.unrecognised
     if isinstance(work.query, str):
         own = _functions_of_users(spark, config) & called_names(work.query)
@@ -80,7 +82,7 @@ def recognise(
         if name.startswith("spark.sql.") and not name.startswith(_NO_MATTER)
     }
     version = call_spark(spark, config, lambda: spark.version)
-    text = json.dumps([query, inputs, settings, version], sort_keys=True)
+    text = json.dumps([query, inputs, files, settings, version], sort_keys=True)
     return f"on Spark {hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}", None
 
 
