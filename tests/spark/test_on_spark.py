@@ -201,7 +201,7 @@ def test_queries_of_several_threads_do_not_meet(ws: mr.Workspace, texts: Path) -
 def test_a_table_of_sparks_catalog_is_recognised_by_its_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    ws = mr.open(tmp_path / "mill", spark, config=mr.Config().with_options(recent_change=0))
+    ws = mr.open(tmp_path / "mill", spark, config=mr.Config().with_options(recent_change="1ms"))
     folder = tmp_path / "kept"
     spark.range(5).write.parquet(str(folder))
     spark.sql(f"CREATE TABLE millrace_kept USING parquet LOCATION '{folder}'")
