@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from sqlglot import exp
 
-from millrace.plan.builders.build_aggregate import has_aggregate
+from millrace.plan.builders.build_aggregate import has_aggregate, is_aggregate
+from millrace.plan.builders.build_rows import distinct
 from millrace.plan.builders.build_select import expand_stars, select
 from millrace.plan.builders.build_sort import sort
 from millrace.plan.builders.name_resolution import find, is_resolved, plan_column
 from millrace.plan.builders.operators import named
 from millrace.plan.relation import Relation
 from millrace.plan.statements.from_clause import from_rows
+from millrace.plan.statements.generators import with_generators
 from millrace.plan.statements.grouping_clause import grouped_rows
 from millrace.plan.statements.order_clauses import (
     check_ordinal,
@@ -23,7 +25,6 @@ from millrace.plan.statements.order_clauses import (
     ordinal,
 )
 from millrace.plan.statements.query_scope import QueryScope
-from millrace.plan.statements.set_operations import distinct
 from millrace.plan.statements.subqueries import conjuncts, filtered, with_subqueries
 from millrace.sql.spark_labels import spark_label
 from millrace.sql.typed_sql import NotNative
@@ -48,7 +49,9 @@ def select_block(scope: QueryScope, tree: exp.Select) -> Relation:
     rows, conditions = from_rows(scope, tree)
     rows = filtered(scope, rows, conditions)
     tree = _with_named_windows(tree)
-    items = _with_lateral_aliases(rows, expand_stars(rows, tree.expressions))
+    starred = expand_stars(rows, tree.expressions)
+    rows, starred = with_generators(scope.context, rows, starred)
+    items = _with_lateral_aliases(rows, starred)
     count = len(items)
     is_distinct = tree.args.get("distinct") is not None
     orders = [] if is_distinct else orders_of(tree)
@@ -133,31 +136,70 @@ def _with_lateral_aliases(rows: Relation, items: Sequence[exp.Expression]) -> li
     """Items in which names of earlier items stand for their expressions."""
     out: list[exp.Expression] = []
     for item in items:
-        out.append(_with_aliases(rows, item, out))
+        aliases = _aliases(out)
+        lateral = [
+            column
+            for column in item.find_all(exp.Column)
+            if _single_name(column) in aliases and find(column, rows.attributes) is None
+        ]
+        if not lateral:
+            out.append(item)
+            continue
+        changed = _transformed(item, lambda node: _alias_of(node, aliases, rows))  # noqa: B023 - called now
+        if not isinstance(item, exp.Alias):
+            marked = _transformed(
+                item,
+                lambda node: (
+                    exp.Anonymous(this="lateralAliasReference", expressions=[node.copy()])
+                    if node in lateral  # noqa: B023 - called now
+                    else node
+                ),
+            )
+            changed = named(changed, spark_label(marked))
+        out.append(changed)
     return out
 
 
 def _with_aliases(
     rows: Relation, tree: exp.Expression, items: Sequence[exp.Expression]
 ) -> exp.Expression:
-    """The tree with the expressions of aliases for names that no table has."""
-    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+    """A condition with the expressions of aliases for their names; aggregates name rows first."""
+    aliases = _aliases(items)
 
-    def named_item(node: exp.Expression) -> exp.Expression:
-        if (
-            isinstance(node, exp.Column)
-            and not is_resolved(node)
-            and not isinstance(node.this, exp.Star)
-            and node.parts[0].name.lower() in aliases
-            and len(node.parts) == 1
-            and find(node, rows.attributes) is None
-        ):
+    def changed(node: exp.Expression) -> exp.Expression:
+        if is_aggregate(node):
+            return _transformed(node, lambda inner: _alias_of(inner, aliases, rows), root=False)
+        if isinstance(node, exp.Column) and _single_name(node) in aliases:
             return _in_brackets(aliases[node.name.lower()])
         return node
 
-    if not aliases:
-        return tree
-    return _transformed(tree, named_item)
+    return _transformed(tree, changed) if aliases else tree
+
+
+def _aliases(items: Sequence[exp.Expression]) -> dict[str, exp.Expression]:
+    return {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+
+
+def _single_name(node: exp.Column) -> str | None:
+    """The name of a column that is named without its table, in lower case."""
+    if is_resolved(node) or isinstance(node.this, exp.Star) or len(node.parts) > 1:
+        return None
+    return str(node.name).lower()
+
+
+def _alias_of(
+    node: exp.Expression, aliases: Mapping[str, exp.Expression], rows: Relation
+) -> exp.Expression:
+    """The expression of an alias, for a name that no table has; else the node itself."""
+    if not isinstance(node, exp.Column) or _is_of_rows(node, rows):
+        return node
+    tree = aliases.get(_single_name(node) or "")
+    return node if tree is None else _in_brackets(tree)
+
+
+def _is_of_rows(node: exp.Column, rows: Relation) -> bool:
+    """Whether a name is one of the rows' own."""
+    return is_resolved(node) or find(node, rows.attributes) is not None
 
 
 def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expression:
@@ -179,11 +221,11 @@ def _over_items(order: exp.Ordered, items: Sequence[exp.Expression]) -> exp.Expr
     return _transformed(order.this, named_item)
 
 
-def _transformed(tree: exp.Expression, change: _Change) -> exp.Expression:
-    """The tree with changed columns, those of subqueries left alone."""
+def _transformed(tree: exp.Expression, change: _Change, *, root: bool = True) -> exp.Expression:
+    """The tree with changed parts, subqueries left alone; without `root` it stays itself."""
     if isinstance(tree, exp.Query):
         return tree
-    changed = change(tree)
+    changed = change(tree) if root else tree
     if changed is not tree:
         return changed
     out = tree.copy()
