@@ -54,6 +54,7 @@ INNER_LAYERS = {
         "engine_functions",
         "typed_sql",
         "vectorised",
+        "spark_dialect",
         "functions",
         "name_checks",
         "name_scope",
