@@ -22,7 +22,7 @@ Shape = Literal["row", "batch", "stream", "group", "rows"]
 A function over "rows" is no part of an expression: it makes rows of rows."""
 
 
-class FunctionCaller(Protocol):
+class TaskCaller(Protocol):
     """Prepares calls in a task."""
 
     def __call__(
@@ -53,7 +53,7 @@ class UserFunction:
     result: pa.DataType
     result_json: str
     deterministic: bool
-    caller: FunctionCaller
+    caller: TaskCaller
 
     def __deepcopy__(self, memo: object) -> UserFunction:
         return self
