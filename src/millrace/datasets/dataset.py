@@ -12,13 +12,14 @@ from millrace.datasets.column_arguments import value_tree
 from millrace.datasets.dataset_base import shown_call
 from millrace.datasets.dataset_joins import DatasetJoins
 from millrace.datasets.dataset_results import DatasetResults
+from millrace.datasets.dataset_views import DatasetViews
 from millrace.datasets.grouped_data import GroupedData
 from millrace.plan.builders.name_resolution import resolve
 from millrace.sql.name_checks import check_rows
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Dataset(DatasetJoins, DatasetResults):
+class Dataset(DatasetJoins, DatasetResults, DatasetViews):
     """A query: a source, and the operators over its rows. `ws.read_parquet` and others make one.
 
     Example:
