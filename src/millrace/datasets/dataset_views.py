@@ -11,7 +11,7 @@ from millrace.datasets.dataset_base import DatasetBase
 class DatasetViews(DatasetBase):
     """Names of datasets in the SQL of their workspace."""
 
-    def createOrReplaceTempView(self, name: str) -> None:  # noqa: N802 - as Spark spells it
+    def createOrReplaceTempView(self, name: str) -> None:
         """Name this dataset for `ws.sql`, as `ws.view` does; an older view of the name is replaced.
 
         Example:
@@ -21,7 +21,7 @@ class DatasetViews(DatasetBase):
         """
         self._runner.name_view(name, self._relation, replace=True)
 
-    def createTempView(self, name: str) -> None:  # noqa: N802 - as Spark spells it
+    def createTempView(self, name: str) -> None:
         """Name this dataset for `ws.sql`; an older view of the name is an error.
 
         Example:
