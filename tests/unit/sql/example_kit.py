@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,14 +13,15 @@ from sqlglot import exp
 from millrace.engine.duckdb_engine import Engine
 from millrace.engine.query_writer import query
 from millrace.engine.task_inputs import TaskInput
-from millrace.plan.nodes.aggregate import Aggregate
+from millrace.plan.builders.build_context import BuildContext
+from millrace.plan.builders.build_select import select
+from millrace.plan.builders.operators import named
 from millrace.plan.nodes.node import Leaf, Node
 from millrace.plan.nodes.project import Project
-from millrace.sql.aggregates.aggregate_expressions import typed_aggregate
+from millrace.plan.relation import relation_of
 from millrace.sql.expression_typing import ExpressionTyper
-from millrace.sql.expressions import expression_of, scope_of
+from millrace.sql.expressions import expression_of
 from millrace.sql.functions.casts import cast
-from millrace.sql.functions.function_registry import AGGREGATES
 from millrace.sql.name_scope import NameScope
 from millrace.sql.parser import read
 from millrace.sql.typed_sql import NotNative, TypedSql
@@ -56,7 +58,7 @@ def native_answer(sql: str, folder: Path) -> pa.Table:
         raise NotNative(f"a SELECT with {', '.join(others)} is not tried", fix="run it in Spark")
     source = tree.args.get("from_") or tree.args.get("from")
     rows = ONE_ROW if source is None else _values(source.this, folder)
-    return run_plan(_selected(tree, GivenRows(rows)), rows, folder)
+    return selected(tree.expressions, rows, folder)
 
 
 def run_plan(plan: Node, rows: pa.Table, folder: Path) -> pa.Table:
@@ -66,29 +68,18 @@ def run_plan(plan: Node, rows: pa.Table, folder: Path) -> pa.Table:
     return pa.Table.from_batches(engine.run(query(plan), inputs, plan.schema), plan.schema)
 
 
-def _selected(tree: exp.Select, child: Node) -> Node:
-    named = [
-        (f"c{n}", node.this if isinstance(node, exp.Alias) else node)
-        for n, node in enumerate(tree.expressions)
+def selected(texts: Sequence[str | exp.Expression], rows: pa.Table, folder: Path) -> pa.Table:
+    """A select list over a table: the columns c0, c1, ..."""
+    trees = [
+        tree if isinstance(tree, exp.Star) else named(_body(tree), f"c{n}")
+        for n, tree in enumerate(read(t) if isinstance(t, str) else t for t in texts)
     ]
-    calls = [
-        call.name.lower()
-        for _, node in named
-        for call in node.find_all(exp.Anonymous)
-        if call.name.lower() in AGGREGATES
-    ]
-    if any(isinstance(node, exp.Star) for _, node in named):
-        return child
-    if calls:
-        return Aggregate(
-            child,
-            (),
-            tuple(typed_aggregate(name, node, child.schema) for name, node in named),
-        )
-    typer = ExpressionTyper(scope_of(child.schema))
-    return Project(
-        child, tuple((name, expression_of(node, typer.typed(node))) for name, node in named)
-    )
+    relation = select(BuildContext(), relation_of(GivenRows(rows)), trees)
+    return run_plan(relation.output(), rows, folder)
+
+
+def _body(tree: exp.Expression) -> exp.Expression:
+    return tree.this if isinstance(tree, exp.Alias) else tree
 
 
 def _values(source: exp.Expression, folder: Path) -> pa.Table:
