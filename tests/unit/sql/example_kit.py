@@ -61,21 +61,23 @@ def native_answer(sql: str, folder: Path) -> pa.Table:
     return selected(tree.expressions, rows, folder)
 
 
-def run_plan(plan: Node, rows: pa.Table, folder: Path) -> pa.Table:
+def run_plan(plan: Node, rows: pa.Table, folder: Path, time_zone: str = "UTC") -> pa.Table:
     """The rows of a plan over one table."""
-    engine = Engine(memory_bytes_max=1 << 30, spill_folder=str(folder), time_zone="UTC")
+    engine = Engine(memory_bytes_max=1 << 30, spill_folder=str(folder), time_zone=time_zone)
     inputs = {"input_0": TaskInput(rows.to_reader)}
     return pa.Table.from_batches(engine.run(query(plan), inputs, plan.schema), plan.schema)
 
 
-def selected(texts: Sequence[str | exp.Expression], rows: pa.Table, folder: Path) -> pa.Table:
+def selected(
+    texts: Sequence[str | exp.Expression], rows: pa.Table, folder: Path, time_zone: str = "UTC"
+) -> pa.Table:
     """A select list over a table: the columns c0, c1, ..."""
     trees = [
         tree if isinstance(tree, exp.Star) else named(_body(tree), f"c{n}")
         for n, tree in enumerate(read(t) if isinstance(t, str) else t for t in texts)
     ]
     relation = select(BuildContext(), relation_of(GivenRows(rows)), trees)
-    return run_plan(relation.output(), rows, folder)
+    return run_plan(relation.output(), rows, folder, time_zone)
 
 
 def _body(tree: exp.Expression) -> exp.Expression:

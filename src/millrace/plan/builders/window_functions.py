@@ -38,6 +38,8 @@ _VALUES: Final = {
 _ORDERED: Final = (*_RANKS, "ntile", *_OFFSETS, "nth_value")
 _WHOLE_PARTITIONS: Final = ("median", "percentile_cont", "percentile_disc")
 """Spark has no order and no frame for these."""
+_IN_SPARKS_ORDER: Final = ("covar_pop", "covar_samp", "regr_sxy")
+"""Spark adds up products of distances row by row, so an infinity counts by where it comes."""
 WINDOW_FUNCTIONS: Final = frozenset({*_RANKS, "ntile", *_OFFSETS, *_VALUES, *AGGREGATES})
 WINDOW_USAGES: Final = (
     "row_number()",
@@ -181,6 +183,9 @@ class _FunctionTyper:
             raise self._refused(
                 "DISTINCT has no place in a window, as in Spark", "group_by and join the result"
             )
+        if call.function in _IN_SPARKS_ORDER:
+            what = f"{self._name} of infinities depends on the order of the rows"
+            raise self._refused(what, "use corr, or group_by and join the result")
         if call.function in ("first", "last"):
             raise self._refused(f"{self._name} takes no FILTER in a window", "use CASE WHEN")
         pieces = engine_calls(call.whole())
